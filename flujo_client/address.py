@@ -1,0 +1,50 @@
+"""How places are written: readable, derived, never drawn.
+
+A scope's address is a path such as `review/loop#3/legal`; the root scope's is the empty string. An attempt's key is
+`run:address:step:number`, and that is also its Celery task id.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from typing import NamedTuple
+
+ROOT = ""
+MAX_NAME = 120
+_NAME = re.compile(r"[^/:#\x00-\x1f\x7f\ud800-\udfff]{1,120}")
+_RUN_ID = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+
+
+class AttemptKey(NamedTuple):
+    """One try at one step: where it stands and which number it has, counted from 1."""
+
+    run: str
+    address: str
+    step: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.run}:{self.address}:{self.step}:{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> AttemptKey:
+        """Read a key back from its text; raises ValueError if it is not one."""
+        run, address, step, number = text.split(":")
+        return cls(run, address, step, int(number))
+
+
+def new_run_id() -> str:
+    """Draw a run id that sorts by time: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7)."""
+    return f"run_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(8)}"
+
+
+def is_name(text: str) -> bool:
+    """Tell whether `text` can be a part of an address."""
+    return bool(_NAME.fullmatch(text)) and text.strip() == text
+
+
+def is_run_id(text: str) -> bool:
+    """Tell whether `text` can be a run's id (M-428: no NUL, no surrogates, nothing that an address uses)."""
+    return bool(_RUN_ID.fullmatch(text))

@@ -1,0 +1,189 @@
+"""Every error a user can meet.
+
+FlujoError                      message, code, suggestion; survives a journey as plain data
+├── ConfigurationError          the set-up is wrong; nothing was started
+│   ├── SettingsError           a value in flujo.toml or the environment
+│   ├── PipelineError           a pipeline that cannot be sent: all findings at once
+│   ├── MissingAgentError       a step without anything to run
+│   ├── SchemaVersionError      the database is older or newer than the code
+│   └── ServiceUnreachable      Postgres or Redis does not answer
+├── ExecutionError              a run that went wrong
+│   ├── AgentError              an agent raised, ran out of time, or gave what nobody asked for
+│   ├── PluginError             a plugin refused the output
+│   ├── RunFailed / RunCancelled / RunExpired   how a run ended, for whoever waits for its result
+│   ├── NonRetryableError       raise it in an agent: do not try this again
+│   └── StepInvocationError     a step was called as if it were a function
+├── ControlFlowError            passes through every layer untouched
+│   └── PipelineAbortSignal     stop this run now
+├── ContextError
+│   ├── PipelineContextInitializationError   the initial context does not fit its model
+│   └── ContextMergeError       an output that cannot be merged into the context
+├── ValidationError             a validator refused the output
+├── SerializationError          a value that cannot travel; names the path inside it
+│   └── SnapshotTooLarge
+└── ClientError
+    ├── RunNotFound
+    ├── WaitTimedOut
+    └── IdempotencyConflict     same key, different work
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class FlujoError(Exception):
+    """The base of every error a user can meet.
+
+    Args:
+        message: what happened, naming the thing and the place.
+        suggestion: the way out, if one is known.
+        code: a stable word for programs; the class's own when not given.
+        cause: the error behind this one.
+    """
+
+    code: ClassVar[str] = "FLUJO_ERROR"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        suggestion: str | None = None,
+        code: str | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.suggestion = suggestion
+        self.error_code = code or type(self).code
+        if cause is not None:
+            self.__cause__ = cause
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  → {self.suggestion}" if self.suggestion else self.message
+
+
+class ConfigurationError(FlujoError):
+    code = "CONFIGURATION"
+
+
+class SettingsError(ConfigurationError):
+    code = "SETTINGS"
+
+
+class PipelineError(ConfigurationError):
+    """A pipeline that cannot be sent. `findings` lists everything that is wrong, not only the first."""
+
+    code = "PIPELINE"
+
+    def __init__(self, message: str = "", *, findings: tuple[str, ...] = (), **rest: Any) -> None:
+        super().__init__("\n".join([message, *(f"  - {finding}" for finding in findings)]), **rest)
+        self.findings = findings
+
+
+class MissingAgentError(ConfigurationError):
+    code = "MISSING_AGENT"
+
+
+class SchemaVersionError(ConfigurationError):
+    code = "SCHEMA_VERSION"
+
+
+class ServiceUnreachable(ConfigurationError):
+    code = "SERVICE_UNREACHABLE"
+
+
+class ExecutionError(FlujoError):
+    code = "EXECUTION"
+
+
+class AgentError(ExecutionError):
+    code = "AGENT"
+
+
+class PluginError(ExecutionError):
+    code = "PLUGIN"
+
+
+class NonRetryableError(ExecutionError):
+    code = "NON_RETRYABLE"
+
+
+class StepInvocationError(ExecutionError):
+    code = "STEP_INVOCATION"
+
+
+class RunEnded(ExecutionError):
+    """How a run ended when it did not succeed. `result` is the partial PipelineResult."""
+
+    code = "RUN_ENDED"
+
+    def __init__(self, message: str = "", *, result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
+
+
+class RunFailed(RunEnded):
+    code = "RUN_FAILED"
+
+
+class RunCancelled(RunEnded):
+    code = "RUN_CANCELLED"
+
+
+class RunExpired(RunEnded):
+    code = "RUN_EXPIRED"
+
+
+class ControlFlowError(FlujoError):
+    code = "CONTROL_FLOW"
+
+
+class PipelineAbortSignal(ControlFlowError):
+    code = "PIPELINE_ABORT"
+
+
+class ContextError(FlujoError):
+    code = "CONTEXT"
+
+
+class PipelineContextInitializationError(ContextError):
+    code = "CONTEXT_INITIALIZATION"
+
+
+class ContextMergeError(ContextError):
+    code = "CONTEXT_MERGE"
+
+
+class ValidationError(FlujoError):
+    code = "VALIDATION"
+
+
+class SerializationError(FlujoError):
+    """A value that cannot travel. `path` names the place inside it, such as `context.items[3].handle`."""
+
+    code = "SERIALIZATION"
+
+    def __init__(self, message: str = "", *, path: str = "", **rest: Any) -> None:
+        super().__init__(f"{path}: {message}" if path else message, **rest)
+        self.path = path
+
+
+class SnapshotTooLarge(SerializationError):
+    code = "SNAPSHOT_TOO_LARGE"
+
+
+class ClientError(FlujoError):
+    code = "CLIENT"
+
+
+class RunNotFound(ClientError):
+    code = "RUN_NOT_FOUND"
+
+
+class WaitTimedOut(ClientError):
+    code = "WAIT_TIMED_OUT"
+
+
+class IdempotencyConflict(ClientError):
+    code = "IDEMPOTENCY_CONFLICT"
