@@ -1,0 +1,386 @@
+"""Settings: what `flujo.toml` and the environment say, read once and checked.
+
+This is the only module of both packages that reads either (M-045); everything else is handed a `Settings`. It must not
+open connections or know what a setting is used for. In: a path and a mapping of environment variables. Out: a frozen
+`Settings`, or a `SettingsError` that names the key, where it was found and what to write instead, never a secret.
+
+Every key has one variable: `FLUJO_<KEY>` at the top level, `FLUJO_<SECTION>_<KEY>` inside a section.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from flujo_client.errors import SettingsError
+
+FILE_NAME = "flujo.toml"
+CONFIG_PATH = "FLUJO_CONFIG_PATH"
+MIN_KEY_BYTES = 16
+
+_ENV_ONLY = frozenset({"failpoints", "demo_model"})
+_FILE_ALIASES = {"state_uri": "database_url", "blueprint_allowed_imports": "allowed_imports"}
+_OTHER_NAMES = {
+    "database_url": ("FLUJO_STATE_URI", "DATABASE_URL"),
+    "broker_url": ("CELERY_BROKER_URL", "REDIS_URL"),
+}
+# Variables with our prefix that others read: the benchmarks, and click for `flujo run`.
+_FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT")
+
+_PASSWORD_IN_URL = re.compile(r"(?s)(://[^:]*:).*@")
+_SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
+
+
+def mask_url(url: str) -> str:
+    """Give `url` back with its password as `***`; in doubt more is hidden, never less."""
+    return _SECRET_IN_QUERY.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", url))
+
+
+def _service_url(*schemes: str) -> AfterValidator:
+    def check(url: str) -> str:
+        scheme, separator, rest = url.partition("://")
+        if not separator or scheme not in schemes or not rest or re.search(r"[\s\x00-\x1f\x7f]", url):
+            raise ValueError(f"must be a URL that starts with {' or '.join(f'{name}://' for name in schemes)}")
+        return url
+
+    return AfterValidator(check)
+
+
+def _listed(value: Any) -> Any:
+    """Read a comma-separated text as the list it stands for."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _module_prefix(text: str) -> str:
+    if text != "*" and not all(part.isidentifier() for part in text.split(".")):
+        raise ValueError("must be a module prefix such as `acme.agents`, or `*` for every module")
+    return text
+
+
+def _keys(value: Any) -> Any:
+    """Read `id:secret` pairs, in a text or a list, as a mapping; the order stays, for the first one signs."""
+    pairs = _listed(value)
+    if not isinstance(pairs, list):
+        return pairs
+    if not all(isinstance(pair, str) and ":" in pair for pair in pairs):
+        raise ValueError("each key must be written as `id:secret`")
+    keys = dict(pair.split(":", 1) for pair in pairs)
+    if len(keys) < len(pairs):
+        raise ValueError("two keys have the same id")
+    return keys
+
+
+def _signing_key(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if len(text.encode()) < MIN_KEY_BYTES or "," in text or text.strip() != text:
+        raise ValueError(f"a secret has at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
+    return secret
+
+
+PostgresUrl = Annotated[str, _service_url("postgresql", "postgres")]
+RedisUrl = Annotated[str, _service_url("redis", "rediss", "redis+socket", "unix")]
+ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
+KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+SigningKeys = Annotated[
+    dict[KeyId, Annotated[SecretStr, AfterValidator(_signing_key)]],
+    BeforeValidator(_keys),
+]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+QueueName = Annotated[str, Field(pattern=r"^[\w.:-]{1,120}$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Limits(_Section):
+    """How large things may be, in bytes.
+
+    `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message;
+    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses.
+    """
+
+    snapshot_inline_bytes: Annotated[int, Field(ge=0)] = 65_536
+    snapshot_max_bytes: Count = 16_777_216
+    message_max_bytes: Count = 16_777_216
+
+    @model_validator(mode="after")
+    def _inline_fits(self) -> Self:
+        for name in ("snapshot_max_bytes", "message_max_bytes"):
+            if self.snapshot_inline_bytes > getattr(self, name):
+                raise ValueError(f"snapshot_inline_bytes must not be above {name}")
+        return self
+
+
+class Worker(_Section):
+    """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process."""
+
+    lease_s: Seconds = 6.0
+    renew_s: Seconds = 2.0
+    sweep_s: Seconds = 1.0
+    max_lost: Count = 3
+    pool_max: Count = 10
+    concurrency: Count = 8
+    attempts_queue: QueueName = "flujo.attempts"
+    control_queue: QueueName = "flujo.control"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.renew_s * 2 > self.lease_s:
+            raise ValueError(f"renew_s ({self.renew_s:g}) must be at most half of lease_s ({self.lease_s:g})")
+        if self.attempts_queue == self.control_queue:
+            raise ValueError("attempts_queue and control_queue must be two queues")
+        return self
+
+
+class Retry(_Section):
+    """How long to wait before trying again, in seconds; `jitter` is a share of the delay (M-405)."""
+
+    base_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
+    cap_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _cap_above_base(self) -> Self:
+        if self.cap_s < self.base_s:
+            raise ValueError(f"cap_s ({self.cap_s:g}) must not be below base_s ({self.base_s:g})")
+        return self
+
+
+class Agents(_Section):
+    """What holds for every agent call that says nothing else. Times in seconds."""
+
+    agent_timeout_s: Seconds = 60.0
+
+
+class Log(_Section):
+    """What is logged and how."""
+
+    level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text),
+    ] = "INFO"
+    as_json: bool = Field(default=True, alias="json")
+
+
+def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
+    return ("*",) if known.get("mode") == "development" else ()
+
+
+def _broker_by_default(known: dict[str, Any]) -> str | None:
+    return known.get("broker_url")
+
+
+class Settings(_Section):
+    """Everything that can be set, frozen (requirements §2.7). Its repr shows no password and no signing secret.
+
+    Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
+    """
+
+    mode: Literal["development", "production"] = "development"
+    database_url: PostgresUrl | None = None
+    broker_url: RedisUrl | None = None
+    result_backend_url: RedisUrl | None = Field(default_factory=_broker_by_default)
+    embedded_dir: Path = Path(".flujo")
+    allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(_listed)] = Field(
+        default_factory=_imports_by_mode
+    )
+    signing_keys: SigningKeys = {}
+    failpoints: str = ""
+    demo_model: str | None = None
+    limits: Limits = Limits()
+    worker: Worker = Worker()
+    retry: Retry = Retry()
+    agents: Agents = Agents()
+    log: Log = Log()
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether Postgres and Redis are to be started from wheels, because none is named."""
+        return self.database_url is None and self.broker_url is None
+
+    def with_services(self, database_url: str, broker_url: str) -> Settings:
+        """Give a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
+        own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url
+        services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
+        return _checked(self.model_dump(by_alias=True) | services, {})
+
+    def as_environment(self) -> dict[str, str]:
+        """Write everything as variables, **secrets included**, for a child process that shall have the same."""
+        return {
+            _VARIABLES[name][0]: text for name, value in _flat(self.model_dump(by_alias=True)) if (text := _text(value))
+        }
+
+    @model_validator(mode="after")
+    def _services_together(self) -> Self:
+        if (self.database_url is None) != (self.broker_url is None):
+            given, missing = ("database_url", "broker_url")[:: 1 if self.database_url else -1]
+            raise ValueError(f"{given} is set but {missing} is missing: set {_VARIABLES[missing][0]}, or neither")
+        if self.is_embedded and self.result_backend_url is not None:
+            raise ValueError("result_backend_url is set but broker_url and database_url are missing")
+        return self
+
+    @model_validator(mode="after")
+    def _fit_for_production(self) -> Self:
+        if self.mode == "production":
+            named = {
+                "database_url and broker_url": not self.is_embedded,
+                "allowed_imports": self.allowed_imports,
+                "signing_keys": self.signing_keys,
+            }
+            if missing := [name for name, value in named.items() if not value]:
+                raise ValueError(f'mode = "production" demands {", ".join(missing)}')
+        return self
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield (
+                name,
+                mask_url(value) if name in {"database_url", "broker_url", "result_backend_url"} and value else value,
+            )
+
+
+def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if name in _SECTIONS and isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", item) for inner, item in value.items())
+        else:
+            yield name, value
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        section, dot, inner = name.partition(".")
+        if dot and section in _SECTIONS:
+            tree.setdefault(section, {})[inner] = value
+        else:
+            tree[name] = value
+    return tree
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}:{secret.get_secret_value()}" for name, secret in value.items())
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value is None else str(value)
+
+
+_SECTIONS = {name for name, field in Settings.model_fields.items() if isinstance(field.default, _Section)}
+# Every setting and the variables that carry it; the first that is set wins.
+_VARIABLES = {
+    name: (f"FLUJO_{name.replace('.', '_').upper()}", *_OTHER_NAMES.get(name, ()))
+    for name, _ in _flat(Settings().model_dump(by_alias=True))
+}
+
+
+class ConfigManager:
+    """The reader of `flujo.toml` and the environment: built-in < file < environment (M-045).
+
+    The file is `path`, else what `FLUJO_CONFIG_PATH` names, else the nearest `flujo.toml` from the working directory
+    upwards, else none.
+    """
+
+    def __init__(self, path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> None:
+        self._path = path
+        self._environ = os.environ if environ is None else environ
+
+    def settings(self) -> Settings:
+        """Read everything anew. Raises SettingsError for what is unknown, ill-formed, contradictory or missing."""
+        _refuse_unknown_variables(self._environ)
+        path = self._file()
+        written = _read(path) if path else {}
+        variables = {name: found for name in _VARIABLES if (found := self._variable(name))}
+        places = dict.fromkeys(written, str(path)) | variables
+        values = written | {name: self._environ[variable] for name, variable in variables.items()}
+        return _checked(_nested(values), places, default=str(path) if path else "the environment")
+
+    def child_environment(self, settings: Settings) -> dict[str, str]:
+        """Give this process's environment with `settings` written over it, **secrets included**."""
+        return {**self._environ, **settings.as_environment()}
+
+    def _file(self) -> Path | None:
+        named = self._path or self._environ.get(CONFIG_PATH)
+        if named:
+            return Path(named)
+        here = Path.cwd()
+        return next((file for folder in (here, *here.parents) if (file := folder / FILE_NAME).is_file()), None)
+
+    def _variable(self, name: str) -> str | None:
+        """Name the variable that sets this; an empty one counts as not set, as compose files write it."""
+        return next((variable for variable in _VARIABLES[name] if self._environ.get(variable)), None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror})", suggestion="check the path") from None
+    except ValueError as error:
+        raise SettingsError(f"{path}: is not TOML: {error}") from None
+    for alias, name in _FILE_ALIASES.items():
+        if alias in tree and name in tree:
+            raise SettingsError(f"{path}: `{alias}` and `{name}` mean the same", suggestion=f"keep `{name}`")
+        if alias in tree:
+            tree[name] = tree.pop(alias)
+    if refused := _ENV_ONLY & tree.keys():
+        name = min(refused)
+        raise SettingsError(f"{path}: `{name}` is read from the environment only", suggestion=_VARIABLES[name][0])
+    if misplaced := next((name for name in _SECTIONS & tree.keys() if not isinstance(tree[name], dict)), None):
+        raise SettingsError(f"{path}: `{misplaced}` is a section", suggestion=f"write it as [{misplaced}]")
+    return dict(_flat(tree))
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    known = {variable for names in _VARIABLES.values() for variable in names} | {CONFIG_PATH}
+    ours = (variable for variable in environ if variable.startswith("FLUJO_"))
+    for variable in sorted(ours):
+        if variable not in known and not _FOREIGN.fullmatch(variable):
+            raise SettingsError(f"environment: unknown variable {variable}", suggestion=_nearest(variable, known))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    by_last_part = {key.rpartition(".")[2]: key for key in known}
+    candidates = by_last_part | {key: key for key in known}
+    close = difflib.get_close_matches(name, candidates, n=1) or difflib.get_close_matches(
+        name.rpartition(".")[2], candidates, n=1
+    )
+    return f"did you mean {candidates[close[0]]}?" if close else f"known are {', '.join(sorted(known))}"
+
+
+def _checked(values: Mapping[str, Any], places: Mapping[str, str], default: str = "settings") -> Settings:
+    """Build the settings; what pydantic finds is told without its input, which may be a secret."""
+    try:
+        return Settings.model_validate(values)
+    except pydantic.ValidationError as error:
+        findings = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [_finding(finding["loc"], finding["msg"], places, default) for finding in findings]
+    unknown = next((_dotted(f["loc"]) for f in findings if f["type"] == "extra_forbidden"), None)
+    raise SettingsError(
+        "\n".join(told), suggestion=_nearest(unknown, _VARIABLES.keys() - _ENV_ONLY) if unknown else None
+    )
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    depth = 2 if location and location[0] in _SECTIONS else 1
+    return ".".join(map(str, location[:depth]))
+
+
+def _finding(location: tuple[int | str, ...], message: str, places: Mapping[str, str], default: str) -> str:
+    name = _dotted(location)
+    where = places.get(name, default)
+    what = "unknown key" if message.startswith("Extra inputs") else message.removeprefix("Value error, ")
+    return f"{where}: {name}: {what}" if name else f"{where}: {what}"

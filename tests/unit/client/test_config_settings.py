@@ -1,0 +1,108 @@
+"""Settings: secrets stay hidden, services can be swapped, children get the same (M-045, requirements §2.7)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flujo_client.config import ConfigManager, Settings, mask_url
+from flujo_client.errors import SettingsError
+
+DATABASE = "postgresql://app:hunter2secret@db/app"
+BROKER = "redis://:hunter2secret@cache:6379/0"
+KEY = "0123456789abcdef"
+
+WORD = st.text("abcdefgh", min_size=1, max_size=8)
+TIMES = st.floats(min_value=0.01, max_value=1e6)
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        (DATABASE, "postgresql://app:***@db/app"),
+        (BROKER, "redis://:***@cache:6379/0"),
+        ("redis://cache:6379/0", "redis://cache:6379/0"),
+        ("postgresql://db/app?user=a&password=x&sslmode=off", "postgresql://db/app?user=a&password=***&sslmode=off"),
+        ("not a url", "not a url"),
+    ],
+)
+def test_mask_url_hides_the_password_only(url, masked):
+    assert mask_url(url) == masked
+
+
+@given(st.text(max_size=30).map(lambda text: f"secret{text}secret"))
+def test_mask_url_hides_any_password(password):
+    """A password may hold every character a URL gives a meaning to."""
+    masked = mask_url(f"postgresql://app:{password}@db/app")
+    assert password not in masked
+    assert mask_url(masked) == masked
+
+
+def test_repr_and_str_show_no_secret():
+    settings = Settings(database_url=DATABASE, broker_url=BROKER, signing_keys={"k": KEY})
+    for text in (repr(settings), str(settings), f"{settings}"):
+        assert "hunter2secret" not in text
+        assert KEY not in text
+        assert "postgresql://app:***@db/app" in text
+
+
+def test_an_error_about_a_url_shows_no_secret():
+    with pytest.raises(SettingsError) as caught:
+        ConfigManager(environ={"DATABASE_URL": "mysql://app:hunter2secret@db"}).settings()
+    assert "hunter2secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_settings_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Settings().mode = "production"  # type: ignore[misc]
+
+
+def test_with_services_makes_embedded_settings_real_and_keeps_the_rest():
+    settings = Settings(worker={"concurrency": 2}, log={"json": False}).with_services(DATABASE, BROKER)
+    assert (settings.database_url, settings.result_backend_url, settings.is_embedded) == (DATABASE, BROKER, False)
+    assert (settings.worker.concurrency, settings.log.as_json) == (2, False)
+
+
+def test_with_services_keeps_a_result_backend_of_its_own():
+    own = Settings(database_url=DATABASE, broker_url=BROKER, result_backend_url="redis://results")
+    assert own.with_services(DATABASE, "redis://new").result_backend_url == "redis://results"
+
+
+def test_with_services_refuses_what_is_no_service():
+    with pytest.raises(SettingsError, match="broker_url"):
+        Settings().with_services(DATABASE, "amqp://mq")
+
+
+settings_of_all_kinds = st.builds(
+    Settings,
+    database_url=st.just(DATABASE),
+    broker_url=st.just(BROKER),
+    result_backend_url=st.sampled_from([BROKER, "rediss://results/1"]),
+    embedded_dir=WORD,
+    allowed_imports=st.lists(WORD, min_size=1, max_size=3),
+    signing_keys=st.dictionaries(WORD, st.text("abc:=/+", min_size=16, max_size=24), max_size=3),
+    failpoints=WORD | st.just(""),
+    demo_model=WORD | st.none(),
+    limits=st.fixed_dictionaries({"snapshot_inline_bytes": st.integers(0, 65536)}),
+    worker=TIMES.map(lambda renew: {"renew_s": renew, "lease_s": renew * 2}),
+    retry=st.fixed_dictionaries({"base_s": st.floats(0, 60), "jitter": st.floats(0, 1)}),
+    agents=st.fixed_dictionaries({"agent_timeout_s": TIMES}),
+    log=st.fixed_dictionaries({"json": st.booleans(), "level": st.sampled_from(["DEBUG", "ERROR"])}),
+)
+
+
+@given(settings_of_all_kinds)
+def test_a_child_process_reads_the_same_settings(settings):
+    """`as_environment` and the reader are each other's inverse; the order of signing keys counts."""
+    read = ConfigManager(environ=settings.as_environment()).settings()
+    assert read == settings
+    assert list(read.signing_keys) == list(settings.signing_keys)
+
+
+def test_a_child_keeps_the_rest_of_the_environment_and_loses_what_is_replaced():
+    parent = {"PATH": "/bin", "REDIS_URL": "redis://old", "DATABASE_URL": DATABASE}
+    child = ConfigManager(environ=parent).child_environment(Settings().with_services(DATABASE, BROKER))
+    assert child["PATH"] == "/bin"
+    assert ConfigManager(environ=child).settings().broker_url == BROKER
