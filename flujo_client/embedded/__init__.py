@@ -1,0 +1,9 @@
+"""Postgres and Redis from wheels, for whoever has nothing running: the demo, a first try, tests.
+
+Not for production. Importing it loads no server package and starts nothing; `Embedded.start()` does.
+"""
+
+from flujo_client.embedded.redis import RedisKind
+from flujo_client.embedded.services import Embedded
+
+__all__ = ["Embedded", "RedisKind"]

