@@ -1,0 +1,1 @@
+"""How the client crosses: Celery by task name, Postgres by SQL files."""

@@ -1,0 +1,24 @@
+"""Values that survive a journey: strict with types, lenient for traces, packed for storage. Pure."""
+
+from flujo_client.serial.custom import register_custom_deserializer, register_custom_serializer
+from flujo_client.serial.lenient import safe_deserialize, safe_serialize
+from flujo_client.serial.packed import Packed
+from flujo_client.serial.resolve import Resolver, reference
+from flujo_client.serial.strict import decode, encode
+from flujo_client.serial.tree import Tree, canonical, dumps, loads
+
+__all__ = [
+    "Packed",
+    "Resolver",
+    "Tree",
+    "canonical",
+    "decode",
+    "dumps",
+    "encode",
+    "loads",
+    "reference",
+    "register_custom_deserializer",
+    "register_custom_serializer",
+    "safe_deserialize",
+    "safe_serialize",
+]

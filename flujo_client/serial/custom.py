@@ -1,0 +1,46 @@
+"""Serializers that users register for their own classes (requirements §2.11).
+
+A registration is also the permission to rebuild: a registered class needs no resolver, since the reader has to
+register the way back itself. Plain JSON types cannot be overridden.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_serializers: dict[type, Callable[[Any], Any]] = {}
+_deserializers: dict[str, Callable[[Any], Any]] = {}
+
+
+def register_custom_serializer(cls: type[T], func: Callable[[T], Any]) -> None:
+    """Send instances of `cls`, and of subclasses without their own, as what `func` gives; that must travel itself."""
+    _serializers[cls] = func
+
+
+def register_custom_deserializer(cls: type[T], func: Callable[[Any], T]) -> None:
+    """Rebuild what the serializer of `cls` gave: `func` takes it, with its types, and gives the instance."""
+    _deserializers[name_of(cls)] = func
+
+
+def serializer_for(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
+    """Find the nearest registered ancestor of `kind`: its name on the wire and its serializer."""
+    if _serializers:
+        for ancestor in kind.__mro__:
+            if func := _serializers.get(ancestor):
+                return name_of(ancestor), func
+    return None
+
+
+def deserializer_for(name: str) -> Callable[[Any], Any] | None:
+    """Find the deserializer for a name on the wire."""
+    return _deserializers.get(name)
+
+
+def name_of(cls: type) -> str:
+    """Write a class's name as it stands on the wire."""
+    return f"{cls.__module__}:{cls.__qualname__}"

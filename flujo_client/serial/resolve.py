@@ -1,0 +1,92 @@
+"""References to importable things: `package.module:Qualified.Name`, written by `reference`, read by `Resolver`.
+
+A reference is the only way code is named on the wire, and reading one imports a module: so only modules under the
+allowed prefixes are ever imported (M-014), and only names their module owns are followed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.errors import SerializationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_IMPORTABLE = "define it at the top level of a module that the workers can import"
+
+
+def reference(thing: Any) -> str:
+    """Write how to find a class or function again. Raises SerializationError if a worker could not find it."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise SerializationError(f"an object of type {type(thing).__qualname__} has no importable name")
+    ref = f"{module}:{name}"
+    if module == "__main__":
+        raise SerializationError(f"{name} is defined in the script itself (__main__)", suggestion=_IMPORTABLE)
+    if "<locals>" in name:
+        raise SerializationError(f"{ref} is defined inside a function", suggestion=_IMPORTABLE)
+    if _follow(sys.modules.get(module), name) is not thing:
+        raise SerializationError(f"{ref} is not what its module holds under that name", suggestion=_IMPORTABLE)
+    return ref
+
+
+class Resolver:
+    """Finds what a reference names, if its module is allowed.
+
+    Args:
+        allowed_prefixes: `"*"` allows every module; any other entry allows the module of that name and those below.
+    """
+
+    def __init__(self, allowed_prefixes: Sequence[str]) -> None:
+        self._prefixes = tuple(allowed_prefixes)
+        self._found: dict[str, Any] = {}
+
+    def __call__(self, ref: str) -> Any:
+        """Give the class or function. Raises SerializationError if it is not allowed or not there."""
+        if ref not in self._found:
+            self._found[ref] = self._find(ref)
+        return self._found[ref]
+
+    def allows(self, module: str) -> bool:
+        """Tell whether references into `module` are followed."""
+        return module != "__main__" and any(
+            prefix in ("*", module) or module.startswith(f"{prefix}.") for prefix in self._prefixes
+        )
+
+    def _find(self, ref: str) -> Any:
+        module, _, name = ref.partition(":")
+        if not module or not name or "<locals>" in name:
+            raise SerializationError(f"{ref!r} is not a reference of the form package.module:Name")
+        if not self.allows(module):
+            raise SerializationError(
+                f"{ref!r} is outside the allowed modules", suggestion="add its package to the allowed modules"
+            )
+        found = _follow(_import(module, ref), name)
+        if found is None:
+            raise SerializationError(f"{ref!r}: the module has no such name", suggestion="deploy the same code here")
+        return found
+
+
+def _import(module: str, ref: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # an import runs foreign code
+        raise SerializationError(
+            f"{ref!r}: the module cannot be imported ({type(error).__name__}: {error})",
+            suggestion="deploy the module that defines it here",
+            cause=error,
+        ) from error
+
+
+def _follow(root: ModuleType | None, name: str) -> Any:
+    """Walk from a module to a qualified name; never through another module, which may not be an allowed one."""
+    found: Any = root
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if isinstance(found, ModuleType):
+            return None
+    return found

@@ -1,0 +1,237 @@
+"""How each kind of value that is not plain JSON is taken apart and put together again.
+
+A rule takes a value apart into named entries of simpler values, which are encoded in turn; putting together gets
+them back decoded. Rules look at one value only: walking, paths, depth and tags are `strict`'s.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime as dt
+import pathlib
+import uuid
+from decimal import Decimal
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined, TzInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.fields import FieldInfo
+
+Entries = dict[str, Any]
+
+
+class Rule(NamedTuple):
+    """`owns` is set for kinds that need their class on the wire: it tells whether a class is of this kind."""
+
+    tag: str
+    apart: Callable[[Any], Entries]
+    together: Callable[[Any, Entries], Any]
+    owns: Callable[[type], bool] | None = None
+
+
+def _simple(tag: str, apart: Callable[[Any], Any], together: Callable[[Any], Any]) -> Rule:
+    return Rule(tag, lambda value: {"v": apart(value)}, lambda _, entries: together(entries["v"]))
+
+
+# --- bytes, numbers, text --------------------------------------------------------------------------------------------
+
+
+def _base64(value: bytes | bytearray) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
+def _unbase64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _odd_text(value: str) -> str:
+    return _base64(value.encode("utf-8", "surrogatepass"))
+
+
+def _odd_untext(text: str) -> str:
+    return _unbase64(text).decode("utf-8", "surrogatepass")
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def _zone(zone: dt.tzinfo | None) -> Any:
+    """Write a time zone: a name of the zone database, or [offset] or [offset, name]."""
+    if zone is None:
+        return None
+    if type(zone) is dt.timezone:
+        return list(zone.__getinitargs__())  # type: ignore[attr-defined]  # pickle's own way in; typeshed omits it
+    if type(zone) is TzInfo:
+        return [zone.utcoffset(None)]
+    if type(zone) is ZoneInfo and zone.key:
+        return zone.key
+    raise ValueError(f"time zone of type {type(zone).__qualname__}; use datetime.timezone or zoneinfo.ZoneInfo")
+
+
+def _unzone(written: Any) -> dt.tzinfo | None:
+    if written is None:
+        return None
+    return ZoneInfo(written) if isinstance(written, str) else dt.timezone(*written)
+
+
+def _clock_apart(value: dt.datetime | dt.time) -> Entries:
+    if value.tzinfo is None or value.tzinfo is dt.UTC:
+        entries: Entries = {"v": value.isoformat()}
+    else:
+        entries = {"v": value.replace(tzinfo=None).isoformat(), "z": _zone(value.tzinfo)}
+    return {**entries, "f": 1} if value.fold else entries
+
+
+def _clock(cls: type[dt.datetime | dt.time]) -> Rule:
+    def together(_: Any, entries: Entries) -> dt.datetime | dt.time:
+        value = cls.fromisoformat(entries["v"])
+        zone = _unzone(entries.get("z")) or value.tzinfo
+        return value.replace(tzinfo=zone, fold=entries.get("f", 0))
+
+    return Rule(cls.__name__, _clock_apart, together)
+
+
+# --- users' classes --------------------------------------------------------------------------------------------------
+
+
+def _enum(cls: type[Enum], entries: Entries) -> Enum:
+    return cls(entries["v"])
+
+
+def _namedtuple(cls: Any, entries: Entries) -> Any:
+    defaults = cls._field_defaults
+    sent = entries["v"]
+    return tuple.__new__(cls, [sent[name] if name in sent else defaults[name] for name in cls._fields])
+
+
+def _dataclass_apart(value: Any) -> Entries:
+    return {"v": {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}}
+
+
+def _dataclass(cls: Any, entries: Entries) -> Any:
+    sent = entries["v"]
+    value = cls.__new__(cls)
+    for field in dataclasses.fields(cls):
+        # Past __init__ and __post_init__, which could alter the value, and past a frozen class's __setattr__.
+        object.__setattr__(value, field.name, sent[field.name] if field.name in sent else _field_default(field))
+    return value
+
+
+def _field_default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    if field.default is dataclasses.MISSING:
+        raise ValueError(f"field {field.name!r} was not sent and has no default")
+    return field.default
+
+
+def _model_apart(value: BaseModel) -> Entries:
+    fields = {name: item for name, item in value.__dict__.items() if name in type(value).model_fields}
+    entries: Entries = {"v": fields}
+    if value.model_fields_set != fields.keys():
+        entries["s"] = sorted(value.model_fields_set)
+    if value.__pydantic_extra__:
+        entries["x"] = value.__pydantic_extra__
+    return entries
+
+
+def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
+    sent, extra = entries["v"], dict(entries.get("x") or {})
+    fields = {
+        name: sent[name] if name in sent else _model_default(field, name, sent)
+        for name, field in cls.model_fields.items()
+    }
+    unknown = {name: item for name, item in {**sent, **extra}.items() if name not in fields}
+    policy = cls.model_config.get("extra")
+    if unknown and policy == "forbid":
+        raise ValueError(f"{cls.__qualname__} forbids the fields {sorted(unknown)}")
+    kept = unknown if policy == "allow" else {}
+    value = cls.__new__(cls)
+    # Pydantic's own door for unpickling: no validator and no post-init can alter what was sent.
+    value.__setstate__(
+        {
+            "__dict__": fields,
+            "__pydantic_fields_set__": {*fields, *kept}.intersection(entries.get("s", [*sent, *extra])),
+            "__pydantic_extra__": kept if policy == "allow" else None,
+            "__pydantic_private__": _private_defaults(cls),
+        }
+    )
+    return value
+
+
+def _model_default(field: FieldInfo, name: str, sent: Entries) -> Any:
+    default = field.get_default(call_default_factory=True, validated_data=sent)
+    if default is PydanticUndefined:
+        raise ValueError(f"field {name!r} was not sent and has no default")
+    return default
+
+
+def _private_defaults(cls: type[BaseModel]) -> Entries | None:
+    """Private attributes do not travel: they start from their defaults on every worker (C-15)."""
+    defaults = {name: attribute.get_default() for name, attribute in cls.__private_attributes__.items()}
+    return {name: item for name, item in defaults.items() if item is not PydanticUndefined} if defaults else None
+
+
+def _is_namedtuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_field_defaults")
+
+
+def _is_dataclass(cls: type) -> bool:
+    """Not those that are also a container or an exception: what they hold besides their fields would be lost."""
+    return dataclasses.is_dataclass(cls) and not issubclass(
+        cls, (str, bytes, int, float, list, tuple, dict, set, frozenset, BaseException)
+    )
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+MAP = "map"
+SETS = {set: "set", frozenset: "frozenset"}
+
+_CLASS_RULES = (
+    Rule("enum", lambda value: {"v": value.value}, _enum, lambda cls: issubclass(cls, Enum)),
+    Rule("model", _model_apart, _model, lambda cls: issubclass(cls, BaseModel)),
+    Rule("namedtuple", lambda value: {"v": dict(zip(value._fields, value, strict=True))}, _namedtuple, _is_namedtuple),
+    Rule("dataclass", _dataclass_apart, _dataclass, _is_dataclass),
+)
+
+_EXACT: dict[type, Rule] = {
+    str: _simple("text", _odd_text, _odd_untext),
+    int: _simple("int", hex, lambda text: int(text, 16)),
+    float: _simple("float", str, float),
+    complex: _simple("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    Decimal: _simple("decimal", str, Decimal),
+    bytes: _simple("bytes", _base64, _unbase64),
+    bytearray: _simple("bytearray", _base64, lambda text: bytearray(_unbase64(text))),
+    uuid.UUID: _simple("uuid", str, uuid.UUID),
+    dt.datetime: _clock(dt.datetime),
+    dt.time: _clock(dt.time),
+    dt.date: _simple("date", dt.date.isoformat, dt.date.fromisoformat),
+    dt.timedelta: _simple("timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda v: dt.timedelta(*v)),
+    tuple: _simple("tuple", list, tuple),
+    set: _simple("set", list, set),
+    frozenset: _simple("frozenset", list, frozenset),
+    type(pathlib.Path()): _simple("path", str, pathlib.Path),
+    pathlib.PurePosixPath: _simple("posixpath", str, pathlib.PurePosixPath),
+    pathlib.PureWindowsPath: _simple("windowspath", str, pathlib.PureWindowsPath),
+}
+
+BY_TAG = {rule.tag: rule for rule in (*_EXACT.values(), *_CLASS_RULES)} | {
+    MAP: _simple(MAP, dict.items, dict),
+}
+
+
+@lru_cache(maxsize=1024)
+def rule_for(kind: type) -> Rule | None:
+    """Find the rule for a type: the exact one, else that of its family, else none."""
+    if kind in _EXACT:
+        return _EXACT[kind]
+    return next((rule for rule in _CLASS_RULES if rule.owns and rule.owns(kind)), None)

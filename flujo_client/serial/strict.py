@@ -1,0 +1,331 @@
+"""Values to trees and back, exactly or not at all (M-427).
+
+Plain JSON encodes to itself, and a subtree that is all plain is returned as the same object, not a copy: `dumps` is
+what makes the copy. Everything else becomes `{"$": tag, ...}`; a dict that could be taken for one is written as a
+list of pairs. What cannot come back as it was is refused with its path. Nothing here reads attributes of a value
+whose type has no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from flujo_client.errors import SerializationError
+from flujo_client.serial.custom import deserializer_for, serializer_for
+from flujo_client.serial.kinds import is_mock, type_name
+from flujo_client.serial.resolve import reference
+from flujo_client.serial.rules import BY_TAG, MAP, SETS, Rule, rule_for
+
+if TYPE_CHECKING:
+    from flujo_client.serial.tree import Tree
+
+MAX_DEPTH: Final = 64
+_TAG: Final = "$"
+_CUSTOM: Final = "custom"
+_SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**64 - 1
+
+Resolve = Callable[[str], Any]
+
+
+class _Refused(Exception):
+    """On its way out of the walk, it gathers the trail: each holder with the step taken from it, innermost first."""
+
+    def __init__(self, message: str, suggestion: str | None = None, *, too_deep: bool = False) -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
+        self.too_deep = too_deep
+        self.trail: list[tuple[Any, str]] = []
+
+    def past(self, holder: Any, step: str = "") -> None:
+        self.trail.append((holder, step))
+
+    def as_error(self, root: str) -> SerializationError:
+        if self.too_deep and (cycle := self._cycle(root)):
+            return cycle
+        path = root + "".join(step for _, step in reversed(self.trail))
+        return SerializationError(str(self), path=path, suggestion=self.suggestion, cause=self.__cause__)
+
+    def _cycle(self, root: str) -> SerializationError | None:
+        """The depth cap catches every cycle; the trail then holds the same holder twice."""
+        seen: dict[int, str] = {}
+        path = root
+        for holder, step in reversed(self.trail):
+            if id(holder) in seen:
+                return SerializationError(
+                    f"refers back to {seen[id(holder)]}: a cycle cannot travel",
+                    path=path,
+                    suggestion="hold an id instead of the object",
+                )
+            seen[id(holder)] = path
+            path += step
+        return None
+
+
+def encode(value: Any, *, path: str = "value") -> Tree:
+    """Give the tree of a value, from which `decode` rebuilds it with every type (M-421, M-423, M-427).
+
+    Args:
+        value: plain JSON, the types of `rules`, registered classes, and any nesting of them up to 64 deep.
+        path: what to call the value in an error.
+
+    Raises:
+        SerializationError: naming the place inside the value that cannot travel, and the way out.
+    """
+    try:
+        return _encode(value, 0)
+    except _Refused as refused:
+        error = refused.as_error(path)
+    raise error
+
+
+def decode(tree: Tree, *, resolve: Resolve, path: str = "value") -> Any:
+    """Rebuild the value from its tree; the inverse of `encode`.
+
+    No validator, constructor or post-init runs on models and dataclasses. Fields that were not sent get their
+    default; fields the class no longer has are dropped, or refused where the model forbids extra ones.
+
+    Args:
+        tree: what `encode` gave, perhaps after a journey; plain subtrees are reused, not copied.
+        resolve: gives the class for a reference and refuses what is not allowed (see `Resolver`).
+        path: what to call the value in an error.
+
+    Raises:
+        SerializationError: naming the place and the class or tag that cannot be rebuilt.
+    """
+    try:
+        return _decode(tree, resolve)
+    except _Refused as refused:
+        error = refused.as_error(path)
+    except RecursionError:
+        error = SerializationError("nested too deeply to be one of ours", path=path)
+    raise error
+
+
+# --- out -------------------------------------------------------------------------------------------------------------
+
+
+def _encode(value: Any, depth: int) -> Tree:
+    kind = type(value)
+    if kind is str:
+        return value if _is_plain_text(value) else _encode_other(value, kind, depth)
+    if kind is int:
+        return value if _SMALLEST <= value <= _LARGEST else _encode_other(value, kind, depth)
+    if kind is dict:
+        return _encode_dict(value, depth)
+    if kind is list:
+        return _encode_list(value, depth)
+    if value is None or kind is bool or (kind is float and isfinite(value)):
+        return value
+    return _encode_other(value, kind, depth)
+
+
+def _is_plain_text(text: str) -> bool:
+    """Neither a lone surrogate, which JSON refuses, nor a NUL, which Postgres does (M-428)."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_plain_key(key: str) -> bool:
+    return key != _TAG and _is_plain_text(key)
+
+
+def _encode_list(value: list[Any], depth: int) -> Tree:
+    _check_depth(depth)
+    out = value
+    index = 0
+    try:
+        for index, item in enumerate(value):
+            if type(item) is str and item.isascii() and "\0" not in item:
+                continue  # most leaves are such texts; a call for each would double the time
+            tree = _encode(item, depth + 1)
+            if tree is not item:
+                if out is value:
+                    out = value.copy()
+                out[index] = tree
+    except _Refused as refused:
+        refused.past(value, f"[{index}]")
+        raise
+    return out
+
+
+def _encode_dict(value: dict[Any, Any], depth: int) -> Tree:
+    _check_depth(depth)
+    out = value
+    key = None
+    try:
+        for key, item in value.items():
+            if type(key) is not str or not (key.isidentifier() or _is_plain_key(key)):
+                break
+            if type(item) is str and item.isascii() and "\0" not in item:
+                continue
+            tree = _encode(item, depth + 1)
+            if tree is not item:
+                if out is value:
+                    out = value.copy()
+                out[key] = tree
+        else:
+            return out
+    except _Refused as refused:
+        refused.past(value, _step(key))
+        raise
+    return _encode_map(value, depth)
+
+
+def _encode_map(value: dict[Any, Any], depth: int) -> Tree:
+    pairs = []
+    for key, item in value.items():
+        try:
+            pairs.append([_encode(key, depth + 1), _encode(item, depth + 1)])
+        except _Refused as refused:
+            refused.past(value, _step(key))
+            raise
+    return {_TAG: MAP, "v": pairs}
+
+
+def _encode_other(value: Any, kind: type, depth: int) -> Tree:
+    _check_depth(depth)
+    try:
+        if custom := serializer_for(kind):
+            name, serialize = custom
+            return {_TAG: _CUSTOM, "c": name, "v": _encode(_apart(serialize, value), depth + 1)}
+        rule = rule_for(kind) or _refuse_kind(kind)
+        node: dict[str, Tree] = {_TAG: rule.tag}
+        if rule.owns:
+            node["c"] = _reference(kind)
+        for name, part in _apart(rule.apart, value).items():
+            node[name] = _encode(part, depth)
+        if kind in SETS:
+            node["v"].sort(key=orjson.dumps)  # a set's own order differs between processes
+    except _Refused as refused:
+        refused.past(value)
+        raise
+    return node
+
+
+def _apart(take: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return take(value)
+    except Exception as error:  # users' serializers and properties run here
+        raise _Refused(f"cannot be taken apart: {error}") from error
+
+
+@lru_cache(maxsize=1024)
+def _reference(kind: type) -> str:
+    try:
+        return reference(kind)
+    except SerializationError as error:
+        raise _Refused(error.message, error.suggestion) from None
+
+
+def _refuse_kind(kind: type) -> Rule:
+    if is_mock(kind):
+        raise _Refused("a mock object cannot travel", "use a real value, or a scripted agent in tests")
+    raise _Refused(
+        f"object of type {type_name(kind)} cannot travel",
+        "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
+    )
+
+
+def _check_depth(depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        raise _Refused(f"nested more than {MAX_DEPTH} levels deep", "flatten the value", too_deep=True)
+
+
+def _step(key: Any) -> str:
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.80}]"
+
+
+# --- back ------------------------------------------------------------------------------------------------------------
+
+
+def _decode(tree: Tree, resolve: Resolve) -> Any:
+    kind = type(tree)
+    if kind is dict:
+        return _decode_tagged(tree, resolve) if _TAG in tree else _decode_dict(tree, resolve)
+    return _decode_list(tree, resolve) if kind is list else tree
+
+
+def _decode_dict(tree: dict[str, Tree], resolve: Resolve) -> Any:
+    out = tree
+    key = ""
+    try:
+        for key, item in tree.items():
+            value = _decode(item, resolve)
+            if value is not item:
+                if out is tree:
+                    out = tree.copy()
+                out[key] = value
+    except _Refused as refused:
+        refused.past(tree, _step(key))
+        raise
+    return out
+
+
+def _decode_list(tree: list[Tree], resolve: Resolve) -> Any:
+    out = tree
+    index = 0
+    try:
+        for index, item in enumerate(tree):
+            value = _decode(item, resolve)
+            if value is not item:
+                if out is tree:
+                    out = tree.copy()
+                out[index] = value
+    except _Refused as refused:
+        refused.past(tree, f"[{index}]")
+        raise
+    return out
+
+
+def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
+    tag, ref = tree[_TAG], tree.get("c")
+    entries = {name: _decode(item, resolve) for name, item in tree.items() if name not in (_TAG, "c")}
+    try:
+        if tag == _CUSTOM:
+            return _deserializer(ref)(entries["v"])
+        rule = _rule(tag)
+        return rule.together(_class(rule, ref, resolve), entries)
+    except _Refused:
+        raise
+    except Exception as error:  # the payload is foreign: whatever goes wrong here is about it
+        raise _Refused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
+
+
+def _rule(tag: Any) -> Rule:
+    if rule := BY_TAG.get(str(tag)):
+        return rule
+    raise _Refused(f"unknown tag {tag!r:.80}", "deploy the same version here")
+
+
+def _class(rule: Rule, ref: Any, resolve: Resolve) -> type | None:
+    """Resolve the class, and see that it is of the kind the tag says: a reference must not name any callable."""
+    if rule.owns is None:
+        return None
+    if not isinstance(ref, str):
+        raise _Refused(f"a {rule.tag} without the reference of its class")
+    try:
+        cls = resolve(ref)
+    except SerializationError as error:
+        raise _Refused(error.message, error.suggestion) from error
+    if not isinstance(cls, type) or not rule.owns(cls):
+        raise _Refused(f"{ref!r} is not a {rule.tag}")
+    return cls
+
+
+def _deserializer(name: Any) -> Callable[[Any], Any]:
+    if func := deserializer_for(name):
+        return func
+    raise _Refused(f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too")

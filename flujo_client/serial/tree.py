@@ -1,0 +1,47 @@
+"""Trees of plain JSON and their bytes.
+
+A tree is None, bool, int, float, str, a list of trees, or a dict from str to tree: what `encode` gives and `decode`
+takes. This module only turns trees into bytes and back; it knows no tags.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import orjson
+
+from flujo_client.errors import SerializationError
+
+# A recursive alias would make every caller cast: lists and dicts are invariant.
+Tree: TypeAlias = Any
+
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
+def dumps(tree: Tree) -> bytes:
+    """Write a tree as compact JSON, keys in their own order. Raises SerializationError if it is not a tree."""
+    return _write(tree, _STRICT)
+
+
+def canonical(tree: Tree) -> bytes:
+    """Write a tree with sorted keys, so that equal trees give equal digests."""
+    return _write(tree, _STRICT | orjson.OPT_SORT_KEYS)
+
+
+def loads(text: bytes) -> Tree:
+    """Read a tree from JSON. Raises SerializationError if it is not JSON."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        # `error.doc` holds the whole text, which may hold secrets: it must not ride along as the cause.
+        reason = f"not JSON: {error.msg} at character {error.pos}"
+    raise SerializationError(reason)
+
+
+def _write(tree: Tree, option: int) -> bytes:
+    try:
+        return orjson.dumps(tree, option=option)
+    except orjson.JSONEncodeError as error:
+        raise SerializationError(
+            f"not a plain tree: {error}", suggestion="encode() the value first", cause=error
+        ) from error
