@@ -1,0 +1,1 @@
+"""One attempt at one step: what an agent is given, how it is called, and what its errors mean."""

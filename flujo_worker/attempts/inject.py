@@ -1,0 +1,220 @@
+"""What may be handed to an agent: an option it has no parameter for is left out instead of breaking the call (FSD-11).
+
+Must not call the agent, import an agent library or change an option. In: an agent and the options that are at hand.
+Out: the options to pass as keywords. The rule that must hold: whatever comes out can be passed without a TypeError.
+
+Signatures are slow to read, so each is read once and kept as long as its function lives. The key is the function
+behind a bound method (C-24), for a bound method is a new object on every access; the class that owns it does not
+change its parameters and is no part of the key. What cannot be referenced weakly is kept strongly, in bounds, so that
+an id is never used again while it is a key.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial, reduce
+from itertools import zip_longest
+from threading import Lock
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+MAX_STRONG = 256
+MAX_WRAPPERS = 64
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+# Compiled wrappers: they hide their parameters and pass on whatever they are given.
+_PASSES_ON = (staticmethod, type(lru_cache(abs)))
+_NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Keywords:
+    """What a callable takes by keyword: `named`, any other name if `others`, never what is `taken` already.
+
+    `positional` says, for each positional argument in turn, which names it fills.
+    """
+
+    positional: tuple[frozenset[str], ...] = ()
+    named: frozenset[str] = _NONE
+    others: bool = False
+    taken: frozenset[str] = _NONE
+
+    def accept(self, name: str) -> bool:
+        return name not in self.taken and (self.others or name in self.named)
+
+    def after(self, count: int, keywords: frozenset[str] = _NONE) -> _Keywords:
+        """What is left once `count` positional arguments and these keywords are given."""
+        filled = _NONE.union(*self.positional[:count])
+        return replace(self, positional=self.positional[count:], taken=self.taken | filled | keywords)
+
+    @cached_property
+    def after_one(self) -> _Keywords:
+        """`after(1)`, remembered: every call to an agent needs it for `self` and again for the data."""
+        return self.after(1)
+
+    def within(self, inner: _Keywords) -> _Keywords:
+        """What passes through this layer and the one it wraps."""
+        return _Keywords(
+            positional=tuple(a | b for a, b in zip_longest(self.positional, inner.positional, fillvalue=_NONE)),
+            named=frozenset(name for name in self.named | inner.named if self.accept(name) and inner.accept(name)),
+            others=self.others and inner.others,
+            taken=self.taken | inner.taken,
+        )
+
+
+_UNKNOWN = _Keywords()
+
+
+def accepts_param(func: Callable[..., Any], param: str) -> bool:
+    """Tell whether `func` can be given `param` as a keyword (M-029).
+
+    False if the parameter is positional-only, if a partial has fixed it already, if any layer of a `functools.wraps`
+    chain would refuse it, or if the signature cannot be determined.
+    """
+    return _keywords(func).accept(param)
+
+
+def injectable(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose the options that the agent finally called accepts (M-021, M-022, M-024, M-031).
+
+    An option that is None is not set and never passed (M-023). The agent's first positional parameter receives the
+    data, so an option of that name is left out.
+
+    Raises:
+        ConfigurationError: wrappers that declare each other as `__flujo_target__`.
+    """
+    accepted = _entrance(_innermost(agent))
+    return {name: value for name, value in options.items() if value is not None and accepted.accept(name)}
+
+
+def _innermost(agent: Any) -> Any:
+    """Follow wrappers that declare themselves transparent by `__flujo_target__` (C-25)."""
+    target = agent
+    for _ in range(MAX_WRAPPERS):
+        inner = getattr(target, "__flujo_target__", None)
+        if inner is None:
+            return target
+        target = inner
+    raise ConfigurationError(
+        f"agent {type(agent).__qualname__}: its `__flujo_target__` chain does not end",
+        suggestion="a wrapper must name the agent it wraps, never itself",
+    )
+
+
+def _entrance(target: Any) -> _Keywords:
+    run = getattr(target, "run", None)
+    return _keywords(run if callable(run) else target).after_one
+
+
+def _keywords(func: Any) -> _Keywords:
+    if isinstance(func, FunctionType):
+        return _SEEN.get(func)
+    if isinstance(func, MethodType):
+        return _keywords(func.__func__).after_one
+    if isinstance(func, partial):
+        return _keywords(func.func).after(len(func.args), frozenset(func.keywords))
+    if not isinstance(func, type) and not _describes_itself(func):
+        call = getattr(func, "__call__", None)  # noqa: B004 - its kind matters, not whether it is there
+        if isinstance(call, (FunctionType, MethodType)):
+            return _keywords(call)
+    return _SEEN.get(func)
+
+
+def _describes_itself(func: Any) -> bool:
+    return any(getattr(func, name, None) is not None for name in ("__signature__", "__wrapped__"))
+
+
+class _Seen:
+    """Signatures by the identity of their callable; an entry goes when its callable goes."""
+
+    def __init__(self) -> None:
+        self._weak: dict[int, tuple[weakref.ref[Any], _Keywords]] = {}
+        self._strong: OrderedDict[int, tuple[Any, _Keywords]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, func: Any) -> _Keywords:
+        found = self._weak.get(id(func))
+        if found is not None and found[0]() is func:
+            return found[1]
+        return self._strongly_kept(func) or self._read(func)
+
+    def __len__(self) -> int:
+        return len(self._weak) + len(self._strong)
+
+    def _strongly_kept(self, func: Any) -> _Keywords | None:
+        with self._lock:
+            found = self._strong.get(id(func))
+            if found is None:
+                return None
+            self._strong.move_to_end(id(func))
+            return found[1]
+
+    def _read(self, func: Any) -> _Keywords:
+        keywords = _read_layers(func)
+        key = id(func)
+        try:
+            reference = weakref.ref(func, lambda gone: self._forget(key, gone))
+        except TypeError:
+            self._keep(key, func, keywords)
+        else:
+            self._weak[key] = (reference, keywords)
+        return keywords
+
+    def _forget(self, key: int, gone: weakref.ref[Any]) -> None:
+        # The id may be another's by now: only the entry of the one that went is dropped.
+        found = self._weak.get(key)
+        if found is not None and found[0] is gone:
+            del self._weak[key]
+
+    def _keep(self, key: int, func: Any, keywords: _Keywords) -> None:
+        with self._lock:
+            self._strong[key] = (func, keywords)
+            while len(self._strong) > MAX_STRONG:
+                self._strong.popitem(last=False)
+
+
+_SEEN = _Seen()
+
+
+def _read_layers(func: Any) -> _Keywords:
+    if not callable(func):
+        return _UNKNOWN
+    try:
+        return reduce(_Keywords.within, map(_read_signature, _layers(func)))
+    except (TypeError, ValueError):
+        return _UNKNOWN
+
+
+def _layers(func: Any) -> Iterator[Any]:
+    """Walk a `functools.wraps` chain from the outside; a layer with a signature of its own speaks for the rest."""
+    for _ in range(MAX_WRAPPERS):
+        inner = getattr(func, "__wrapped__", None)
+        if inner is None or hasattr(func, "__signature__"):
+            yield func
+            return
+        if not isinstance(func, _PASSES_ON):
+            yield func
+        func = inner
+    raise ValueError("the chain of __wrapped__ does not end")
+
+
+def _read_signature(func: Any) -> _Keywords:
+    parameters = inspect.signature(func, follow_wrapped=False).parameters.values()
+    return _Keywords(
+        positional=tuple(
+            frozenset({p.name}) if p.kind in _BY_NAME else _NONE for p in parameters if p.kind in _POSITIONAL
+        ),
+        named=frozenset(p.name for p in parameters if p.kind in _BY_NAME),
+        others=any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters),
+    )
