@@ -1,0 +1,77 @@
+"""A real Postgres and a real Redis for tests that ask: started once per session, empty for each module.
+
+Ports and folders are drawn fresh, so nothing on the machine is in the way and nothing on it is touched. The folder is
+passable for others and has a short name: run by root, Postgres works there as another user, behind a Unix socket.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+
+from flujo_client.embedded import Embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_numbers = itertools.count(1)
+_REDIS_DATABASES = 16
+
+
+@pytest.fixture(scope="session")
+def services() -> Iterator[Embedded]:
+    """The services of this session, stopped at its end."""
+    folder = passable_folder()
+    with Embedded(folder / "flujo") as embedded:
+        yield embedded
+    shutil.rmtree(folder)
+
+
+def passable_folder() -> Path:
+    """Make a folder that servers run as another user can reach; pytest's own are closed to them."""
+    folder = Path(tempfile.mkdtemp(prefix="flujo-", dir="/tmp"))
+    folder.chmod(0o711)
+    return folder
+
+
+def fresh_database(services: Embedded) -> str:
+    """Create an empty database and return its URL."""
+    name = f"test_{next(_numbers)}"
+    _execute(services, f"CREATE DATABASE {name}")
+    return urlsplit(services.database_url)._replace(path=f"/{name}").geturl()
+
+
+def drop_database(services: Embedded, url: str) -> None:
+    """Drop a database, whoever is still connected to it."""
+    _execute(services, f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def database_url(services: Embedded) -> Iterator[str]:
+    """An empty database for this module."""
+    url = fresh_database(services)
+    yield url
+    drop_database(services, url)
+
+
+@pytest.fixture(scope="module")
+def redis_url(services: Embedded) -> str:
+    """An empty Redis database for this module."""
+    number = next(_numbers) % (_REDIS_DATABASES - 1) + 1
+    url = urlsplit(services.broker_url)._replace(path=f"/{number}").geturl()
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
+
+
+def _execute(services: Embedded, statement: str) -> None:
+    with psycopg.connect(services.database_url, autocommit=True) as connection:
+        connection.execute(statement)
