@@ -62,6 +62,11 @@ def interpreter_for_nobody() -> str:
     pytest.skip("no Python of this version, with our packages, can be read by an ordinary user here")
 
 
+def test_servers_never_run_as_root(services):
+    for pid in (services.postgres_pid, services.redis_pid):
+        assert Path(f"/proc/{pid}").stat().st_uid != 0
+
+
 def test_an_ordinary_user_runs_its_own_postgres(folder):
     os.chown(folder, NOBODY, NOBODY)
     done = as_nobody(interpreter_for_nobody(), "-c", PROGRAM, str(folder / "flujo"))
