@@ -126,7 +126,7 @@ class _Walk:
 
     # --- containers
 
-    def _container(self, obj: Any, kind: type, depth: int) -> Tree:
+    def _container(self, obj: Any, kind: type, depth: int) -> Tree:  # noqa: PLR0911  # the order is the rule (C-21)
         if kind is dict:
             return self._mapping(obj.items(), depth)
         if kind in _CONTAINERS:
@@ -150,7 +150,8 @@ class _Walk:
             if self.left <= 0:
                 out["…"] = _CUT
                 break
-            out[self._key(key, depth)] = self.tree(item, depth)
+            name = self._key(key, depth)  # before the value, which may use up the budget
+            out[name] = self.tree(item, depth)
         return out
 
     def _key(self, key: Any, depth: int) -> str:

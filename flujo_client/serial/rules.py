@@ -161,7 +161,7 @@ def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
             "__dict__": fields,
             "__pydantic_fields_set__": {*fields, *kept}.intersection(entries.get("s", [*sent, *extra])),
             "__pydantic_extra__": kept if policy == "allow" else None,
-            "__pydantic_private__": _private_defaults(cls),
+            "__pydantic_private__": _private_defaults(cls, fields),
         }
     )
     return value
@@ -174,10 +174,14 @@ def _model_default(field: FieldInfo, name: str, sent: Entries) -> Any:
     return default
 
 
-def _private_defaults(cls: type[BaseModel]) -> Entries | None:
+def _private_defaults(cls: type[BaseModel], fields: Entries) -> Entries | None:
     """Private attributes do not travel: they start from their defaults on every worker (C-15)."""
-    defaults = {name: attribute.get_default() for name, attribute in cls.__private_attributes__.items()}
-    return {name: item for name, item in defaults.items() if item is not PydanticUndefined} if defaults else None
+    private: Entries = {}
+    for name, attribute in cls.__private_attributes__.items():
+        default = attribute.get_default(call_default_factory=True, validated_data={**fields, **private})
+        if default is not PydanticUndefined:
+            private[name] = default
+    return private if cls.__private_attributes__ else None
 
 
 def _is_namedtuple(cls: type) -> bool:

@@ -18,6 +18,7 @@ import orjson
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import deserializer_for, serializer_for
 from flujo_client.serial.kinds import is_mock, type_name
+from flujo_client.serial.refusal import Refused
 from flujo_client.serial.resolve import reference
 from flujo_client.serial.rules import BY_TAG, MAP, SETS, Rule, rule_for
 
@@ -33,40 +34,6 @@ _LARGEST: Final = 2**64 - 1
 Resolve = Callable[[str], Any]
 
 
-class _Refused(Exception):
-    """On its way out of the walk, it gathers the trail: each holder with the step taken from it, innermost first."""
-
-    def __init__(self, message: str, suggestion: str | None = None, *, too_deep: bool = False) -> None:
-        super().__init__(message)
-        self.suggestion = suggestion
-        self.too_deep = too_deep
-        self.trail: list[tuple[Any, str]] = []
-
-    def past(self, holder: Any, step: str = "") -> None:
-        self.trail.append((holder, step))
-
-    def as_error(self, root: str) -> SerializationError:
-        if self.too_deep and (cycle := self._cycle(root)):
-            return cycle
-        path = root + "".join(step for _, step in reversed(self.trail))
-        return SerializationError(str(self), path=path, suggestion=self.suggestion, cause=self.__cause__)
-
-    def _cycle(self, root: str) -> SerializationError | None:
-        """The depth cap catches every cycle; the trail then holds the same holder twice."""
-        seen: dict[int, str] = {}
-        path = root
-        for holder, step in reversed(self.trail):
-            if id(holder) in seen:
-                return SerializationError(
-                    f"refers back to {seen[id(holder)]}: a cycle cannot travel",
-                    path=path,
-                    suggestion="hold an id instead of the object",
-                )
-            seen[id(holder)] = path
-            path += step
-        return None
-
-
 def encode(value: Any, *, path: str = "value") -> Tree:
     """Give the tree of a value, from which `decode` rebuilds it with every type (M-421, M-423, M-427).
 
@@ -79,7 +46,7 @@ def encode(value: Any, *, path: str = "value") -> Tree:
     """
     try:
         return _encode(value, 0)
-    except _Refused as refused:
+    except Refused as refused:
         error = refused.as_error(path)
     raise error
 
@@ -100,7 +67,7 @@ def decode(tree: Tree, *, resolve: Resolve, path: str = "value") -> Any:
     """
     try:
         return _decode(tree, resolve)
-    except _Refused as refused:
+    except Refused as refused:
         error = refused.as_error(path)
     except RecursionError:
         error = SerializationError("nested too deeply to be one of ours", path=path)
@@ -155,7 +122,7 @@ def _encode_list(value: list[Any], depth: int) -> Tree:
                 if out is value:
                     out = value.copy()
                 out[index] = tree
-    except _Refused as refused:
+    except Refused as refused:
         refused.past(value, f"[{index}]")
         raise
     return out
@@ -178,7 +145,7 @@ def _encode_dict(value: dict[Any, Any], depth: int) -> Tree:
                 out[key] = tree
         else:
             return out
-    except _Refused as refused:
+    except Refused as refused:
         refused.past(value, _step(key))
         raise
     return _encode_map(value, depth)
@@ -189,7 +156,7 @@ def _encode_map(value: dict[Any, Any], depth: int) -> Tree:
     for key, item in value.items():
         try:
             pairs.append([_encode(key, depth + 1), _encode(item, depth + 1)])
-        except _Refused as refused:
+        except Refused as refused:
             refused.past(value, _step(key))
             raise
     return {_TAG: MAP, "v": pairs}
@@ -209,7 +176,7 @@ def _encode_other(value: Any, kind: type, depth: int) -> Tree:
             node[name] = _encode(part, depth)
         if kind in SETS:
             node["v"].sort(key=orjson.dumps)  # a set's own order differs between processes
-    except _Refused as refused:
+    except Refused as refused:
         refused.past(value)
         raise
     return node
@@ -219,7 +186,7 @@ def _apart(take: Callable[[Any], Any], value: Any) -> Any:
     try:
         return take(value)
     except Exception as error:  # users' serializers and properties run here
-        raise _Refused(f"cannot be taken apart: {error}") from error
+        raise Refused(f"cannot be taken apart: {error}") from error
 
 
 @lru_cache(maxsize=1024)
@@ -227,13 +194,13 @@ def _reference(kind: type) -> str:
     try:
         return reference(kind)
     except SerializationError as error:
-        raise _Refused(error.message, error.suggestion) from None
+        raise Refused(error.message, error.suggestion) from None
 
 
 def _refuse_kind(kind: type) -> Rule:
     if is_mock(kind):
-        raise _Refused("a mock object cannot travel", "use a real value, or a scripted agent in tests")
-    raise _Refused(
+        raise Refused("a mock object cannot travel", "use a real value, or a scripted agent in tests")
+    raise Refused(
         f"object of type {type_name(kind)} cannot travel",
         "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
     )
@@ -241,7 +208,7 @@ def _refuse_kind(kind: type) -> Rule:
 
 def _check_depth(depth: int) -> None:
     if depth >= MAX_DEPTH:
-        raise _Refused(f"nested more than {MAX_DEPTH} levels deep", "flatten the value", too_deep=True)
+        raise Refused(f"nested more than {MAX_DEPTH} levels deep", "flatten the value", too_deep=True)
 
 
 def _step(key: Any) -> str:
@@ -268,7 +235,7 @@ def _decode_dict(tree: dict[str, Tree], resolve: Resolve) -> Any:
                 if out is tree:
                     out = tree.copy()
                 out[key] = value
-    except _Refused as refused:
+    except Refused as refused:
         refused.past(tree, _step(key))
         raise
     return out
@@ -284,7 +251,7 @@ def _decode_list(tree: list[Tree], resolve: Resolve) -> Any:
                 if out is tree:
                     out = tree.copy()
                 out[index] = value
-    except _Refused as refused:
+    except Refused as refused:
         refused.past(tree, f"[{index}]")
         raise
     return out
@@ -298,16 +265,16 @@ def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
             return _deserializer(ref)(entries["v"])
         rule = _rule(tag)
         return rule.together(_class(rule, ref, resolve), entries)
-    except _Refused:
+    except Refused:
         raise
     except Exception as error:  # the payload is foreign: whatever goes wrong here is about it
-        raise _Refused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
+        raise Refused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
 
 
 def _rule(tag: Any) -> Rule:
     if rule := BY_TAG.get(str(tag)):
         return rule
-    raise _Refused(f"unknown tag {tag!r:.80}", "deploy the same version here")
+    raise Refused(f"unknown tag {tag!r:.80}", "deploy the same version here")
 
 
 def _class(rule: Rule, ref: Any, resolve: Resolve) -> type | None:
@@ -315,17 +282,17 @@ def _class(rule: Rule, ref: Any, resolve: Resolve) -> type | None:
     if rule.owns is None:
         return None
     if not isinstance(ref, str):
-        raise _Refused(f"a {rule.tag} without the reference of its class")
+        raise Refused(f"a {rule.tag} without the reference of its class")
     try:
         cls = resolve(ref)
     except SerializationError as error:
-        raise _Refused(error.message, error.suggestion) from error
+        raise Refused(error.message, error.suggestion) from error
     if not isinstance(cls, type) or not rule.owns(cls):
-        raise _Refused(f"{ref!r} is not a {rule.tag}")
+        raise Refused(f"{ref!r} is not a {rule.tag}")
     return cls
 
 
 def _deserializer(name: Any) -> Callable[[Any], Any]:
     if func := deserializer_for(name):
         return func
-    raise _Refused(f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too")
+    raise Refused(f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too")

@@ -1,0 +1,44 @@
+"""The way out of a walk for a value that cannot travel: it learns its path while the walk unwinds.
+
+So the walk itself, the hot path, carries neither paths nor a set of what it is inside of.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flujo_client.errors import SerializationError
+
+
+class Refused(Exception):
+    """On its way out of the walk, it gathers the trail: each holder with the step taken from it, innermost first."""
+
+    def __init__(self, message: str, suggestion: str | None = None, *, too_deep: bool = False) -> None:
+        super().__init__(message)
+        self.suggestion = suggestion
+        self.too_deep = too_deep
+        self.trail: list[tuple[Any, str]] = []
+
+    def past(self, holder: Any, step: str = "") -> None:
+        self.trail.append((holder, step))
+
+    def as_error(self, root: str) -> SerializationError:
+        if self.too_deep and (cycle := self._cycle(root)):
+            return cycle
+        path = root + "".join(step for _, step in reversed(self.trail))
+        return SerializationError(str(self), path=path, suggestion=self.suggestion, cause=self.__cause__)
+
+    def _cycle(self, root: str) -> SerializationError | None:
+        """The depth cap catches every cycle; the trail then holds the same holder twice."""
+        seen: dict[int, str] = {}
+        path = root
+        for holder, step in reversed(self.trail):
+            if id(holder) in seen:
+                return SerializationError(
+                    f"refers back to {seen[id(holder)]}: a cycle cannot travel",
+                    path=path,
+                    suggestion="hold an id instead of the object",
+                )
+            seen[id(holder)] = path
+            path += step
+        return None
