@@ -288,7 +288,7 @@ def _class(rule: Rule, ref: Any, resolve: Resolve) -> type | None:
     except SerializationError as error:
         raise Refused(error.message, error.suggestion) from error
     if not isinstance(cls, type) or not rule.owns(cls):
-        raise Refused(f"{ref!r} is not a {rule.tag}")
+        raise Refused(f"{ref!r} does not name the class of a {rule.tag}")
     return cls
 
 

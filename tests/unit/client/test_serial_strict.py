@@ -461,6 +461,16 @@ def test_a_damaged_tree_is_refused_with_its_path(tree):
         decode({"a": [tree]}, resolve=HERE)
 
 
+def trap(value: Any) -> Any:
+    return value
+
+
+def test_a_tree_cannot_call_a_function():
+    """M-014: an enum is rebuilt by calling its class, so the name must be that of an enum."""
+    with pytest.raises(SerializationError, match="does not name the class"):
+        decode({"$": "enum", "c": reference(trap), "v": 1}, resolve=HERE)
+
+
 def test_a_tree_nested_without_end_is_refused():
     with pytest.raises(SerializationError, match="nested too deeply"):
         decode(loads(b'{"a":' * 1000 + b"1" + b"}" * 1000), resolve=HERE)
