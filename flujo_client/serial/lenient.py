@@ -126,7 +126,7 @@ class _Walk:
 
     # --- containers
 
-    def _container(self, obj: Any, kind: type, depth: int) -> Tree:  # noqa: PLR0911  # the order is the rule (C-21)
+    def _container(self, obj: Any, kind: type, depth: int) -> Tree:  # the order is the rule (C-21)
         if kind is dict:
             return self._mapping(obj.items(), depth)
         if kind in _CONTAINERS:

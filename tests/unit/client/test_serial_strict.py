@@ -137,7 +137,7 @@ def there_and_back(value: Any) -> Any:
     return decode(loads(dumps(encode(value))), resolve=HERE)
 
 
-def same(left: Any, right: Any) -> bool:  # noqa: PLR0911  # one line per kind
+def same(left: Any, right: Any) -> bool:
     """Equal with equal types all the way down; NaN equals NaN."""
     if type(left) is not type(right):
         return False
