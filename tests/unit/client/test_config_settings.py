@@ -54,6 +54,13 @@ def test_an_error_about_a_url_shows_no_secret():
     assert caught.value.__context__ is None
 
 
+def test_pydantic_s_own_error_shows_no_secret_either():
+    """Who builds Settings by hand meets pydantic's error, which would quote its input."""
+    with pytest.raises(ValueError, match="database_url") as caught:
+        Settings(database_url="mysql://app:hunter2secret@db")
+    assert "hunter2secret" not in str(caught.value)
+
+
 def test_settings_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         Settings().mode = "production"  # type: ignore[misc]
