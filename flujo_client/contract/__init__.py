@@ -1,0 +1,1 @@
+"""What crosses between client and worker: values only, no doors."""

@@ -1,0 +1,171 @@
+"""The attempt's message: all it needs to run, as a value (M-004, M-005)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from flujo_client.address import AttemptKey
+from flujo_client.errors import SerializationError
+from flujo_client.serial import Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WIRE_VERSION = 1
+TASK_ATTEMPT = "flujo.attempt"
+TASK_SWEEP = "flujo.sweep"
+ATTEMPTS_QUEUE = "flujo.attempts"
+CONTROL_QUEUE = "flujo.control"
+
+AttemptKind = Literal["step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What every message of one run carries alike.
+
+    Attributes:
+        reference: where workers find the pipeline, `module:attribute`.
+        fingerprint: the plan the run was started with; a worker whose code gives another parks the run.
+        deadline: unix seconds after which no attempt of the run begins.
+        trace_parent: a W3C trace context, carried for exporters.
+    """
+
+    run: str
+    reference: str
+    fingerprint: str
+    queue: str = ATTEMPTS_QUEUE
+    priority: int | None = None
+    deadline: float | None = None
+    trace_parent: str | None = None
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One attempt's message.
+
+    Attributes:
+        address: the scope the attempt owns while it lives.
+        version: the scope's version that `context` is the snapshot of; checked again in the merge.
+        context: None when the run has no context (M-023); a reference when it is above the inline limit.
+        guidance: why the attempt before this one failed.
+    """
+
+    ticket: Ticket
+    address: str
+    step: str
+    number: int
+    version: int
+    input: Packed
+    context: Packed | None = None
+    guidance: str | None = None
+    queue: str = ATTEMPTS_QUEUE
+    kind: AttemptKind = "step"
+
+    @property
+    def key(self) -> str:
+        """The attempt's key, which is also its Celery task id."""
+        return str(AttemptKey(self.ticket.run, self.address, self.step, self.number))
+
+    @property
+    def references(self) -> tuple[Packed, ...]:
+        """What the envelope only points at, and a worker must fetch by digest."""
+        return tuple(packed for packed in (self.input, self.context) if packed is not None and packed.is_reference)
+
+    def inline(self, found: Mapping[str, Packed]) -> Envelope:
+        """Put in what the references point at. `found` maps digests to values; raises KeyError if one is missing."""
+        context = self.context
+        return replace(
+            self,
+            input=found[self.input.digest] if self.input.is_reference else self.input,
+            context=found[context.digest] if context is not None and context.is_reference else context,
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        """Give the envelope as plain data for the message."""
+        ticket = self.ticket
+        return {
+            "v": WIRE_VERSION,
+            "task": TASK_ATTEMPT,
+            "key": self.key,
+            "kind": self.kind,
+            "run": ticket.run,
+            "address": self.address,
+            "step": self.step,
+            "number": self.number,
+            "reference": ticket.reference,
+            "fingerprint": ticket.fingerprint,
+            "queue": self.queue,
+            "run_queue": ticket.queue,
+            "priority": ticket.priority,
+            "deadline": ticket.deadline,
+            "trace_parent": ticket.trace_parent,
+            "tenant": ticket.tenant,
+            "version": self.version,
+            "input": self.input.to_wire(),
+            "context": None if self.context is None else self.context.to_wire(),
+            "guidance": self.guidance,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Envelope:
+        """Read an envelope from a message.
+
+        Raises:
+            SerializationError: it is not an envelope, is one of another version, or its key does not fit its fields.
+        """
+        try:
+            if wire["v"] != WIRE_VERSION:
+                message = f"an envelope of version {wire['v']}; this worker reads {WIRE_VERSION}"
+                raise SerializationError(message, suggestion="upgrade the workers before the clients")
+            envelope = cls(
+                ticket=Ticket(
+                    run=wire["run"],
+                    reference=wire["reference"],
+                    fingerprint=wire["fingerprint"],
+                    queue=wire["run_queue"],
+                    priority=wire["priority"],
+                    deadline=wire["deadline"],
+                    trace_parent=wire["trace_parent"],
+                    tenant=wire["tenant"],
+                ),
+                address=wire["address"],
+                step=wire["step"],
+                number=wire["number"],
+                version=wire["version"],
+                input=Packed.from_wire(wire["input"]),
+                context=None if wire["context"] is None else Packed.from_wire(wire["context"]),
+                guidance=wire["guidance"],
+                queue=wire["queue"],
+                kind=wire["kind"],
+            )
+        except (KeyError, TypeError) as error:
+            raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
+        if wire.get("key") != envelope.key or wire.get("task") != TASK_ATTEMPT:
+            raise SerializationError("the key or task it names is not its own", path="message")
+        return envelope
+
+
+def message_options(envelope: Envelope, sent_at: float) -> dict[str, Any]:
+    """Give what a publisher hands to Celery besides task and arguments.
+
+    The reprs are short, for Flower and logs must not show what is in a context; the headers name run and step.
+
+    Args:
+        envelope: what is sent.
+        sent_at: unix seconds, for the sweeper to compare with a queue's head.
+    """
+    headers = {"flujo_run": envelope.ticket.run, "flujo_step": envelope.step, "flujo_sent_at": sent_at}
+    options: dict[str, Any] = {
+        "task_id": envelope.key,
+        "queue": envelope.queue,
+        "headers": headers,
+        "argsrepr": f"({envelope.key})",
+        "kwargsrepr": "{}",
+        "ignore_result": True,
+    }
+    if envelope.ticket.priority is not None:
+        options["priority"] = envelope.ticket.priority
+    return options

@@ -1,0 +1,92 @@
+"""What came of an attempt, as a value that serialises.
+
+Exceptions become outcomes in the worker's `attempts/classify.py` and exceptions again in `flujo_client/contract/results.py`;
+nothing expected is raised in between (C-23).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_client.serial import Packed
+
+OutcomeKind = Literal["success", "failure", "aborted", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What went wrong in an attempt, as data that keeps the original class, message and code (M-025, M-461)."""
+
+    category: str
+    type_name: str
+    message: str
+    feedback: str
+    module: str = ""
+    code: str = ""
+    suggestion: str | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+    traceback_digest: str = ""
+
+    def to_tree(self) -> dict[str, Any]:
+        """Give the fault as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> Fault:
+        """Read a fault back; keys of a newer version are ignored."""
+        return cls(**{name: tree[name] for name in cls.__slots__ if name in tree})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an attempt spent. Tokens are counts, `cost_usd` is in US dollars."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    requests: int = 0
+    cost_usd: float = 0.0
+
+    @property
+    def is_nothing(self) -> bool:
+        """Tell whether there is nothing to record."""
+        return not (self.input_tokens or self.output_tokens or self.requests or self.cost_usd)
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a run's story. `data` is plain JSON, safe for Postgres."""
+
+    name: str
+    data: dict[str, Any] = field(default_factory=dict)
+    level: str = "info"
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one attempt.
+
+    Attributes:
+        kind: how it ended.
+        output: the step's output, for a success.
+        context: the context after a success; None when it is unchanged.
+        fault: what went wrong, for everything else.
+        latency_s: seconds from claim to outcome, by the worker's monotonic clock.
+    """
+
+    kind: OutcomeKind
+    output: Packed | None = None
+    context: Packed | None = None
+    fault: Fault | None = None
+    usage: Usage = NO_USAGE
+    latency_s: float = 0.0
+    metadata: dict[str, Any] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()

@@ -1,0 +1,108 @@
+"""What a run gives back: step results, the pipeline's result, and the outcomes a stream yields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flujo_client import errors
+from flujo_client.errors import RunCancelled, RunEnded, RunExpired, RunFailed
+
+
+class StepResult(BaseModel):
+    """What came of one step over all its attempts (M-460, C-22)."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    name: str
+    output: Any = None
+    success: bool = True
+    attempts: int = 1
+    latency_s: float = 0.0
+    token_counts: int = 0
+    cost_usd: float = 0.0
+    feedback: str | None = None
+    branch_context: Any = None
+    metadata_: dict[str, Any] = Field(default_factory=dict)
+    step_history: list[StepResult] = Field(default_factory=list)
+
+
+class Failed(BaseModel):
+    """Why a run ended as it did, with the original class, message and code."""
+
+    type_name: str = ""
+    message: str = ""
+    code: str = ""
+    category: str = ""
+    suggestion: str | None = None
+
+
+_ENDINGS: dict[str, type[RunEnded]] = {"failed": RunFailed, "cancelled": RunCancelled, "expired": RunExpired}
+_FACADE_STATUS = {"succeeded": "completed"}
+
+
+class PipelineResult(BaseModel):
+    """What came of a run. A run that failed, was cancelled or expired has its partial history and context here too."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    run_id: str = ""
+    run_status: str = "succeeded"
+    step_history: list[StepResult] = Field(default_factory=list)
+    total_cost_usd: float = 0.0
+    total_tokens: int = 0
+    final_pipeline_context: Any = None
+    output: Any = None
+    error: Failed | None = None
+    trace_tree: Any = None
+
+    @property
+    def success(self) -> bool:
+        """Tell whether every step succeeded."""
+        return self.run_status == "succeeded"
+
+    @property
+    def status(self) -> str:
+        """The run's status in the facade's words: `completed` for a run that succeeded."""
+        return _FACADE_STATUS.get(self.run_status, self.run_status)
+
+    def raise_for_status(self) -> PipelineResult:
+        """Return the result of a success, raise for everything else.
+
+        Raises:
+            PipelineAbortSignal: an agent aborted the run.
+            RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
+        """
+        ending = _ENDINGS.get(self.run_status)
+        if ending is None:
+            return self
+        error = self.error or Failed()
+        if error.code == errors.PipelineAbortSignal.code:
+            raise errors.PipelineAbortSignal(error.message, suggestion=error.suggestion)
+        said = f"{error.type_name}: {error.message}" if error.type_name else error.message
+        message = f"run {self.run_id} {self.run_status}" + (f": {said}" if said else "")
+        raise ending(message, result=self, suggestion=error.suggestion)
+
+
+class StepOutcome(BaseModel):
+    """One thing that happened to a step, as `Flujo.run_stream` yields it."""
+
+
+class Success(StepOutcome):
+    """A step succeeded."""
+
+    step_result: StepResult
+
+
+class Failure(StepOutcome):
+    """A step failed for good."""
+
+    feedback: str | None
+    step_result: StepResult
+
+
+class Aborted(StepOutcome):
+    """The run was stopped from inside, cancelled or expired."""
+
+    reason: str

@@ -1,0 +1,1 @@
+"""What users write: steps and pipelines, what can be refused before sending, and the plan that is sent."""

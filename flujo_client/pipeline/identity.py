@@ -1,0 +1,70 @@
+"""Who an agent is, as plain data that is the same in every process: what goes into a plan's fingerprint.
+
+It must not hold memory addresses, reprs of objects or secrets: the client and every worker compute it on their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import Any
+
+from flujo_client.serial import canonical, safe_serialize
+
+
+def identify(thing: Any) -> dict[str, Any]:
+    """Describe an agent, plugin or validator for the plan.
+
+    An object may say itself what it is by a mapping `__flujo_identity__`; a wrapper by `__flujo_target__` points to what it wraps.
+    """
+    if isinstance(thing, str):
+        return {"ref": thing}
+    own = getattr(thing, "__flujo_identity__", None)
+    if isinstance(own, dict):
+        return own
+    if isinstance(thing, functools.partial):
+        return {"partial": identify(thing.func), "keywords": sorted(thing.keywords)}
+    target = getattr(thing, "__flujo_target__", None)
+    if target is not None:
+        return {"type": _name(type(thing)), "target": identify(target)}
+    if hasattr(thing, "__qualname__"):
+        return {"callable": _name(thing)}
+    return {"type": _name(type(thing)), **_agent_traits(thing)}
+
+
+def digest(tree: Any) -> str:
+    """The SHA-256 of a tree's canonical JSON, in hex."""
+    return hashlib.sha256(canonical(tree)).hexdigest()
+
+
+def _name(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', '?')}:{getattr(thing, '__qualname__', '?')}"
+
+
+def _agent_traits(agent: Any) -> dict[str, Any]:
+    """What two agents of one class differ by: the model, the prompts, the shape of the output."""
+    traits: dict[str, Any] = {}
+    model = getattr(agent, "model", None)
+    if model is not None:
+        traits["model"] = model if isinstance(model, str) else str(getattr(model, "model_name", _name(type(model))))
+    output_type = getattr(agent, "output_type", None)
+    if output_type is not None:
+        traits["output"] = (
+            _name(output_type) if hasattr(output_type, "__qualname__") else digest(safe_serialize(_schema(output_type)))
+        )
+    prompts = getattr(agent, "_system_prompts", None) or getattr(agent, "system_prompt", None)
+    if isinstance(prompts, str) or (
+        isinstance(prompts, (list, tuple)) and all(isinstance(each, str) for each in prompts)
+    ):
+        traits["prompt"] = digest(safe_serialize(prompts))
+    return traits
+
+
+def _schema(output_type: Any) -> Any:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return TypeAdapter(output_type).json_schema()
+    except (PydanticUserError, TypeError, ValueError):
+        return _name(type(output_type))

@@ -1,0 +1,88 @@
+"""References: how a pipeline is named on the wire, and found again. Code never travels (M-014)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.step import Step
+from flujo_client.serial import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
+    """Find the pipeline that `module:attribute` names: a Pipeline, a Step, or a function without parameters that makes one.
+
+    Raises:
+        PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
+    """
+    thing = load(reference, allowed=allowed, what="pipeline")
+    if callable(thing) and not isinstance(thing, Step):
+        thing = thing()
+    if isinstance(thing, Step):
+        return Pipeline.from_step(thing)
+    if not isinstance(thing, Pipeline):
+        raise PipelineError(f"'{reference}' is a {type(thing).__name__}, not a Pipeline")
+    return thing
+
+
+def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
+    """Import what `module:attribute` names, if its module stands under an allowed prefix."""
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise PipelineError(
+            f"'{reference}' is not a reference to a {what}", suggestion="write it as 'package.module:attribute'"
+        )
+    if not Resolver(allowed).allows(module_name):
+        raise PipelineError(
+            f"{what} '{reference}' is outside the allowed imports ({', '.join(allowed) or 'none'})",
+            suggestion=f"add '{module_name.split('.')[0]}' to allowed_imports in flujo.toml on clients and workers",
+        )
+    try:
+        return reduce(getattr, attribute.split("."), importlib.import_module(module_name))
+    except ModuleNotFoundError as error:
+        raise PipelineError(
+            f"{what} '{reference}' not found: no module named '{error.name}'", code="UNKNOWN_REFERENCE", cause=error
+        ) from error
+    except AttributeError as error:
+        message = f"{what} '{reference}' not found: module '{module_name}' has no '{attribute}'"
+        raise PipelineError(message, code="UNKNOWN_REFERENCE", cause=error) from error
+
+
+def reference_of(pipeline: Pipeline | Step) -> str:
+    """Find the module attribute that holds this very object.
+
+    Raises:
+        PipelineError: no importable module holds it, so no worker could find it.
+    """
+    for module_name, module in list(sys.modules.items()):
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if value is pipeline:
+                return f"{_importable(module_name)}:{attribute}"
+    raise PipelineError(
+        "this pipeline is not a module's attribute, so no worker could find it",
+        suggestion="assign it to a name at the top of a module, or enqueue it as 'package.module:attribute'",
+    )
+
+
+def _importable(module_name: str) -> str:
+    """The name under which a worker imports the module; a script run as `__main__` is imported by its file's name."""
+    if module_name != "__main__":
+        return module_name
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    stem = Path(getattr(main, "__file__", None) or "").stem
+    if stem.isidentifier():
+        return stem
+    raise PipelineError(
+        "a pipeline defined in an interactive session cannot be found by a worker", suggestion="put it in a module"
+    )

@@ -1,0 +1,136 @@
+"""A step: one piece of work, as its author writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NoReturn, overload
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flujo_client.errors import StepInvocationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flujo_client.pipeline.compose import Pipeline
+
+
+class Backoff(BaseModel):
+    """How long to wait before trying again: `base_s * factor ** (number - 1)`, at most `cap_s`, give or take `jitter` of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base_s: float = Field(default=1.0, ge=0)
+    factor: float = Field(default=2.0, ge=1)
+    cap_s: float = Field(default=60.0, ge=0)
+    jitter: float = Field(default=0.1, ge=0, le=1)
+
+
+class StepConfig(BaseModel):
+    """How a step's attempts are carried out.
+
+    Attributes:
+        max_retries: further attempts after the first one failed; only agent failures are tried again (C-01).
+        timeout_s: seconds one attempt may take; the agents' default when None.
+        backoff: waits between attempts; the worker's `[retry]` settings when None.
+        temperature, top_k, top_p, max_tokens: model options, given to agents that take them (M-024).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_retries: int = Field(default=1, ge=0, le=1000)
+    timeout_s: float | None = Field(default=None, gt=0)
+    backoff: Backoff | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    max_tokens: int | None = Field(default=None, gt=0)
+
+    def options(self) -> dict[str, Any]:
+        """Give the model options that are set."""
+        names = ("temperature", "top_k", "top_p", "max_tokens")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One piece of work in a pipeline.
+
+    Args:
+        name: unique in its pipeline; it becomes part of addresses, so no `/`, `:`, `#` or control characters.
+        agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, or `"module:attribute"`.
+        config: retries, timeout and model options.
+        plugins: objects with `validate(data)`, or `(plugin, priority)` pairs, higher first; a refusal ends the step (C-01).
+        validators: objects with `validate(output, *, context)`, or callables; a refusal ends the step (M-288).
+        updates_context: merge the output, a mapping or a model, into the context.
+        sink_to: a dotted context path that receives the output.
+        queue: a Celery queue of your own for this step.
+        meta: kept with the plan; yours.
+    """
+
+    name: str
+    agent: Any = None
+    config: StepConfig = field(default_factory=StepConfig)
+    plugins: Sequence[Any] = ()
+    validators: Sequence[Any] = ()
+    updates_context: bool = False
+    sink_to: str | None = None
+    queue: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise StepInvocationError(
+            f"step '{self.name}' was called like a function",
+            suggestion="put it in a pipeline and enqueue that; to test the agent alone, call `step.agent`",
+        )
+
+    def __rshift__(self, other: Step | Pipeline) -> Pipeline:
+        from flujo_client.pipeline.compose import Pipeline
+
+        if isinstance(other, Pipeline):
+            return replace(other, steps=[self, *other.steps])
+        return Pipeline([self, other])
+
+    @classmethod
+    def solution(cls, agent: Any, **rest: Any) -> Step:
+        """A step named `solution`."""
+        return cls("solution", agent, **rest)
+
+    @classmethod
+    def review(cls, agent: Any, **rest: Any) -> Step:
+        """A step named `review`."""
+        return cls("review", agent, **rest)
+
+    @classmethod
+    def from_callable(cls, func: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:
+        """A step that runs `func`, under its own name when none is given."""
+        return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
+
+
+@overload
+def step(func: Callable[..., Any], /) -> Step: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    updates_context: bool = False,
+    sink_to: str | None = None,
+    validators: Sequence[Any] = (),
+    plugins: Sequence[Any] = (),
+    queue: str | None = None,
+    **config: Any,
+) -> Callable[[Callable[..., Any]], Step]: ...
+def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:
+    """Make a step of a function: `@step` or `@step(name=…, max_retries=…, timeout_s=…, sink_to=…)`.
+
+    Whatever `Step` does not take by name goes to its `StepConfig`.
+    """
+    own = {
+        key: rest.pop(key) for key in ("updates_context", "sink_to", "validators", "plugins", "queue") if key in rest
+    }
+    config = StepConfig(**rest)
+
+    def make(target: Callable[..., Any]) -> Step:
+        return Step.from_callable(target, name, config=config, **own)
+
+    return make(func) if func is not None else make

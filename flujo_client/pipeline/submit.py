@@ -1,0 +1,154 @@
+"""From what a caller gives to what enqueue records. Pure: everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+from pydantic import BaseModel
+
+from flujo_client.address import ROOT, is_run_id
+from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.envelope import ATTEMPTS_QUEUE, Envelope, Ticket
+from flujo_client.contract.run import NewRun
+from flujo_client.errors import (
+    ConfigurationError,
+    PipelineContextInitializationError,
+    SerializationError,
+    SnapshotTooLarge,
+)
+from flujo_client.pipeline.identity import digest
+from flujo_client.serial import Packed, Resolver, decode, encode, safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flujo_client.pipeline.plan import Plan
+
+MAX_KEY = 200
+LOWEST_PRIORITY = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a value may be, in bytes: compressed to travel inside a message, uncompressed at all."""
+
+    inline: int = 65_536
+    most: int = 16_777_216
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a caller asks for besides the pipeline and its input."""
+
+    run_id: str
+    context: Mapping[str, Any] | BaseModel | None = None
+    context_model: type[BaseModel] | None = None
+    idempotency_key: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    tenant: str = ""
+    deadline: float | None = None
+    limits: dict[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    trace_parent: str | None = None
+
+
+def new_run(plan: Plan, reference: str, value: Any, order: Order, *, size: Limits, allowed: Sequence[str]) -> NewRun:
+    """Make the value that enqueue records.
+
+    Raises:
+        SerializationError: input or context cannot travel; the path inside it is named.
+        SnapshotTooLarge: it is above the limit.
+        PipelineContextInitializationError: the context does not fit its model.
+        ConfigurationError: an option that cannot be.
+    """
+    _check_order(order)
+    sent_input = _pack(encode(value, path="input"), "input", size)
+    context = build_context(order.context, order.context_model)
+    same = digest([reference, sent_input.digest, None if context is None else encode(context, path="context")])
+    snapshot = _snapshot(context, value, order.run_id, size, allowed)
+    queue = order.queue or ATTEMPTS_QUEUE
+    node = plan.nodes[0]
+    ticket = Ticket(
+        run=order.run_id,
+        reference=reference,
+        fingerprint=plan.fingerprint,
+        queue=queue,
+        priority=order.priority,
+        deadline=order.deadline,
+        trace_parent=order.trace_parent,
+        tenant=order.tenant,
+    )
+    large = [packed for packed in (sent_input, snapshot) if packed is not None and packed.size > size.inline]
+    first = Envelope(
+        ticket=ticket,
+        address=ROOT,
+        step=node.name,
+        number=1,
+        version=0,
+        input=by_reference(sent_input, size.inline),
+        context=None if snapshot is None else by_reference(snapshot, size.inline),
+        queue=node.queue or queue,
+    )
+    metadata = safe_serialize(dict(order.metadata))
+    return NewRun(first, plan, same, tuple(large), order.idempotency_key, order.limits, metadata)
+
+
+def by_reference(packed: Packed, inline: int) -> Packed:
+    """Give the value itself when it may travel inside a message, else a reference to it."""
+    return packed if packed.is_reference or packed.size <= inline else packed.reference()
+
+
+def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[BaseModel] | None) -> BaseModel | None:
+    """Make the run's context, or None where there is neither data nor a model (M-023)."""
+    if isinstance(context, BaseModel):
+        if model is not None and not isinstance(context, model):
+            message = f"the context is a {type(context).__name__}; the pipeline asks for {model.__name__}"
+            raise PipelineContextInitializationError(message)
+        return context
+    if context is None and model is None:
+        return None
+    try:
+        return (model or PipelineContext).model_validate(dict(context or {}))
+    except pydantic.ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'context'}: {each['msg']}" for each in error.errors())
+        name = (model or PipelineContext).__name__
+        raise PipelineContextInitializationError(f"the context does not fit {name}: {places}", cause=error) from error
+
+
+def _snapshot(
+    context: BaseModel | None, value: Any, run_id: str, size: Limits, allowed: Sequence[str]
+) -> Packed | None:
+    if context is None:
+        return None
+    if isinstance(context, PipelineContext):
+        prompt = context.initial_prompt or (value if isinstance(value, str) else "")
+        context = context.model_copy(update={"run_id": run_id, "initial_prompt": prompt})
+    tree = encode(context, path="context")
+    if encode(decode(tree, resolve=Resolver(allowed)), path="context") != tree:
+        raise SerializationError("it does not come back as it was sent (M-417)", path="context")
+    return _pack(tree, "context", size)
+
+
+def _pack(tree: Any, what: str, size: Limits) -> Packed:
+    packed = Packed.of(tree)
+    length = len(packed.json())
+    if length > size.most:
+        raise SnapshotTooLarge(
+            f"{length:,} bytes of JSON; at most {size.most:,} may travel",
+            path=what,
+            suggestion="keep large data in your own store and send its key, or raise snapshot_max_bytes",
+        )
+    return packed
+
+
+def _check_order(order: Order) -> None:
+    if not is_run_id(order.run_id):
+        raise ConfigurationError(f"run id {order.run_id!r} may hold letters, digits, '_', '-' and '.' only, 80 at most")
+    if order.priority is not None and not 0 <= order.priority <= LOWEST_PRIORITY:
+        raise ConfigurationError(f"priority {order.priority} is not between 0, the first to be served, and 9")
+    key = order.idempotency_key
+    if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable()):
+        raise ConfigurationError(f"an idempotency key has 1 to {MAX_KEY} printable characters")

@@ -1,0 +1,16 @@
+"""What an agent gave back, and what it spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flujo_client.contract.outcome import NO_USAGE, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An agent's output with its usage."""
+
+    output: Any
+    usage: Usage = NO_USAGE

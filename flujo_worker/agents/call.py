@@ -1,0 +1,62 @@
+"""Call any agent: an object with `run`, a callable, a pydantic-ai agent; sync or async (FSD-11)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.outcome import Usage
+from flujo_worker.agents.answer import Answer
+from flujo_worker.attempts.inject import injectable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Executor
+
+
+async def call_agent(agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor) -> Answer:
+    """Call an agent once.
+
+    Args:
+        agent: what the step runs.
+        data: the step's input.
+        options: what may be passed by keyword; each only if the agent takes it (M-021…M-024).
+        threads: where sync agents run, so that the event loop never waits for them.
+
+    Raises:
+        Exception: whatever the agent raises, unchanged.
+    """
+    if _is_pydantic_agent(agent):
+        from flujo_worker.agents.factory import ask
+
+        model_options = {key: value for key, value in options.items() if key not in ("context", "guidance")}
+        return await ask(agent, data, guidance=options.get("guidance"), options=model_options)
+    run = getattr(agent, "run", agent)
+    keywords = injectable(agent, {key: value for key, value in options.items() if value is not None})
+    given = await _await(run, partial(run, data, **keywords), threads)
+    return given if isinstance(given, Answer) else Answer(*_unwrap(given))
+
+
+async def _await(run: Any, call: Callable[[], Any], threads: Executor) -> Any:
+    if inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(type(run).__call__):
+        return await call()
+    context = contextvars.copy_context()
+    given = await asyncio.get_running_loop().run_in_executor(threads, context.run, call)
+    return await given if inspect.isawaitable(given) else given
+
+
+def _is_pydantic_agent(agent: Any) -> bool:
+    return any(
+        base.__module__.startswith("pydantic_ai.") and base.__name__ == "AbstractAgent" for base in type(agent).__mro__
+    )
+
+
+def _unwrap(given: Any) -> tuple[Any, Usage]:
+    """A pydantic-ai run result becomes its output and what it spent."""
+    if type(given).__module__.startswith("pydantic_ai.") and hasattr(given, "output"):
+        spent = given.usage
+        return given.output, Usage(spent.input_tokens, spent.output_tokens, spent.requests)
+    return given, Usage()

@@ -1,0 +1,140 @@
+"""`make_agent_async`: an agent on pydantic-ai that a step can run (M-032, M-046).
+
+The agent makes one call per attempt: the library's own output retries are off, because the step's attempts are the one retry
+layer (C-37). pydantic-ai is imported when the agent is first needed, so that a client can import a pipeline's module without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from flujo_client.contract.outcome import Usage
+from flujo_client.pipeline.identity import digest
+from flujo_client.serial import safe_serialize
+from flujo_worker.agents.answer import Answer
+
+if TYPE_CHECKING:
+    from pydantic_ai import Agent
+    from pydantic_ai.models import Model
+    from pydantic_ai.usage import RunUsage
+
+
+def make_agent_async(
+    model: str | Model[Any],
+    system_prompt: str = "",
+    output_type: Any = str,
+    *,
+    name: str | None = None,
+    **options: Any,
+) -> FlujoAgent:
+    """Make an agent.
+
+    Args:
+        model: a pydantic-ai model string such as `openai:gpt-4o`, or a model object.
+        system_prompt: what the agent is told before every input.
+        output_type: what it answers with: a type, a pydantic model, or pydantic-ai's output markers.
+        name: for traces.
+        options: passed on to `pydantic_ai.Agent` as they are.
+    """
+    return FlujoAgent(model, system_prompt, output_type, name=name, options=options)
+
+
+class FlujoAgent:
+    """An agent made by `make_agent_async`. It takes model options, and never the pipeline's context (C-25)."""
+
+    def __init__(
+        self,
+        model: str | Model[Any],
+        system_prompt: str,
+        output_type: Any,
+        *,
+        name: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        self.model, self.system_prompt, self.output_type, self.name = model, system_prompt, output_type, name
+        self._options = options
+
+    @functools.cached_property
+    def agent(self) -> Agent[Any, Any]:
+        """The pydantic-ai agent behind this one."""
+        from pydantic_ai import Agent
+
+        return Agent(
+            self.model,
+            output_type=self.output_type,
+            system_prompt=self.system_prompt or (),
+            name=self.name,
+            defer_model_check=True,
+            **{"retries": 0, **self._options},
+        )
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        model = self.model if isinstance(self.model, str) else str(getattr(self.model, "model_name", type(self.model)))
+        return {
+            "agent": self.name,
+            "model": model,
+            "prompt": digest(safe_serialize(self.system_prompt)),
+            "output": getattr(self.output_type, "__qualname__", type(self.output_type).__qualname__),
+            "options": sorted(self._options),
+        }
+
+    async def run(
+        self,
+        data: Any,
+        *,
+        guidance: str | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+    ) -> Answer:
+        """Ask the model once.
+
+        Args:
+            data: the step's input; anything but text is sent as JSON.
+            guidance: why the attempt before this one failed, told to the model after the input.
+            temperature: sent, as the three below, as the library's model settings (C-36).
+            top_p: likewise.
+            top_k: likewise.
+            max_tokens: likewise.
+        """
+        options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
+        return await ask(self.agent, data, guidance=guidance, options=options)
+
+
+async def ask(agent: Agent[Any, Any], data: Any, *, guidance: str | None, options: dict[str, Any]) -> Answer:
+    """Run a pydantic-ai agent once; what it spent is on the answer, or on the exception as `flujo_usage`."""
+    from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.usage import RunUsage
+
+    spent = RunUsage()
+    settings = ModelSettings(**{key: value for key, value in options.items() if value is not None})  # type: ignore[typeddict-item]
+    try:
+        result = await agent.run(_prompt(data, guidance), model_settings=settings, usage=spent)
+    except Exception as error:
+        error.flujo_usage = _usage(spent, ())  # type: ignore[attr-defined]
+        raise
+    return Answer(result.output, _usage(spent, result.new_messages()))
+
+
+def _prompt(data: Any, guidance: str | None) -> str:
+    text = data if isinstance(data, str) else orjson.dumps(safe_serialize(data), option=orjson.OPT_INDENT_2).decode()
+    return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"
+
+
+def _usage(spent: RunUsage, messages: Any) -> Usage:
+    return Usage(spent.input_tokens, spent.output_tokens, spent.requests, sum(_cost(message) for message in messages))
+
+
+def _cost(message: Any) -> float:
+    """What a response cost in US dollars by `genai-prices`; 0.0 for a model it does not know."""
+    if getattr(message, "kind", None) != "response" or not message.model_name:
+        return 0.0
+    try:
+        return float(message.cost().total_price)
+    except (LookupError, ValueError):
+        return 0.0

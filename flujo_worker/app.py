@@ -1,0 +1,163 @@
+"""The Celery application: one of our own, or attachment to yours.
+
+    app = FlujoWorker().app                 # celery -A package.module worker -P threads
+    FlujoWorker(your_app)                   # your app runs pipelines too
+
+Attaching changes no setting of yours: what our tasks need is set on the tasks. What would shut them out is refused, with the way
+out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery, signals
+
+from flujo_client.config import ConfigManager, Settings
+from flujo_client.errors import ConfigurationError
+from flujo_client.gateway.wire import CONTENT_TYPE, SERIALIZER, register
+from flujo_worker import failpoints, tasks
+
+if TYPE_CHECKING:
+    from flujo_worker.host import Host
+
+_LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
+
+
+class FlujoWorker:
+    """Makes a Celery app carry pipelines.
+
+    Args:
+        app: your app; one of our own when None.
+        settings: where Postgres and Redis are, and how this worker lives; from flujo.toml and the environment when None.
+
+    Raises:
+        ConfigurationError: your app runs eagerly, has no Redis result backend, or refuses our messages.
+    """
+
+    def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
+        self.settings = settings or _with_running_services(ConfigManager().settings())
+        keys = tuple((name, secret.get_secret_value().encode()) for name, secret in self.settings.signing_keys.items())
+        register(keys, max_bytes=self.settings.limits.message_max_bytes)
+        failpoints.arm(self.settings.failpoints)
+        self.app = _own_app(self.settings) if app is None else _checked(app)
+        self._is_own = app is None
+        self._hosts: dict[int, Host] = {}
+        self._lock = threading.Lock()
+        tasks.add(self.app, self.host)
+        self._listen()
+
+    @property
+    def queues(self) -> tuple[str, str]:
+        """The queues a worker consumes: attempts and control."""
+        return self.settings.worker.attempts_queue, self.settings.worker.control_queue
+
+    def host(self) -> Host:
+        """The engine of this very process, started on first use: after a fork, never before."""
+        from flujo_worker.host import Host
+
+        with self._lock:
+            host = self._hosts.get(os.getpid())
+            if host is None:
+                self._hosts.clear()
+                host = self._hosts[os.getpid()] = Host(self.app, self.settings)
+                host.start()
+            return host
+
+    def _listen(self) -> None:
+        signals.celeryd_init.connect(self._consume_our_queues, weak=False)
+        signals.setup_logging.connect(self._set_up_logging, weak=False) if self._is_own else None
+        signals.worker_process_init.connect(self._start_in_child, weak=False)
+        signals.worker_ready.connect(self._start_in_main, weak=False)
+        signals.worker_process_shutdown.connect(self._stop, weak=False)
+        signals.worker_shutdown.connect(self._stop, weak=False)
+
+    def _consume_our_queues(self, instance: Any = None, options: Any = None, **_: Any) -> None:
+        """A worker started without -Q consumes our queues too; one with -Q consumes what it was told."""
+        if instance is not None and instance.app is self.app and not (options or {}).get("queues"):
+            for queue in self.queues:
+                self.app.amqp.queues.select_add(queue)
+
+    def _set_up_logging(self, **_: Any) -> None:
+        from flujo_worker.observe.log import configure
+
+        configure(self.settings.log)
+
+    def _start_in_child(self, **_: Any) -> None:
+        self.host()
+
+    def _start_in_main(self, sender: Any = None, **_: Any) -> None:
+        """Pools that run tasks in the main process start here; prefork's children start for themselves."""
+        pool = getattr(getattr(sender, "controller", None), "pool_cls", None)
+        if sender is None or sender.app is not self.app or "prefork" in getattr(pool, "__module__", ""):
+            return
+        self.host()
+
+    def _stop(self, **_: Any) -> None:
+        host = self._hosts.pop(os.getpid(), None)
+        if host is not None:
+            host.stop()
+
+
+def _with_running_services(settings: Settings) -> Settings:
+    """Where nothing is set, join the embedded services that somebody runs in the project's folder."""
+    if not settings.is_embedded:
+        return settings
+    from flujo_client.embedded import running
+
+    services = running(settings.embedded_dir)
+    if services is None:
+        raise ConfigurationError(
+            "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services run here",
+            suggestion="set both, or run `flujo up`, which starts everything",
+        )
+    return settings.with_services(services.database_url, services.broker_url)
+
+
+def _own_app(settings: Settings) -> Celery:
+    app = Celery("flujo", broker=settings.broker_url, backend=settings.result_backend_url, set_as_current=False)
+    app.conf.update(
+        accept_content=[SERIALIZER],
+        result_accept_content=[SERIALIZER],
+        task_serializer=SERIALIZER,
+        result_serializer=SERIALIZER,
+        task_ignore_result=True,
+        task_default_queue=settings.worker.attempts_queue,
+        task_create_missing_queues=True,
+        worker_prefetch_multiplier=1,
+        worker_concurrency=settings.worker.concurrency,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_consumer="flujo_worker.consumer:SafeConsumer",
+        worker_send_task_events=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # The claim refuses doubles and the sweeper republishes, so nothing rests on this value; it must only not be short.
+        broker_transport_options={"visibility_timeout": 3600, "socket_keepalive": True, "max_connections": 1024},
+        task_publish_retry_policy={"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0},
+        result_expires=604_800,
+    )
+    return app
+
+
+def _checked(app: Celery) -> Celery:
+    """Refuse an app that cannot carry pipelines."""
+    if app.conf.task_always_eager:
+        raise ConfigurationError(
+            "this Celery app runs tasks eagerly, so nothing would survive a crash",
+            suggestion="unset task_always_eager; to test pipelines without services use flujo_worker.testing",
+        )
+    if not str(app.conf.result_backend or "").startswith(_LOCAL_BACKENDS):
+        raise ConfigurationError(
+            "this Celery app's result backend is not Redis, which chords need",
+            suggestion="set result_backend to a redis:// URL; only chord members use it",
+        )
+    if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
+        raise ConfigurationError(
+            f"this Celery app's accept_content refuses our messages ({CONTENT_TYPE})",
+            suggestion=f"app.conf.accept_content = [*app.conf.accept_content, '{SERIALIZER}']",
+        )
+    return app

@@ -1,0 +1,85 @@
+"""How an output enters the attempt's own copy of the context: `sink_to`, `updates_context`, `step_outputs` (requirements §2.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+from pydantic import BaseModel
+
+from flujo_client.errors import ContextMergeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_client.pipeline.step import Step
+
+
+def absorb(step: Step, output: Any, context: Any) -> Any:
+    """Put a step's output where the step says; return the context, validated once.
+
+    Raises:
+        ContextMergeError: the output does not fit the context; the step and the fields are named.
+    """
+    if context is None:
+        return None
+    if step.sink_to:
+        context = _sink(step, output, context)
+    if step.updates_context:
+        context = _update(step, output, context)
+    if isinstance(getattr(context, "step_outputs", None), dict):
+        context.step_outputs[step.name] = output
+    return context
+
+
+def _sink(step: Step, output: Any, context: Any) -> Any:
+    first, *rest = (step.sink_to or "").split(".")
+    if not rest:
+        return _assign(step, context, {first: output})
+    place = getattr(context, first, None)
+    for part in rest[:-1]:
+        place = place.get(part) if isinstance(place, dict) else getattr(place, part, None)
+    if isinstance(place, dict):
+        place[rest[-1]] = output
+    elif place is not None and hasattr(place, rest[-1]):
+        setattr(place, rest[-1], output)
+    else:
+        raise ContextMergeError(
+            f"step '{step.name}': sink_to '{step.sink_to}' leads nowhere in {type(context).__name__}"
+        )
+    return context
+
+
+def _update(step: Step, output: Any, context: Any) -> Any:
+    if isinstance(output, BaseModel):
+        changes: Mapping[str, Any] = {name: getattr(output, name) for name in output.model_fields_set}
+    elif isinstance(output, dict):
+        changes = output
+    else:
+        raise ContextMergeError(
+            f"step '{step.name}': updates_context needs a mapping or a model, not {type(output).__name__}",
+            suggestion="give it sink_to='field' to store the output as it is",
+        )
+    return _assign(step, context, {key: _deep(getattr(context, key, None), value) for key, value in changes.items()})
+
+
+def _deep(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**old, **{key: _deep(old.get(key), value) for key, value in new.items()}}
+    return new
+
+
+def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
+    model = type(context)
+    unknown = [key for key in changes if key not in model.model_fields]
+    if unknown and model.model_config.get("extra") != "allow":
+        raise ContextMergeError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
+    values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {}) | dict(changes)
+    try:
+        checked = model.model_validate(values)
+    except pydantic.ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise ContextMergeError(
+            f"step '{step.name}': the output does not fit {model.__name__}: {places}", cause=error
+        ) from error
+    return checked

@@ -1,0 +1,152 @@
+"""This process's right to work: its incarnation in `flujo_workers`, what it holds, and the thread that renews it.
+
+The thread is not the event loop's: a loop that blocks must not cost the lease. When the lease is found to be over (the process was
+stopped, Postgres was away), the process takes a new incarnation and adopts what it still runs and nobody else has taken; the
+rest is cancelled here, and its outcome would be refused anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from flujo_worker.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_worker.ports import Leases, Member
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Held:
+    """One attempt this process works on. `fence` is None until the claim has answered."""
+
+    key: str
+    fence: int | None = None
+    cancelled: bool = False
+    on_cancel: list[Callable[[], object]] = field(default_factory=list)
+
+    def cancel(self) -> None:
+        """Stop the work, best effort: somebody else has it, or its run was cancelled."""
+        self.cancelled = True
+        for stop in list(self.on_cancel):
+            stop()
+
+
+class Lease:
+    """The lease of this process.
+
+    Args:
+        store: who is alive, by the database's clock.
+        member: this process; each incarnation gets an id of its own.
+        lease_s: seconds a lease lasts.
+        renew_s: seconds between renewals.
+    """
+
+    def __init__(self, store: Leases, member: Member, *, lease_s: float, renew_s: float) -> None:
+        self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
+        self._held: dict[str, Held] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._unbroken_since = self._beat_at = time.monotonic()
+        self._thread = threading.Thread(target=self._renew_forever, name="flujo-lease", daemon=True)
+
+    @property
+    def worker(self) -> str:
+        """The id of the present incarnation."""
+        return self._member.id
+
+    def start(self) -> Lease:
+        """Begin the first incarnation and keep it alive."""
+        self._store.enlist(self._member, self._lease_s)
+        self._unbroken_since = self._beat_at = time.monotonic()
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the incarnation; what is still held may be taken by others at once."""
+        self._stopping.set()
+        self._thread.join(timeout=self._renew_s + 5)
+        try:
+            self._store.retire(self.worker)
+        except StoreError:
+            logger.warning("could not retire worker %s; its lease will run out", self.worker)
+
+    def may_judge(self) -> bool:
+        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease (law)."""
+        now = time.monotonic()
+        return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
+
+    @contextmanager
+    def holding(self, key: str) -> Iterator[Held | None]:
+        """Hold a key for the time of an attempt; None if this process works on it already."""
+        with self._lock:
+            held = None if key in self._held else self._held.setdefault(key, Held(key))
+        try:
+            yield held
+        finally:
+            if held is not None:
+                with self._lock:
+                    self._held.pop(key, None)
+
+    def wait_for_another(self, worker: str, *, seconds: float) -> bool:
+        """Wait until the incarnation is no longer `worker`; tell whether it came to that."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.worker != worker or self._stopping.is_set(), seconds)
+
+    def _renew_forever(self) -> None:
+        while not self._stopping.wait(self._renew_s):
+            try:
+                self._renew()
+            except StoreError:
+                return
+            except Exception:
+                logger.exception("the lease could not be renewed; trying again")
+
+    def _renew(self) -> None:
+        with self._lock:
+            held = {key: each.fence for key, each in self._held.items() if each.fence is not None}
+        lost = self._store.renew(self.worker, self._lease_s, held)
+        now = time.monotonic()
+        if now - self._beat_at > 2 * self._renew_s:
+            self._unbroken_since = now
+        if lost is None:
+            self._reincarnate()
+        else:
+            self._cancel(lost)
+        self._beat_at = time.monotonic()
+
+    def _reincarnate(self) -> None:
+        old = self.worker
+        with self._lock:
+            keys = set(self._held)
+        reborn = replace(self._member, id=f"{old.split('~')[0]}~{secrets.token_hex(4)}")
+        adopted = self._store.enlist(reborn, self._lease_s, old=old, held=keys)
+        with self._changed:
+            self._member = reborn
+            self._unbroken_since = time.monotonic()
+            self._changed.notify_all()
+        logger.warning(
+            "lease of %s was over; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(keys)
+        )
+        self._cancel({key for key in keys - adopted if self._has_fence(key)})
+
+    def _has_fence(self, key: str) -> bool:
+        held = self._held.get(key)
+        return held is not None and held.fence is not None
+
+    def _cancel(self, keys: set[str]) -> None:
+        for key in keys:
+            held = self._held.get(key)
+            if held is not None:
+                logger.info("attempt %s is no longer ours", key)
+                held.cancel()

@@ -1,0 +1,56 @@
+"""What a policy gets and gives: one attempt's work, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.outcome import NO_USAGE
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from flujo_client.contract.outcome import Usage
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.classify import During
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One attempt's work.
+
+    Attributes:
+        step: the live step, its agent found.
+        data: its input.
+        context: the attempt's own copy, or None.
+        guidance: why the attempt before this one failed.
+        timeout_s: seconds the agent may take.
+        threads: where sync code runs.
+    """
+
+    step: Step
+    agent: Any
+    data: Any
+    context: Any
+    guidance: str | None
+    timeout_s: float
+    threads: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a policy gives for a success."""
+
+    output: Any
+    context: Any
+    usage: Usage
+
+
+class Stumble(Exception):
+    """Where a policy failed, and what it had spent until then. Nobody outside the attempt sees it."""
+
+    def __init__(
+        self, error: BaseException, during: During, usage: Usage = NO_USAGE, timeout_s: float | None = None
+    ) -> None:
+        super().__init__(str(error))
+        self.error, self.during, self.usage, self.timeout_s = error, during, usage, timeout_s

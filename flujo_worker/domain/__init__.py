@@ -1,0 +1,1 @@
+"""What decides: pure functions over values. No clock, no I/O, no user object."""

@@ -1,0 +1,34 @@
+"""Whether to try again, and when. Decided here and nowhere else (C-01, C-37, M-405)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.pipeline.step import Backoff
+
+RETRYABLE = frozenset({"agent"})
+
+
+def may_retry(fault: Fault | None, number: int, max_attempts: int) -> bool:
+    """Tell whether another attempt follows attempt `number`: only agent failures, and only while attempts are left."""
+    return fault is not None and fault.retryable and fault.category in RETRYABLE and number < max_attempts
+
+
+def delay_s(backoff: Backoff, number: int, key: str, asked_s: float | None = None) -> float:
+    """Seconds to wait after attempt `number` failed.
+
+    The jitter is drawn from the attempt's key, so that deciding the same thing twice gives the same answer.
+
+    Args:
+        backoff: base, factor, cap and jitter.
+        number: of the attempt that failed, from 1.
+        key: of the attempt that failed.
+        asked_s: what the failing service asked for (`Retry-After`); the longer of the two is taken.
+    """
+    grown = min(backoff.cap_s, backoff.base_s * backoff.factor ** min(number - 1, 64))
+    draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
+    jittered = grown * (1 + backoff.jitter * (2 * draw - 1))
+    return max(jittered, asked_s or 0.0)

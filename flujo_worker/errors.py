@@ -1,0 +1,32 @@
+"""What can go wrong on the worker's side of the wire.
+
+WorkerError
+├── StoreError              Postgres said no, or did not answer
+├── DispatchError           a message could not be published
+├── WireError               a message that is not ours, is not signed, or does not fit its own headers
+└── IllegalTransition       a bug: something was decided that the table does not allow
+"""
+
+from __future__ import annotations
+
+from flujo_client.errors import FlujoError
+
+
+class WorkerError(FlujoError):
+    code = "WORKER"
+
+
+class StoreError(WorkerError):
+    code = "STORE"
+
+
+class DispatchError(WorkerError):
+    code = "DISPATCH"
+
+
+class WireError(WorkerError):
+    code = "WIRE"
+
+
+class IllegalTransition(WorkerError):
+    code = "ILLEGAL_TRANSITION"

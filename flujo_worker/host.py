@@ -1,0 +1,118 @@
+"""The composition root: the one place that names concrete classes. One host per process, made after the fork."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.envelope import Envelope
+from flujo_client.errors import SerializationError
+from flujo_client.pipeline.step import Backoff
+from flujo_worker.aio import Loop
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator import Coordinator
+from flujo_worker.dispatch import CeleryPost, Sender
+from flujo_worker.errors import WireError
+from flujo_worker.ports import Member
+from flujo_worker.store.migrate import require_current
+from flujo_worker.store.postgres import PostgresStore
+from flujo_worker.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from celery import Celery
+
+    from flujo_client.config import Settings
+
+logger = logging.getLogger(__name__)
+
+
+class Host:
+    """The engine in one worker process.
+
+    Args:
+        app: the Celery app that messages go out through.
+        settings: with database and broker set.
+    """
+
+    def __init__(self, app: Celery, settings: Settings) -> None:
+        database, broker = str(settings.database_url), str(settings.broker_url)
+        require_current(database)
+        own = settings.worker
+        self._stopping = threading.Event()
+        self._store = PostgresStore(database, pool_max=own.pool_max, stopping=self._stopping)
+        self._post = CeleryPost(app, broker)
+        self._sender = Sender(self._post, self._store)
+        self._loop = Loop()
+        coordinator = Coordinator(
+            self._store,
+            self._sender.send,
+            backoff=Backoff(**settings.retry.model_dump()),
+            inline=settings.limits.snapshot_inline_bytes,
+        )
+        self._lease = Lease(self._store, _this_process(own.concurrency), lease_s=own.lease_s, renew_s=own.renew_s)
+        self._attempts = Attempts(self._store, coordinator, self._lease, self._loop, settings)
+        self._sweeper = Sweeper(
+            self._store,
+            self._post,
+            coordinator,
+            self._attempts.catalog,
+            worker=lambda: self._lease.worker,
+            may_judge=self._lease.may_judge,
+            queues=(own.attempts_queue,),
+            every_s=own.sweep_s,
+            max_lost=own.max_lost,
+        )
+
+    def start(self) -> None:
+        """Take a lease and begin to mark and sweep."""
+        self._store.open()
+        self._lease.start()
+        self._sender.start()
+        self._sweeper.start()
+        logger.info("worker %s is up", self._lease.worker)
+
+    def stop(self) -> None:
+        """Give the lease back and let go of everything."""
+        self._stopping.set()
+        self._sweeper.stop()
+        self._sender.stop()
+        self._lease.stop()
+        self._loop.close()
+        self._attempts.close()
+        self._post.close()
+        self._store.close()
+
+    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> None:
+        """Perform the attempt that a message asks for.
+
+        Raises:
+            WireError: the message is not an envelope, or was put under another task id; it is dropped and logged.
+        """
+        try:
+            envelope = Envelope.from_wire(wire)
+        except SerializationError as error:
+            raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
+        if envelope.key != task_id:
+            raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
+        self._attempts.perform(envelope)
+
+    def sweep(self) -> None:
+        """Sweep now, whoever's turn it is."""
+        self._sweeper.sweep()
+
+
+def _this_process(slots: int) -> Member:
+    host = socket.gethostname()
+    try:
+        build = version("flujo-worker")
+    except PackageNotFoundError:
+        build = "unknown"
+    return Member(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", host, os.getpid(), build, slots)

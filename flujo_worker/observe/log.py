@@ -1,0 +1,88 @@
+"""structlog, configured once; and the lines of an attempt kept aside, to be written with its merge.
+
+A line logged inside an attempt (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
+into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from flujo_client.contract.outcome import Event
+from flujo_client.serial import safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, MutableMapping
+
+    from flujo_client.config import Log
+    from flujo_client.contract.envelope import Envelope
+
+MAX_EVENTS = 1000
+_BOUND = ("run", "step", "attempt", "worker")
+_story: ContextVar[list[Event] | None] = ContextVar("flujo_story", default=None)
+
+
+@contextmanager
+def telling(envelope: Envelope, *, worker: str) -> Iterator[list[Event]]:
+    """Bind run, step, attempt and worker to every line logged inside, and collect the lines."""
+    events: list[Event] = []
+    token = _story.set(events)
+    bound = structlog.contextvars.bind_contextvars(
+        run=envelope.ticket.run, step=envelope.step, attempt=envelope.number, worker=worker
+    )
+    try:
+        yield events
+    finally:
+        structlog.contextvars.reset_contextvars(**bound)
+        _story.reset(token)
+
+
+def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor: keep the line as an event of the run, if it is logged inside an attempt."""
+    events = _story.get()
+    if events is not None and len(events) < MAX_EVENTS:
+        data = {
+            key: value
+            for key, value in line.items()
+            if key not in _BOUND and key not in ("event", "level", "timestamp")
+        }
+        events.append(Event(str(line.get("event", "")), safe_serialize(data), level, time.time()))
+    return line
+
+
+def configure(log: Log) -> None:
+    """Configure structlog and the standard library's logging for a worker process of our own."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last = structlog.processors.JSONRenderer() if log.as_json else structlog.dev.ConsoleRenderer(colors=False)
+    level = logging.getLevelNamesMapping()[log.level]
+    structlog.configure(
+        processors=[*shared, keep_for_the_run, structlog.processors.format_exc_info, last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(sys.stdout),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                last,
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

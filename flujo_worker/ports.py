@@ -1,0 +1,145 @@
+"""What the engine asks of the world, named as acts. One conformance suite holds every implementation to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.outcome import Event, Usage
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.values import Decision
+
+Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked"]
+Verdict = Literal["merged", "repeated", "stale", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to a claim: the fence to work under, or why not."""
+
+    fence: int | None = None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One worker process in one incarnation."""
+
+    id: str
+    host: str
+    pid: int
+    build: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A message to publish again, and why: ready, lost, epoch or gone."""
+
+    why: str
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """What a sweep knows of the broker: when its epoch began and what each queue's head was sent at (None: it is empty).
+
+    Times are unix seconds; a queue that could not be looked at is missing.
+    """
+
+    epoch_start: float
+    heads: Mapping[str, float | None]
+
+
+class Leases(Protocol):
+    """Who is alive. Judged by the store's clock."""
+
+    def enlist(self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()) -> set[str]:
+        """Begin an incarnation; adopt those of the `held` attempts that still point to `old`, and return them."""
+
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+        """Extend the lease. Return which held attempts (key → fence) are no longer this worker's; None: the lease is over."""
+
+    def retire(self, worker: str) -> None:
+        """End the incarnation; whatever it still held may be taken at once."""
+
+
+class Ledger(Protocol):
+    """What an attempt and the coordinator do to a run."""
+
+    def claim(self, key: str, worker: str, *, max_lost: int) -> Claim:
+        """Take an attempt and raise its fence."""
+
+    def commit(self, decision: Decision) -> Verdict:
+        """Apply all of a decision, or none of it if the attempt is not running under the notice's fence."""
+
+    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
+        """Record what an outcome that was not merged has cost; once per attempt and fence."""
+
+    def park(self, key: str, fence: int, reason: str) -> bool:
+        """Let the run wait for a worker that can carry it on; the attempt goes back."""
+
+    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
+        """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
+
+    def keep(self, blobs: Sequence[Packed]) -> None:
+        """Store values by digest."""
+
+    def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
+        """Read values by digest; a missing one is left out."""
+
+    def plan(self, fingerprint: str) -> Plan | None:
+        """Read a plan."""
+
+    def note(self, run: str, events: Sequence[Event], *, key: str | None = None) -> None:
+        """Append lines to a run's story that belong to no merge."""
+
+
+class Backlog(Protocol):
+    """What the sweeper asks."""
+
+    def mark_sent(self, ages: Mapping[str, float]) -> None:
+        """Messages that are out: key → seconds since just before the send."""
+
+    def begin_sweep(self, worker: str, every_s: float) -> bool:
+        """Tell whether it is this worker's turn."""
+
+    def epoch_start(self, epoch: str) -> float:
+        """When this epoch of the broker was first seen, in unix seconds."""
+
+    def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
+        """Mark and return what is to be published again."""
+
+    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
+        """Take, each under a fresh fence, attempts that were lost as often as is allowed."""
+
+    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
+        """Runs that are to be wound down."""
+
+    def parked(self, limit: int) -> list[tuple[str, str, str]]:
+        """Parked runs: id, reference, fingerprint."""
+
+    def unpark(self, run: str) -> bool:
+        """Let a parked run go on."""
+
+
+class Store(Leases, Ledger, Backlog, Protocol):
+    """All of it, as one object."""
+
+
+class Post(Protocol):
+    """The way out to the broker."""
+
+    def send(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish each envelope as one message; raises DispatchError when the broker does not take them."""
+
+    def epoch(self) -> str:
+        """The broker's present epoch, drawn anew when Redis has lost it."""
+
+    def heads(self, queues: Collection[str]) -> dict[str, float | None]:
+        """When each queue's next message was sent, in unix seconds; None: it is empty."""

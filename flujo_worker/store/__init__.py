@@ -1,0 +1,1 @@
+"""Where a run is remembered: Postgres, or memory with the same promises."""

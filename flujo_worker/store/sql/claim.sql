@@ -1,0 +1,33 @@
+-- Take an attempt: raise its fence, or say why not. One statement, answered either way.
+WITH claimed AS (
+    UPDATE flujo_attempts a
+    SET status = 'running', fence = a.fence + 1, losses = a.losses + (a.status = 'running')::int,
+        worker = %(worker)s, started_at = now()
+    WHERE a.key = %(key)s
+      AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = %(worker)s AND w.lease_until > now())
+      AND EXISTS (
+          SELECT 1 FROM flujo_runs r
+          WHERE r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+            AND (r.deadline_at IS NULL OR r.deadline_at > now())
+      )
+      AND (
+          a.status IN ('ready', 'queued')
+          OR (
+              a.status = 'running' AND a.losses < %(max_lost)s
+              AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
+          )
+      )
+    RETURNING a.fence, a.run_id
+),
+begun AS (
+    UPDATE flujo_runs r SET status = 'running', started_at = now()
+    FROM claimed c WHERE r.id = c.run_id AND r.status = 'queued'
+)
+SELECT
+    (SELECT fence FROM claimed) AS fence,
+    a.status AS was, a.worker AS holder, a.fence AS standing_fence,
+    (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s) AS leased,
+    r.status AS run_status,
+    r.cancel_requested_at IS NOT NULL AS cancelled
+FROM flujo_attempts a LEFT JOIN flujo_runs r ON r.id = a.run_id
+WHERE a.key = %(key)s;

@@ -1,0 +1,50 @@
+-- The merge: the attempt's end, the scope's move, what comes next, the story and the run's end, or nothing at all.
+-- Locks in the one order: attempt → scope → run. Each part hangs on the one before, so a late outcome changes nothing but
+-- the spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
+-- An attempt that closes without its scope and run following is an error that undoes the statement: division by zero.
+WITH won AS (
+    UPDATE flujo_attempts
+    SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
+        latency_s = %(latency_s)s::float8, ended_at = now()
+    WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
+    RETURNING run_id, address
+),
+moved AS (
+    UPDATE flujo_scopes s
+    SET cursor = %(cursor)s::int, status = %(scope_status)s::text, version = s.version + %(merges)s::int,
+        output = coalesce(%(output)s::bytea, s.output), context = coalesce(%(context)s::bytea, s.context),
+        closed_by = CASE WHEN %(scope_status)s::text <> 'open' THEN %(key)s::text END,
+        closed_at = CASE WHEN %(scope_status)s::text <> 'open' THEN now() END
+    FROM won
+    WHERE s.run_id = won.run_id AND s.address = won.address AND s.status = 'open' AND s.version = %(version)s::int
+    RETURNING s.run_id, s.address
+),
+live AS (
+    SELECT r.id FROM flujo_runs r JOIN moved ON r.id = moved.run_id
+    WHERE r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+    FOR KEY SHARE OF r
+),
+next AS (
+    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance)
+    SELECT %(next_key)s::text, live.id, %(next_address)s::text, %(next_step)s::text, %(next_number)s::int, %(next_kind)s::text, %(next_queue)s::text,
+           now() + make_interval(secs => %(next_after_s)s::float8), %(next_guidance)s::text
+    FROM live WHERE %(next_key)s::text IS NOT NULL
+),
+story AS (
+    INSERT INTO flujo_events (run_id, attempt, fence, name, level, data, at)
+    SELECT live.id, %(key)s::text, %(fence)s::int, e.name, e.level, e.data::jsonb, coalesce(to_timestamp(e.at), now())
+    FROM live, unnest(%(event_names)s::text[], %(event_levels)s::text[], %(event_data)s::text[], %(event_at)s::float8[])
+         AS e (name, level, data, at)
+),
+spent AS (
+    INSERT INTO flujo_spends (key, fence, run_id, input_tokens, output_tokens, requests, cost_usd)
+    SELECT %(key)s::text, %(fence)s::int, %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
+    WHERE %(spends)s::bool
+    ON CONFLICT DO NOTHING
+),
+ended AS (
+    UPDATE flujo_runs r
+    SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
+    FROM live WHERE r.id = live.id AND %(run_status)s::text IS NOT NULL
+)
+SELECT CASE WHEN (SELECT count(*) FROM won) = 0 THEN 0 ELSE 1 / (SELECT count(*) FROM live) END AS merged;

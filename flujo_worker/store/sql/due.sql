@@ -1,0 +1,47 @@
+-- Rows to publish, marked before they are sent: dying in between only doubles.
+--   ready   due by its own clock: a tail that died, a backoff, a timer
+--   lost    its worker's lease is over (only when the caller may judge)
+--   epoch   sent before the broker's present epoch began: Redis was wiped
+--   gone    never claimed for 5 s · 2^(sends-1), and its queue is empty or has a younger head
+WITH due AS (
+    SELECT a.key,
+        CASE a.status WHEN 'ready' THEN 'ready' WHEN 'running' THEN 'lost'
+            ELSE CASE WHEN a.sent_at < to_timestamp(%(epoch_start)s) THEN 'epoch' ELSE 'gone' END END AS why
+    FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
+    WHERE r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+      AND (
+        (a.status = 'ready' AND a.available_at <= now())
+        OR (
+            a.status = 'running' AND %(may_judge)s::bool AND a.losses < %(max_lost)s
+            AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
+        )
+        OR (
+            a.status = 'queued'
+            AND (
+                a.sent_at < to_timestamp(%(epoch_start)s)
+                OR (
+                    a.sent_at < now() - interval '5 s' * power(2, least(a.sends, 6) - 1)
+                    AND EXISTS (
+                        SELECT 1 FROM unnest(%(queues)s::text[], %(heads)s::float8[]) AS q (name, head)
+                        WHERE q.name = a.queue AND (q.head IS NULL OR to_timestamp(q.head) > a.sent_at)
+                    )
+                )
+            )
+        )
+      )
+    ORDER BY a.available_at
+    LIMIT %(limit)s
+    FOR UPDATE OF a SKIP LOCKED
+),
+marked AS (
+    UPDATE flujo_attempts a SET status = 'queued', sent_at = now(), sends = a.sends + 1, losses = a.losses + (a.status = 'running')::int
+    FROM due WHERE a.key = due.key
+    RETURNING a.*, due.why
+)
+SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance,
+       s.version, s.output AS input, s.context,
+       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent,
+       extract(epoch FROM r.deadline_at)::float8 AS deadline
+FROM marked m
+JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address
+JOIN flujo_runs r ON r.id = m.run_id;

@@ -1,0 +1,12 @@
+-- The run waits, with its reason, for a worker that can carry it on. The attempt goes back unclaimed and keeps its number.
+WITH freed AS (
+    UPDATE flujo_attempts SET status = 'ready', worker = NULL, started_at = NULL, available_at = now()
+    WHERE key = %(key)s AND status = 'running' AND fence = %(fence)s RETURNING run_id
+),
+parked AS (
+    UPDATE flujo_runs r SET status = 'parked', reason = %(reason)s FROM freed
+    WHERE r.id = freed.run_id AND r.status IN ('queued', 'running') RETURNING r.id
+)
+INSERT INTO flujo_events (run_id, attempt, name, level, data)
+SELECT id, %(key)s, 'run.parked', 'error', jsonb_build_object('reason', %(reason)s::text) FROM parked
+RETURNING 1;

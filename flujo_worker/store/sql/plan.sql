@@ -1,0 +1,1 @@
+SELECT plan FROM flujo_pipelines WHERE fingerprint = %(fingerprint)s;

@@ -1,0 +1,17 @@
+-- Renew the lease and look which attempts are still this worker's, in one statement. No row: the lease is over.
+WITH mine AS (
+    UPDATE flujo_workers SET lease_until = now() + make_interval(secs => %(lease_s)s)
+    WHERE id = %(id)s AND lease_until > now() AND ended_at IS NULL
+    RETURNING id
+)
+SELECT
+    mine.id,
+    array(
+        SELECT k.key FROM unnest(%(keys)s::text[], %(fences)s::int[]) AS k (key, fence)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
+            WHERE a.key = k.key AND a.fence = k.fence AND a.status = 'running' AND a.worker = %(id)s
+              AND r.cancel_requested_at IS NULL
+        )
+    ) AS lost
+FROM mine;

@@ -1,0 +1,120 @@
+"""The sweeper: finds what was dropped and rings again. Every worker process runs one; about one sweep a second is done in all.
+
+It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
+are past their deadline, and parked runs whose code is here.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from flujo_worker import failpoints
+from flujo_worker.attempts.catalog import Unfit
+from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.ports import Broker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from flujo_worker.attempts.catalog import Catalog
+    from flujo_worker.coordinator import Coordinator
+    from flujo_worker.ports import Post, Store
+
+logger = logging.getLogger(__name__)
+
+BATCH = 200
+UNPARK_EVERY_S = 5.0
+
+
+class Sweeper:
+    """Sweeps.
+
+    Args:
+        store: what stands in the rows.
+        post: the way out to the broker.
+        coordinator: told of attempts that are lost for good.
+        catalog: the code of this worker, for parked runs.
+        worker: gives this process's present incarnation.
+        may_judge: tells whether this process may call others dead.
+        queues: the queues whose heads are looked at.
+        every_s: seconds between two sweeps of the whole fleet.
+        max_lost: how often an attempt may be lost.
+    """
+
+    def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
+        self,
+        store: Store,
+        post: Post,
+        coordinator: Coordinator,
+        catalog: Catalog,
+        *,
+        worker: Callable[[], str],
+        may_judge: Callable[[], bool],
+        queues: Collection[str],
+        every_s: float = 1.0,
+        max_lost: int = 3,
+    ) -> None:
+        self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
+        self._worker, self._may_judge, self._queues = worker, may_judge, queues
+        self._every_s, self._max_lost = every_s, max_lost
+        self._unparked_at = float("-inf")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
+
+    def start(self) -> Sweeper:
+        """Sweep from now on."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop after the sweep under way."""
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def sweep(self) -> int:
+        """Sweep once, whoever's turn it is; return how many messages went out."""
+        for run, status in self._store.turned(BATCH):
+            self._store.stop(run, status, "cancel requested" if status == "cancelled" else "deadline passed")
+        may_judge = self._may_judge()
+        if may_judge:
+            for envelope, fence in self._store.poisoned(self._worker(), max_lost=self._max_lost, limit=BATCH):
+                self._coordinator.lost(envelope, fence, self._max_lost + 1)
+        self._unpark()
+        return self._publish_due(may_judge=may_judge)
+
+    def _publish_due(self, *, may_judge: bool) -> int:
+        broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._queues))
+        due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH)
+        if due:
+            self._post.send([each.envelope for each in due])
+            failpoints.hit("sweep_published")
+            for each in due:
+                logger.info("attempt %s published again: %s", each.envelope.key, each.why)
+        return len(due)
+
+    def _unpark(self) -> None:
+        now = time.monotonic()
+        if now - self._unparked_at < UNPARK_EVERY_S:
+            return
+        self._unparked_at = now
+        for run, reference, fingerprint in self._store.parked(BATCH):
+            try:
+                self._catalog.entry(reference, fingerprint)
+            except Unfit:
+                continue
+            self._store.unpark(run)
+
+    def _sweep_forever(self) -> None:
+        while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
+            try:
+                if self._store.begin_sweep(self._worker(), self._every_s * 0.8):
+                    while self.sweep() == BATCH and not self._stopping.is_set():
+                        pass
+            except (StoreError, DispatchError) as error:
+                logger.warning("sweep put off: %s", error)
+            except Exception:
+                logger.exception("a sweep failed; the next one tries again")

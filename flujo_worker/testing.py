@@ -1,0 +1,160 @@
+"""The whole engine in one process, every boundary serialised: for your tests and ours.
+
+    engine = LocalEngine()
+    result = engine.run(pipeline, "input", context={"topic": "bees"})
+
+Each attempt is an envelope that is turned into bytes and back before it is performed; the store is in memory and keeps the same
+promises as Postgres. Time stands still but for the waits between attempts, which it skips.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from flujo_client.address import new_run_id
+from flujo_client.config import Settings
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.read import read_result
+from flujo_client.pipeline.check import check
+from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.step import Backoff
+from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.serial import Resolver, dumps, loads
+from flujo_worker.aio import Loop
+from flujo_worker.attempts.catalog import Catalog, Entry
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator import Coordinator
+from flujo_worker.ports import Broker, Member
+from flujo_worker.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pydantic import BaseModel
+
+    from flujo_client.contract.results import PipelineResult
+    from flujo_client.contract.run import AttemptRecord, EventRecord
+    from flujo_client.pipeline.compose import Pipeline
+
+LEASE_S = 3600.0
+
+
+class LocalEngine:
+    """Runs pipelines to their end, here and now. A context manager; `close` it otherwise.
+
+    Args:
+        settings: limits, timeouts and allowed imports; the development defaults when None.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.now = 1_700_000_000.0
+        self.store = MemoryStore(lambda: self.now)
+        self.bus: deque[bytes] = deque()
+        self.coordinator = Coordinator(
+            self.store,
+            self._send,
+            backoff=Backoff(**self.settings.retry.model_dump()),
+            inline=self.settings.limits.snapshot_inline_bytes,
+        )
+        member = Member("local", "localhost", 1, "test", 1)
+        self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
+        self.store.enlist(member, 10 * 365 * 86_400.0)
+        self._loop = Loop()
+        self.attempts = Attempts(self.store, self.coordinator, self.lease, self._loop, self.settings)
+        self._local = _LocalCatalog(self.settings.allowed_imports)
+        self.attempts.catalog = self._local
+
+    def close(self) -> None:
+        """Let go of the event loop and the threads."""
+        self._loop.close()
+        self.attempts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, pipeline: Pipeline, value: Any = None, **options: Any) -> PipelineResult:
+        """Enqueue and run to the end. Takes the options of `enqueue`."""
+        run_id = self.enqueue(pipeline, value, **options)
+        self.drain()
+        return self.result(run_id)
+
+    def enqueue(
+        self,
+        pipeline: Pipeline,
+        value: Any = None,
+        *,
+        context: Mapping[str, Any] | BaseModel | None = None,
+        **options: Any,
+    ) -> str:
+        """Check and record a run, and put its first message on the bus; return the run's id."""
+        has_context = context is not None or pipeline.context_model is not None
+        check(pipeline, allowed=self.settings.allowed_imports, has_context=has_context)
+        plan = compile_plan(pipeline)
+        reference = self._local.put(pipeline)
+        order = Order(new_run_id(), context=context, context_model=pipeline.context_model, **options)
+        size = Limits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
+        new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
+        run_id = self.store.record(new)
+        if run_id == order.run_id:
+            self._send(new.first)
+        return run_id
+
+    def drain(self) -> None:
+        """Deliver every message, and skip the waits, until nothing is left to do."""
+        while True:
+            while self.bus:
+                self.deliver(self.bus.popleft())
+            if not self._skip_wait():
+                return
+
+    def deliver(self, message: bytes) -> str:
+        """Deliver one message, and say what became of it."""
+        return self.attempts.perform(Envelope.from_wire(loads(message)))
+
+    def result(self, run_id: str) -> PipelineResult:
+        """Read what came of a run."""
+        resolve = Resolver(self.settings.allowed_imports)
+        return read_result(self.store.read_run(run_id), self.history(run_id), resolve=resolve, fetch=self.store.fetch)
+
+    def history(self, run_id: str) -> Sequence[AttemptRecord]:
+        """Read a run's attempts."""
+        return self.store.read_attempts(run_id)
+
+    def story(self, run_id: str) -> Sequence[EventRecord]:
+        """Read a run's events."""
+        return self.store.read_events(run_id)
+
+    def sweep(self, *, may_judge: bool = False) -> int:
+        """Publish again what is due; return how many messages that were."""
+        broker = Broker(epoch_start=0.0, heads={self.settings.worker.attempts_queue: None})
+        due = self.store.due(broker, may_judge=may_judge, max_lost=self.settings.worker.max_lost, limit=1000)
+        for each in due:
+            self._send(each.envelope)
+        return len(due)
+
+    def _send(self, envelope: Envelope) -> None:
+        self.bus.append(dumps(envelope.to_wire()))
+
+    def _skip_wait(self) -> bool:
+        """Move the clock to the next row that becomes due, and publish it."""
+        times = self.store.waiting()
+        if not times:
+            return False
+        self.now = max(self.now, min(times))
+        return self.sweep() > 0
+
+
+class _LocalCatalog(Catalog):
+    """Also knows pipelines that no module holds, by a reference of its own making."""
+
+    def put(self, pipeline: Pipeline) -> str:
+        reference = f"local:{id(pipeline)}"
+        plan = compile_plan(pipeline)
+        self._entries[reference] = Entry(pipeline, plan, {step.name: step for step in pipeline.steps})
+        return reference
