@@ -1,0 +1,92 @@
+"""Flujo Worker's client: write pipelines, enqueue them, and ask what became of them.
+
+The names below are loaded when they are first used, so that importing this package stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flujo_client.client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, RunHandle
+    from flujo_client.config import ConfigManager, Settings
+    from flujo_client.contract.context import ContextState, PipelineContext
+    from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
+    from flujo_client.contract.trace import TraceNode
+    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.step import Backoff, Step, StepConfig, step
+    from flujo_client.registry import PipelineRegistry
+    from flujo_client.runner import Flujo, TaskClient
+    from flujo_client.serial import (
+        register_custom_deserializer,
+        register_custom_serializer,
+        safe_deserialize,
+        safe_serialize,
+    )
+
+_HOME = {
+    "Aborted": "contract.results",
+    "AsyncFlujoClient": "client",
+    "AsyncRunHandle": "client",
+    "Backoff": "pipeline.step",
+    "ConfigManager": "config",
+    "ContextState": "contract.context",
+    "Failure": "contract.results",
+    "Flujo": "runner",
+    "FlujoClient": "client",
+    "Pipeline": "pipeline.compose",
+    "PipelineContext": "contract.context",
+    "PipelineRegistry": "registry",
+    "PipelineResult": "contract.results",
+    "RunHandle": "client",
+    "Settings": "config",
+    "Step": "pipeline.step",
+    "StepConfig": "pipeline.step",
+    "StepResult": "contract.results",
+    "Success": "contract.results",
+    "TaskClient": "runner",
+    "TraceNode": "contract.trace",
+    "register_custom_deserializer": "serial",
+    "register_custom_serializer": "serial",
+    "safe_deserialize": "serial",
+    "safe_serialize": "serial",
+    "step": "pipeline.step",
+}
+
+__all__ = [
+    "Aborted",
+    "AsyncFlujoClient",
+    "AsyncRunHandle",
+    "Backoff",
+    "ConfigManager",
+    "ContextState",
+    "Failure",
+    "Flujo",
+    "FlujoClient",
+    "Pipeline",
+    "PipelineContext",
+    "PipelineRegistry",
+    "PipelineResult",
+    "RunHandle",
+    "Settings",
+    "Step",
+    "StepConfig",
+    "StepResult",
+    "Success",
+    "TaskClient",
+    "TraceNode",
+    "register_custom_deserializer",
+    "register_custom_serializer",
+    "safe_deserialize",
+    "safe_serialize",
+    "step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -38,7 +38,7 @@ class FlujoWorker:
     """
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
-        self.settings = settings or _with_running_services(ConfigManager().settings())
+        self.settings = _with_running_services(settings or ConfigManager().settings())
         keys = tuple((name, secret.get_secret_value().encode()) for name, secret in self.settings.signing_keys.items())
         register(keys, max_bytes=self.settings.limits.message_max_bytes)
         failpoints.arm(self.settings.failpoints)

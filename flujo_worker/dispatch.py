@@ -66,10 +66,13 @@ class CeleryPost:
     def epoch(self) -> str:
         drawn = f"{time.time_ns():x}"
         try:
-            kept: Any = self._redis.set(self._prefix + EPOCH_KEY, drawn, nx=True, get=True)
+            while not self._redis.set(self._prefix + EPOCH_KEY, drawn, nx=True):  # NX with GET needs Redis 7
+                kept: Any = self._redis.get(self._prefix + EPOCH_KEY)
+                if kept is not None:
+                    return str(bytes(kept).decode())
         except redis.RedisError as error:
             raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
-        return drawn if kept is None else bytes(kept).decode()
+        return drawn
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         try:

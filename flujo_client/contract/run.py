@@ -103,3 +103,16 @@ class EventRecord:
     level: str
     attempt: str | None
     data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """One row of `flujo_workers`."""
+
+    id: str
+    host: str
+    pid: int
+    build: str
+    slots: int
+    started_at: datetime
+    is_live: bool

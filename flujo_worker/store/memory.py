@@ -236,8 +236,7 @@ class MemoryStore:
                 return Claim(refusal="unknown")
             refusal = self._refusal(row, worker, max_lost)
             if refusal is not None:
-                mine = row.status == "running" and row.worker == worker and self._is_leased(worker)
-                return Claim(refusal=refusal, fence=row.fence if mine else None)
+                return Claim(refusal=refusal, fence=row.fence if refusal == "busy" and row.worker == worker else None)
             row.losses += row.status == "running"
             row.move("running")
             row.fence, row.worker, row.started_at = row.fence + 1, worker, self._clock()

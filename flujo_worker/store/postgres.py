@@ -225,12 +225,10 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
         return Claim(refusal="unknown")
     if row["fence"] is not None:
         return Claim(fence=row["fence"])
-    return Claim(refusal=_refusal(row), fence=row["standing_fence"] if _is_mine(row, worker) else None)
-
-
-def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
-    return bool(row["was"] == "running" and row["holder"] == worker and row["leased"])
+    refusal = _refusal(row)
+    return Claim(
+        refusal=refusal, fence=row["standing_fence"] if refusal == "busy" and row["holder"] == worker else None
+    )
 
 
 def _refusal(row: Mapping[str, Any]) -> Refusal:
@@ -238,7 +236,7 @@ def _refusal(row: Mapping[str, Any]) -> Refusal:
         return "ended"
     if row["run_status"] == "parked":
         return "parked"
-    if row["cancelled"] or row["run_status"] not in ("queued", "running"):
+    if row["stopped"] or row["run_status"] not in ("queued", "running"):
         return "stopped"
     return "busy" if row["leased"] else "unleased"
 

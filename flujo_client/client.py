@@ -1,0 +1,307 @@
+"""The client: enqueue pipelines, and ask what became of them.
+
+It needs no worker code, and no run needs it: all that moves a run is in Postgres once `enqueue` returns (M-001, M-010).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+from flujo_client import verbs
+from flujo_client.config import ConfigManager
+from flujo_client.gateway import requests
+from flujo_client.gateway.door import AsyncDoor, Door
+from flujo_client.gateway.effects import Ask
+from flujo_client.local import open_services
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pydantic import BaseModel
+
+    from flujo_client.config import Settings
+    from flujo_client.contract.results import PipelineResult
+    from flujo_client.contract.run import EventRecord, RunRecord
+    from flujo_client.contract.trace import TraceNode
+    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.step import Step
+    from flujo_client.verbs import Enqueued
+
+CANCEL_PATIENCE_S = 30.0
+
+
+class FlujoClient:
+    """Enqueues pipelines and reads what became of them. A context manager; `close` it otherwise.
+
+    Args:
+        settings: where Postgres and Redis are; flujo.toml and the environment when None. With nothing set there either, Postgres
+            and Redis are started from wheels, or joined where they run already.
+        config: a flujo.toml to read instead of the one that is found.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
+        self.settings, self._services = open_services(settings or ConfigManager(config).settings())
+        self._door = Door(self.settings)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether Postgres and Redis are embedded ones."""
+        return self._services is not None
+
+    def close(self) -> None:
+        """Close every connection, and stop the embedded services if this client started them."""
+        self._door.close()
+        if self._services is not None:
+            self._services.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def enqueue(  # noqa: PLR0913 - the seed's signature (M-010)
+        self,
+        pipeline: str | Pipeline | Step,
+        value: Any = None,
+        *,
+        context: Mapping[str, Any] | BaseModel | None = None,
+        idempotency_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        tenant: str = "",
+        deadline_s: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        trace_parent: str | None = None,
+        connection: Any = None,
+    ) -> RunHandle:
+        """Enqueue a pipeline.
+
+        Args:
+            pipeline: `"package.module:attribute"`, or the object that stands there.
+            value: the first step's input.
+            context: the run's context: a mapping, or an instance of the pipeline's context model.
+            idempotency_key: the same key again gives the same run, and is refused for other work.
+            queue: the Celery queue of steps that name none.
+            priority: 0, served first, to 9.
+            tenant: whom the run belongs to; idempotency keys are unique within it.
+            deadline_s: seconds after which the run expires.
+            metadata: kept with the run, for `list_runs`.
+            trace_parent: a W3C trace context to carry.
+            connection: your own psycopg connection: the run exists if and only if you commit. It is published by a sweep within
+                a second, or at once by `RunHandle.publish()` after your commit.
+
+        Raises:
+            PipelineError, MissingAgentError: all that is wrong with the pipeline.
+            SerializationError, PipelineContextInitializationError: input or context cannot be sent.
+            IdempotencyConflict: the key stands for other work.
+            ServiceUnreachable: Postgres or Redis does not answer. Nothing was recorded.
+        """
+        options = {
+            "context": context,
+            "idempotency_key": idempotency_key,
+            "queue": queue,
+            "priority": priority,
+            "tenant": tenant,
+            "deadline_s": deadline_s,
+            "metadata": metadata or {},
+            "trace_parent": trace_parent,
+            "connection": connection,
+        }
+        return RunHandle(self, self._door.perform(verbs.enqueue(self.settings, pipeline, value, options)))
+
+    def get_run(self, run_id: str) -> RunHandle:
+        """Find a run; raises RunNotFound."""
+        self._door.perform(verbs.status_of(run_id))
+        return RunHandle(self, verbs.Enqueued(run_id, is_new=False))
+
+    def list_runs(
+        self,
+        *,
+        status: str | None = None,
+        pipeline: str | None = None,
+        tenant: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        prefix: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[RunRecord]:
+        """List runs, newest first. `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it."""
+        request = requests.runs(
+            status=status,
+            pipeline=pipeline,
+            tenant=tenant,
+            metadata=metadata,
+            prefix=prefix,
+            limit=limit,
+            offset=offset,
+        )
+        runs: list[RunRecord] = self.ask(request)
+        return runs
+
+    def ask(self, request: requests.Request[Any]) -> Any:
+        """Put one of the gateway's requests."""
+        return self._door.perform(_asking(request))
+
+    def perform(self, verb: verbs.Doing) -> Any:
+        """Perform a verb of `flujo_client.verbs`."""
+        return self._door.perform(verb)
+
+
+class RunHandle:
+    """One run, seen from the client.
+
+    Attributes:
+        id: the run's id.
+        is_new: False when enqueue found the run under its idempotency key.
+    """
+
+    def __init__(self, client: FlujoClient, enqueued: Enqueued) -> None:
+        self._client, self._enqueued = client, enqueued
+        self.id, self.is_new = enqueued.run_id, enqueued.is_new
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.id!r})"
+
+    def publish(self) -> None:
+        """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
+        self._client.perform(verbs.publish(self._enqueued.unpublished))
+
+    def status(self) -> str:
+        """Read the run's status: queued, running, parked, succeeded, failed, cancelled or expired."""
+        status: str = self._client.perform(verbs.status_of(self.id))
+        return status
+
+    def record(self) -> RunRecord:
+        """Read the run's row."""
+        record: RunRecord = self._client.perform(verbs.record_of(self.id))
+        return record
+
+    def result(self, timeout: float | None = None) -> PipelineResult:
+        """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
+
+        Raises:
+            WaitTimedOut: it has not ended within `timeout` seconds; it goes on.
+        """
+        result: PipelineResult = self._client.perform(verbs.result_of(self._client.settings, self.id, timeout))
+        return result
+
+    def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
+        """Read the run's story; the last event's `id` is the cursor to go on from."""
+        events: list[EventRecord] = self._client.ask(requests.events(self.id, after=after, limit=limit))
+        return events
+
+    def trace(self) -> TraceNode:
+        """Read the run's trace as a tree."""
+        trace: TraceNode = self._client.perform(verbs.trace_of(self.id))
+        return trace
+
+    def cancel(
+        self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
+    ) -> bool:
+        """Cancel the run. Once the request is committed nothing more is claimed or merged; this waits until it is acknowledged.
+
+        Returns:
+            True when the run ended as cancelled, False when it had ended otherwise before.
+
+        Raises:
+            WaitTimedOut: no worker has acknowledged within `timeout` seconds. The cancel holds all the same.
+        """
+        done: bool = self._client.perform(verbs.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
+        return done
+
+
+class AsyncFlujoClient:
+    """The same names as FlujoClient, awaited. `async with`, or `await close()`."""
+
+    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
+        self.settings, self._services = open_services(settings or ConfigManager(config).settings())
+        self._door = AsyncDoor(self.settings)
+
+    async def close(self) -> None:
+        """Close every connection, and stop the embedded services if this client started them."""
+        await self._door.close()
+        if self._services is not None:
+            await asyncio.to_thread(self._services.stop)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def enqueue(self, pipeline: str | Pipeline | Step, value: Any = None, **options: Any) -> AsyncRunHandle:
+        """Enqueue a pipeline, with the options of `FlujoClient.enqueue`; `connection` is a psycopg AsyncConnection."""
+        return AsyncRunHandle(self, await self._door.perform(verbs.enqueue(self.settings, pipeline, value, options)))
+
+    async def get_run(self, run_id: str) -> AsyncRunHandle:
+        """Find a run; raises RunNotFound."""
+        await self._door.perform(verbs.status_of(run_id))
+        return AsyncRunHandle(self, verbs.Enqueued(run_id, is_new=False))
+
+    async def list_runs(self, **filters: Any) -> list[RunRecord]:
+        """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
+        runs: list[RunRecord] = await self.ask(requests.runs(**filters))
+        return runs
+
+    async def ask(self, request: requests.Request[Any]) -> Any:
+        """Put one of the gateway's requests."""
+        return await self._door.perform(_asking(request))
+
+    async def perform(self, verb: verbs.Doing) -> Any:
+        """Perform a verb of `flujo_client.verbs`."""
+        return await self._door.perform(verb)
+
+
+class AsyncRunHandle:
+    """One run; the same names as RunHandle, awaited."""
+
+    def __init__(self, client: AsyncFlujoClient, enqueued: Enqueued) -> None:
+        self._client, self._enqueued = client, enqueued
+        self.id, self.is_new = enqueued.run_id, enqueued.is_new
+
+    async def publish(self) -> None:
+        """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
+        await self._client.perform(verbs.publish(self._enqueued.unpublished))
+
+    async def status(self) -> str:
+        """Read the run's status."""
+        status: str = await self._client.perform(verbs.status_of(self.id))
+        return status
+
+    async def record(self) -> RunRecord:
+        """Read the run's row."""
+        record: RunRecord = await self._client.perform(verbs.record_of(self.id))
+        return record
+
+    async def result(self, timeout: float | None = None) -> PipelineResult:  # noqa: ASYNC109 - the sync client's name
+        """Wait for the run's end and read its result; raises WaitTimedOut."""
+        result: PipelineResult = await self._client.perform(verbs.result_of(self._client.settings, self.id, timeout))
+        return result
+
+    async def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
+        """Read the run's story from a cursor on."""
+        events: list[EventRecord] = await self._client.ask(requests.events(self.id, after=after, limit=limit))
+        return events
+
+    async def trace(self) -> TraceNode:
+        """Read the run's trace as a tree."""
+        trace: TraceNode = await self._client.perform(verbs.trace_of(self.id))
+        return trace
+
+    async def cancel(
+        self,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        timeout: float = CANCEL_PATIENCE_S,  # noqa: ASYNC109
+    ) -> bool:
+        """Cancel the run, as `RunHandle.cancel` does."""
+        done: bool = await self._client.perform(verbs.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
+        return done
+
+
+def _asking(request: requests.Request[Any]) -> verbs.Doing:
+    return (yield Ask(request))

@@ -1,0 +1,47 @@
+"""What a client's verb may ask of the world. A verb is a generator of these; a door performs them, waiting or awaited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.gateway.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One statement to Postgres; on the caller's own connection where one is given."""
+
+    request: Request[Any]
+    connection: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Make sure that the broker answers, before anything is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Send envelopes; answered with whether the broker took them."""
+
+    envelopes: Sequence[Envelope]
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Ask a worker to sweep at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Wait some seconds."""
+
+    seconds: float
+
+
+Effect = Ask | Reach | Publish | Ring | Sleep

@@ -1,0 +1,2 @@
+SELECT status, count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest_s
+FROM flujo_attempts WHERE status IN ('ready', 'queued', 'running') GROUP BY status;

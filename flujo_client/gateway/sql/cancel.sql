@@ -1,0 +1,14 @@
+-- The request to cancel, and the flag that makes it hold from this commit on: FOR UPDATE waits for merges under way, and
+-- nothing is claimed or merged after it. A worker winds the run down.
+WITH held AS (
+    SELECT id FROM flujo_runs WHERE id = %(run)s::text AND status IN ('queued', 'running', 'parked') FOR UPDATE
+),
+flagged AS (
+    UPDATE flujo_runs r
+    SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), reason = coalesce(%(reason)s::text, r.reason)
+    FROM held WHERE r.id = held.id RETURNING r.id
+),
+asked AS (
+    INSERT INTO flujo_inputs (run_id, kind, actor, note) SELECT id, 'cancel', %(actor)s::text, %(reason)s::text FROM flagged
+)
+SELECT id FROM flagged;

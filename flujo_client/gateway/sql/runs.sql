@@ -1,0 +1,16 @@
+-- Runs, newest first, without their values; each filter is off when null.
+SELECT r.id, r.reference, r.fingerprint, r.name, p.version, r.status, r.reason, r.error, NULL::bytea AS input,
+       NULL::bytea AS output, r.tenant, r.metadata, r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at,
+       NULL::bytea AS context, coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd
+FROM flujo_runs r
+JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
+LEFT JOIN LATERAL (
+    SELECT sum(input_tokens + output_tokens) AS tokens, sum(cost_usd) AS cost_usd FROM flujo_spends WHERE run_id = r.id
+) t ON true
+WHERE (%(prefix)s::text IS NULL OR starts_with(r.id, %(prefix)s::text))
+  AND (%(status)s::text IS NULL OR r.status = %(status)s::text)
+  AND (%(pipeline)s::text IS NULL OR r.name = %(pipeline)s::text OR r.reference = %(pipeline)s::text)
+  AND (%(tenant)s::text IS NULL OR r.tenant = %(tenant)s::text)
+  AND (%(metadata)s::jsonb IS NULL OR r.metadata @> %(metadata)s::jsonb)
+ORDER BY r.created_at DESC, r.id DESC
+LIMIT %(limit)s::int OFFSET %(offset)s::int;

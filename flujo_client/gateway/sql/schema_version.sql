@@ -1,0 +1,1 @@
+SELECT coalesce(max(version), 0) AS version FROM flujo_schema_version;

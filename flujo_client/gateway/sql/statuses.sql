@@ -1,0 +1,1 @@
+SELECT id, status FROM flujo_runs WHERE id = ANY(%(runs)s::text[]);

@@ -1,0 +1,183 @@
+"""`Flujo(pipeline).run(...)`: the familiar facade over enqueue and wait (M-032), and `TaskClient`'s verbs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from flujo_client.client import AsyncFlujoClient, FlujoClient
+from flujo_client.contract.results import Aborted, Failure, Success
+from flujo_client.contract.run import LIVE_RUN
+from flujo_client.errors import ConfigurationError
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Sleep
+from flujo_client.local import Fleet
+from flujo_client.pipeline.submit import build_context
+from flujo_client.verbs import peek_at, status_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from types import TracebackType
+
+    from pydantic import BaseModel
+
+    from flujo_client.client import RunHandle
+    from flujo_client.config import Settings
+    from flujo_client.contract.results import PipelineResult, StepOutcome
+    from flujo_client.contract.run import RunRecord
+    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.step import Step
+    from flujo_client.registry import PipelineRegistry
+
+STREAM_EVERY_S = 0.05
+
+
+class Flujo:
+    """Runs one pipeline: enqueues it, and waits for its result.
+
+    With embedded services and no worker running, it starts one worker process and stops it in `close`.
+
+    Args:
+        pipeline: the pipeline; or None with `registry` and `pipeline_name`.
+        context_model: the model of the runs' context, where the pipeline names none.
+        initial_context_data: context data that every run starts with.
+        registry: where to find the pipeline by name.
+        pipeline_name: its name there.
+        pipeline_version: its version there, or "latest".
+        settings: as for FlujoClient.
+    """
+
+    def __init__(
+        self,
+        pipeline: str | Pipeline | Step | None = None,
+        *,
+        context_model: type[BaseModel] | None = None,
+        initial_context_data: Mapping[str, Any] | None = None,
+        registry: PipelineRegistry | None = None,
+        pipeline_name: str | None = None,
+        pipeline_version: str = "latest",
+        settings: Settings | None = None,
+    ) -> None:
+        self._pipeline = pipeline if pipeline is not None else _registered(registry, pipeline_name, pipeline_version)
+        self._context_model, self._initial = context_model, dict(initial_context_data or {})
+        self._client = FlujoClient(settings)
+        self._fleet: Fleet | None = None
+
+    def close(self) -> None:
+        """Stop what this facade started."""
+        if self._fleet is not None:
+            self._fleet.stop()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def run(
+        self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> PipelineResult:
+        """Enqueue, wait, and give the result, whatever it is.
+
+        Args:
+            value: the first step's input.
+            initial_context_data: context data of this run, over that of the facade.
+            timeout: seconds to wait; raises WaitTimedOut after them.
+        """
+        return self._enqueue(value, initial_context_data).result(timeout)
+
+    async def run_async(
+        self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
+    ) -> PipelineResult:
+        """`run`, awaited."""
+        run = self._enqueue(value, initial_context_data)
+        async with AsyncFlujoClient(self._client.settings) as client:
+            result: PipelineResult = await (await client.get_run(run.id)).result()
+            return result
+
+    async def run_stream(
+        self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[StepOutcome | PipelineResult]:
+        """Yield each step's outcome as it ends, and the pipeline's result last."""
+        run, seen = self._enqueue(value, initial_context_data), 0
+        async with AsyncFlujoClient(self._client.settings) as client:
+            while True:
+                status = await client.perform(status_of(run.id))
+                result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
+                for step in result.step_history[seen:]:
+                    yield (
+                        Success(step_result=step) if step.success else Failure(feedback=step.feedback, step_result=step)
+                    )
+                seen = len(result.step_history)
+                if status not in LIVE_RUN:
+                    break
+                await client.perform(_pause())
+            if status in ("cancelled", "expired"):
+                yield Aborted(reason=result.error.message if result.error else status)
+            yield result
+
+    def _enqueue(self, value: Any, data: Mapping[str, Any] | None) -> RunHandle:
+        self._need_worker()
+        merged = {**self._initial, **(data or {})}
+        context = build_context(merged or None, self._context_model) if merged or self._context_model else None
+        return self._client.enqueue(self._pipeline, value, context=context)
+
+    def _need_worker(self) -> None:
+        """Embedded services without a worker would wait forever; real ones have workers of their own."""
+        if not self._client.is_embedded or self._fleet is not None:
+            return
+        if not any(worker.is_live for worker in self._client.ask(requests.workers())):
+            self._fleet = Fleet(self._client.settings)
+            self._fleet.start()
+
+
+class TaskClient:
+    """The original's verbs for other people's runs, as thin names over AsyncFlujoClient (requirements §2.2)."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._client = AsyncFlujoClient(settings)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.close()
+
+    async def list_tasks(
+        self,
+        status: str | None = None,
+        pipeline_name: str | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        metadata_filter: Mapping[str, Any] | None = None,
+    ) -> list[RunRecord]:
+        """List runs, newest first."""
+        return await self._client.list_runs(
+            status=status, pipeline=pipeline_name, limit=limit, offset=offset, metadata=metadata_filter
+        )
+
+    async def get_task(self, run_id: str) -> PipelineResult:
+        """Read what there is of a run; raises RunNotFound."""
+        result: PipelineResult = await self._client.perform(peek_at(self._client.settings, run_id))
+        return result
+
+    async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:
+        """Cancel a run."""
+        return await (await self._client.get_run(run_id)).cancel(reason=reason)
+
+
+def _registered(registry: PipelineRegistry | None, name: str | None, version: str) -> Pipeline:
+    if registry is None or name is None:
+        raise ConfigurationError("Flujo needs a pipeline, or a registry and a pipeline_name")
+    pipeline = registry.get_latest(name) if version == "latest" else registry.get(name, version)
+    if pipeline is None:
+        raise ConfigurationError(f"no pipeline '{name}' {version} is registered")
+    return pipeline
+
+
+def _pause() -> Any:
+    yield Sleep(STREAM_EVERY_S)

@@ -1,0 +1,214 @@
+"""What a client can do, written once: each verb is a generator of effects, and the sync and the async client perform it.
+
+Values in, values out. Nothing here waits, connects or reads a clock but through an effect or an argument.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import new_run_id
+from flujo_client.contract.read import read_result
+from flujo_client.contract.run import LIVE_RUN
+from flujo_client.contract.trace import TraceNode, build_trace
+from flujo_client.errors import ClientError, FlujoError, IdempotencyConflict, PipelineError, RunNotFound, WaitTimedOut
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Ask, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.pipeline.check import check
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.plan import Plan, compile_plan
+from flujo_client.pipeline.reference import load_pipeline, reference_of
+from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.serial import Resolver
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.step import Step
+    from collections.abc import Generator, Mapping
+
+    from pydantic import BaseModel
+
+    from flujo_client.config import Settings
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.results import PipelineResult
+    from flujo_client.contract.run import RunRecord
+
+    Doing = Generator[Effect, Any, Any]
+
+FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What enqueue gives: the run's id, whether it is new, and what is still to be published."""
+
+    run_id: str
+    is_new: bool
+    unpublished: tuple[Envelope, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pipeline as the client could find it: its plan, its reference, and the model of its context."""
+
+    plan: Plan
+    reference: str
+    context_model: type[BaseModel] | None
+
+
+def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, options: Mapping[str, Any]) -> Doing:
+    """Check everything, record the run in one commit, then publish its first message.
+
+    Raises:
+        FlujoError: something is refused; nothing was recorded.
+    """
+    options = dict(options)
+    connection, deadline_s = options.pop("connection", None), options.pop("deadline_s", None)
+    found: Found = yield from _find(settings, pipeline, has_context=options.get("context") is not None)
+    order = Order(
+        new_run_id(),
+        context_model=found.context_model,
+        deadline=None if deadline_s is None else time.time() + deadline_s,
+        **options,
+    )
+    size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    new = new_run(found.plan, found.reference, value, order, size=size, allowed=settings.allowed_imports)
+    if connection is None:
+        yield Reach()
+    grace_s = requests.GRACE_S if connection is None else 0.0
+    run_id = yield Ask(requests.record(new, grace_s=grace_s), connection)
+    if run_id is None:
+        return Enqueued((yield from _same_run(order, new.digest, connection)), is_new=False)
+    if connection is not None:
+        return Enqueued(run_id, is_new=True, unpublished=(new.first,))
+    yield from publish((new.first,))
+    return Enqueued(run_id, is_new=True)
+
+
+def publish(envelopes: tuple[Envelope, ...]) -> Doing:
+    """Send messages whose rows are committed, and note that they are out."""
+    before = time.monotonic()
+    if envelopes and (yield Publish(envelopes)):
+        keys = [envelope.key for envelope in envelopes]
+        yield Ask(requests.mark_sent(keys, time.monotonic() - before))
+
+
+def record_of(run_id: str) -> Doing:
+    """Read a run; raises RunNotFound."""
+    run: RunRecord | None = yield Ask(requests.run(run_id))
+    if run is None:
+        raise RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+    return run
+
+
+def status_of(run_id: str) -> Doing:
+    """Read a run's status; raises RunNotFound."""
+    found: dict[str, str] = yield Ask(requests.statuses([run_id]))
+    if run_id not in found:
+        raise RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+    return found[run_id]
+
+
+def wait_for(run_id: str, timeout: float | None) -> Doing:
+    """Wait until a run has ended; return its status.
+
+    Raises:
+        WaitTimedOut: it has not within `timeout` seconds; it goes on.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    pause = FIRST_POLL_S
+    while (status := (yield from status_of(run_id))) in LIVE_RUN:
+        left = pause if until is None else min(pause, until - time.monotonic())
+        if left <= 0:
+            hint = (
+                "it is parked: see its reason with `flujo lens show`" if status == "parked" else "is a worker running?"
+            )
+            raise WaitTimedOut(f"run {run_id} is still {status} after {timeout:g} s", suggestion=hint)
+        yield Sleep(left)
+        pause = min(pause * 1.5, SLOWEST_POLL_S)
+    return status
+
+
+def result_of(settings: Settings, run_id: str, timeout: float | None) -> Doing:
+    """Wait for a run's end and read its result, whatever that is."""
+    yield from wait_for(run_id, timeout)
+    return (yield from peek_at(settings, run_id))
+
+
+def peek_at(settings: Settings, run_id: str) -> Doing:
+    """Read what there is of a run's result now."""
+    run: RunRecord = yield from record_of(run_id)
+    attempts = yield Ask(requests.attempts(run_id))
+    values = (run.output, run.context, *(each.output for each in attempts))
+    wanted = {each.digest for each in values if each is not None and each.is_reference}
+    blobs = (yield Ask(requests.blobs(wanted))) if wanted else {}
+    result: PipelineResult = read_result(
+        run,
+        attempts,
+        resolve=Resolver(settings.allowed_imports),
+        fetch=lambda digests: {each: blobs[each] for each in digests},
+    )
+    return result
+
+
+def trace_of(run_id: str) -> Doing:
+    """Read a run's trace as a tree."""
+    run = yield from record_of(run_id)
+    attempts = yield Ask(requests.attempts(run_id))
+    events = yield Ask(requests.events(run_id, limit=10_000))
+    trace: TraceNode = build_trace(run, attempts, events)
+    return trace
+
+
+def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Doing:
+    """Ask for a cancel. From its commit on nothing of the run is claimed or merged; then wait for the acknowledgement.
+
+    Returns:
+        True when the run ended as cancelled, False when it had ended otherwise before.
+
+    Raises:
+        WaitTimedOut: no worker has acknowledged within `timeout` seconds; the cancel holds all the same.
+    """
+    yield from status_of(run_id)
+    if not (yield Ask(requests.cancel(run_id, actor=actor, reason=reason))):
+        return (yield from status_of(run_id)) == "cancelled"
+    yield Ring()
+    return (yield from wait_for(run_id, timeout)) == "cancelled"
+
+
+def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Doing:
+    if isinstance(pipeline, str):
+        try:
+            live = load_pipeline(pipeline, allowed=settings.allowed_imports)
+        except PipelineError as error:
+            if error.error_code != "UNKNOWN_REFERENCE":
+                raise
+            return (yield from _known(pipeline, error))
+        reference = pipeline
+    else:
+        reference = reference_of(pipeline)
+        live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
+    check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
+    return Found(compile_plan(live, default_name=reference.rpartition(":")[2]), reference, live.context_model)
+
+
+def _known(reference: str, error: FlujoError) -> Doing:
+    """A pipeline whose code is not here can be enqueued if it has been before: its plan is known."""
+    plan: Plan | None = yield Ask(requests.latest_plan(reference))
+    if plan is None:
+        raise error
+    return Found(plan, reference, None)
+
+
+def _same_run(order: Order, digest: str, connection: Any) -> Doing:
+    key = order.idempotency_key
+    if key is None:
+        raise ClientError(f"run {order.run_id} was not recorded")
+    run_id, first_digest = yield Ask(requests.find_by_key(order.tenant, key), connection)
+    if first_digest != digest:
+        raise IdempotencyConflict(
+            f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
+            suggestion="use a key of its own for other work",
+        )
+    return run_id
