@@ -226,9 +226,13 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
     if row["fence"] is not None:
         return Claim(fence=row["fence"])
     refusal = _refusal(row)
-    return Claim(
-        refusal=refusal, fence=row["standing_fence"] if refusal == "busy" and row["holder"] == worker else None
-    )
+    mine = refusal == "busy" and _is_mine(row, worker)
+    return Claim(refusal=refusal, fence=row["standing_fence"] if mine else None)
+
+
+def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
+    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    return bool(row["was"] == "running" and row["holder"] == worker)
 
 
 def _refusal(row: Mapping[str, Any]) -> Refusal:
