@@ -20,7 +20,7 @@ from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import Broker, Claim, Due, Member, Refusal, Verdict
-from flujo_worker.store.rows import as_json, bind_decision, bind_usage, envelope_of
+from flujo_worker.store.rows import as_json, as_text, bind_decision, bind_usage, envelope_of
 from flujo_worker.store.statements import statement
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ class PostgresStore:
             self._do("spend", {"run": run, "key": key, "fence": fence, **bind_usage(usage)})
 
     def park(self, key: str, fence: int, reason: str) -> bool:
-        return bool(self._do("park", {"key": key, "fence": fence, "reason": reason}))
+        return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
     def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
         if not self._rows("stop_run", {"run": run}):
             return False
-        parameters = {"run": run, "status": status, "reason": reason}
+        parameters = {"run": run, "status": status, "reason": as_text(reason)}
         return self._patiently(lambda connection: _wind_down(connection, parameters))
 
     def keep(self, blobs: Sequence[Packed]) -> None:
@@ -165,7 +165,7 @@ class PostgresStore:
         parameters = {
             "run": run,
             "attempt": key,
-            "names": [event.name for event in events],
+            "names": [as_text(event.name) for event in events],
             "levels": [event.level for event in events],
             "data": [as_json(event.data) for event in events],
         }

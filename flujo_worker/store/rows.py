@@ -61,7 +61,7 @@ def bind_usage(usage: Usage) -> dict[str, Any]:
 def bind_events(events: Sequence[Event]) -> dict[str, Any]:
     """Give the parameters that append events."""
     return {
-        "event_names": [event.name for event in events],
+        "event_names": [as_text(event.name) for event in events],
         "event_levels": [event.level for event in events],
         "event_data": [as_json(event.data) for event in events],
         "event_at": [event.at for event in events],
@@ -71,6 +71,11 @@ def bind_events(events: Sequence[Event]) -> dict[str, Any]:
 def as_json(tree: Any) -> str:
     """JSON text that jsonb takes: no NUL, no lone surrogate, whatever is in it (M-428)."""
     return orjson.dumps(safe_serialize(tree)).decode()
+
+
+def as_text(text: str) -> str:
+    """Text that a text column takes, whatever is in it (M-428)."""
+    return str(safe_serialize(text))
 
 
 def envelope_of(row: Mapping[str, Any]) -> Envelope:
@@ -117,7 +122,7 @@ def _bind_next(run: str, following: NextAttempt | None) -> dict[str, Any]:
     if following is None:
         return dict.fromkeys(names)
     key = str(AttemptKey(run, following.address, following.step, following.number))
-    guidance = None if following.guidance is None else safe_serialize(following.guidance)
+    guidance = None if following.guidance is None else as_text(following.guidance)
     values = (
         key,
         following.address,
