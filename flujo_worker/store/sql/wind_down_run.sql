@@ -1,14 +1,18 @@
--- The acknowledgement. It waits until no live attempt is left (law: cancel wins).
+-- The acknowledgement. It waits until no live attempt is left (law: cancel wins). The reason is the one a person gave, if any.
 WITH ended AS (
-    UPDATE flujo_runs r SET status = %(status)s, reason = coalesce(r.reason, %(reason)s), ended_at = now()
+    UPDATE flujo_runs r
+    SET status = %(status)s, ended_at = now(), reason = coalesce(
+        (SELECT i.note FROM flujo_inputs i WHERE i.run_id = r.id AND i.kind = 'cancel' AND i.note IS NOT NULL ORDER BY i.id LIMIT 1),
+        %(reason)s
+    )
     WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'parked')
       AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.status IN ('ready', 'queued', 'running'))
-    RETURNING r.id
+    RETURNING r.id, r.reason
 ),
 acted AS (
     UPDATE flujo_inputs SET acted_at = now() WHERE run_id = %(run)s AND kind = 'cancel' AND acted_at IS NULL
       AND EXISTS (SELECT 1 FROM ended)
 )
 INSERT INTO flujo_events (run_id, name, level, data)
-SELECT id, 'run.' || %(status)s, 'warning', jsonb_build_object('reason', %(reason)s::text) FROM ended
+SELECT id, 'run.' || %(status)s, 'warning', jsonb_build_object('reason', reason) FROM ended
 RETURNING 1;
