@@ -24,7 +24,7 @@ SCOPE: dict[str, frozenset[str]] = {
 ATTEMPT: dict[str, frozenset[str]] = {
     "ready": frozenset({"queued", "running", "cancelled"}),
     "queued": frozenset({"queued", "running", "cancelled"}),
-    "running": frozenset({"running", "queued", "succeeded", "failed", "cancelled"}),
+    "running": frozenset({"running", "queued", "ready", "succeeded", "failed", "cancelled"}),
     "succeeded": frozenset(),
     "failed": frozenset(),
     "cancelled": frozenset(),

@@ -209,12 +209,11 @@ class MemoryStore:
             self._leases[member.id] = self._clock() + lease_s
             if old is not None:
                 self._leases.pop(old, None)
-            adopted = {
-                key for key in held if self._attempts[key].status == "running" and self._attempts[key].worker == old
-            }
-            for key in adopted:
-                self._attempts[key].worker = member.id
-            return adopted
+            rows = [self._attempts[key] for key in held if key in self._attempts]
+            adopted = [row for row in rows if row.status == "running" and row.worker in (old, member.id)]
+            for row in adopted:
+                row.worker = member.id
+            return {str(row.key) for row in adopted}
 
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
         with self._lock:
@@ -263,10 +262,11 @@ class MemoryStore:
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         with self._lock:
-            row = self._attempts[key]
-            if (row.status, row.fence) != ("running", fence):
+            row = self._attempts.get(key)
+            if row is None or (row.status, row.fence) != ("running", fence):
                 return False
-            row.status, row.worker, row.available_at = "ready", None, self._clock()
+            row.move("ready")
+            row.worker, row.started_at, row.available_at = None, None, self._clock()
             run = self._runs[row.key.run]
             if run.status == "parked":
                 return False
@@ -277,8 +277,8 @@ class MemoryStore:
 
     def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
         with self._lock:
-            row = self._runs[run]
-            if not row.is_live:
+            row = self._runs.get(run)
+            if row is None or not row.is_live:
                 return False
             for attempt in self._attempts.values():
                 if attempt.key.run == run and attempt.status in LIVE_ATTEMPT:
@@ -362,10 +362,11 @@ class MemoryStore:
 
     def unpark(self, run: str) -> bool:
         with self._lock:
-            if self._runs[run].status != "parked":
+            row = self._runs.get(run)
+            if row is None or row.status != "parked":
                 return False
-            self._runs[run].move("running")
-            self._runs[run].reason = None
+            row.move("running")
+            row.reason = None
             self._tell(run, None, "run.unparked", "info", {})
             return True
 
@@ -380,10 +381,10 @@ class MemoryStore:
         return worker is not None and self._leases.get(worker, 0.0) > self._clock()
 
     def _is_held(self, key: str, fence: int, worker: str) -> bool:
-        row = self._attempts[key]
-        return (row.status, row.fence, row.worker) == ("running", fence, worker) and self._runs[
-            row.key.run
-        ].stopped_at is None
+        row = self._attempts.get(key)
+        if row is None or self._runs[row.key.run].stopped_at is not None:
+            return False
+        return (row.status, row.fence, row.worker) == ("running", fence, worker)
 
     def _is_over(self, run: _Run) -> bool:
         return run.ticket.deadline is not None and run.ticket.deadline <= self._clock()
