@@ -1,0 +1,140 @@
+"""Claims: who may work on an attempt, under which fence, and each reason why not."""
+
+from __future__ import annotations
+
+import pytest
+from builders import decided, enqueued, failed, following, pipeline_of, succeeded
+from worlds import LEASE_S, MAX_LOST
+
+from flujo_worker.ports import Claim
+
+
+def test_a_claim_gives_the_fence_and_the_run_begins(world):
+    new = world.record(enqueued())
+
+    assert world.store.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(fence=1)
+
+    [attempt] = world.attempts(new.first.ticket.run)
+    assert (attempt.status, attempt.fence, attempt.worker) == ("running", 1, "w1")
+    assert world.run(new.first.ticket.run).status == "running"
+
+
+def test_a_message_that_is_marked_as_out_is_claimed_all_the_same(world):
+    new = world.record(enqueued())
+    world.store.mark_sent({new.first.key: 0.0})
+
+    assert world.claim(new) == 1
+
+
+def test_unknown(world):
+    assert world.refusal("run_none::a:1") == "unknown"
+
+
+def test_ended(world):
+    new = world.record(enqueued())
+    world.conclude(new, succeeded(), fence=world.claim(new))
+
+    assert world.refusal(new) == "ended"
+
+
+def test_busy_while_another_live_worker_has_it(world):
+    """A redelivered attempt that a live worker runs is refused (M-013)."""
+    new = world.record(enqueued())
+    world.enlist("w2")
+    world.claim(new)
+    before = world.picture(new.first.ticket.run)
+
+    assert world.refusal(new, "w2") == "busy"
+    assert world.picture(new.first.ticket.run) == before
+
+
+@pytest.mark.parametrize("end", ["never", "retired", "lapsed"])
+def test_unleased(world, end):
+    new = world.record(enqueued())
+    if end != "never":
+        world.enlist("w2")
+    if end == "retired":
+        world.store.retire("w2")
+    if end == "lapsed":
+        world.pass_time(LEASE_S + 1)
+
+    assert world.refusal(new, "w2") == "unleased"
+    assert world.status(new) == "ready"
+
+
+@pytest.mark.parametrize("held_by", [None, "w1"])
+def test_stopped_once_a_cancel_was_asked(world, held_by):
+    """Nothing is claimed after a cancel, not even by the worker that holds the attempt."""
+    new = world.record(enqueued())
+    if held_by:
+        world.claim(new, held_by)
+    world.request_cancel(new.first.ticket.run)
+
+    assert world.store.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(refusal="stopped")
+
+
+def test_stopped_past_the_deadline(world):
+    new = world.record(enqueued(deadline=world.now() + 5))
+    world.pass_time(6)
+
+    assert world.refusal(new) == "stopped"
+
+
+def test_parked(world):
+    new = world.record(enqueued())
+    world.store.park(new.first.key, world.claim(new), "no such code here")
+
+    assert world.refusal(new) == "parked"
+
+
+def test_an_attempt_that_was_cancelled_has_ended(world):
+    new = world.record(enqueued())
+    world.store.stop(new.first.ticket.run, "cancelled", "enough")
+
+    assert world.refusal(new) == "ended"
+
+
+def test_who_claims_again_after_a_lost_answer_goes_on_under_its_own_fence(world):
+    new = world.record(enqueued())
+    fence = world.claim(new)
+
+    assert world.store.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(fence=fence, refusal="busy")
+    assert world.attempts(new.first.ticket.run)[0].fence == fence
+
+
+def test_the_fence_grows_when_a_dead_workers_attempt_is_taken(world):
+    new = world.record(enqueued())
+    world.claim(new)
+    world.pass_time(LEASE_S + 1)
+    world.enlist("w2")
+
+    assert world.claim(new, "w2") == 2
+    [attempt] = world.attempts(new.first.ticket.run)
+    assert (attempt.number, attempt.worker) == (1, "w2")
+
+
+def test_a_retired_workers_attempt_is_free_at_once(world):
+    new = world.record(enqueued())
+    world.claim(new)
+    world.enlist("w2")
+    world.store.retire("w1")
+
+    assert world.claim(new, "w2") == 2
+
+
+def test_an_attempt_that_was_lost_too_often_is_taken_no_more(world):
+    new = world.record(enqueued())
+    for name in "abc":
+        world.enlist(name)
+        world.claim(new, name)
+        world.store.retire(name)
+
+    assert world.refusal(new) == "busy"
+
+
+def test_each_attempt_begins_with_a_fence_of_its_own(world):
+    new = world.record(enqueued(pipeline_of(max_retries=3)))
+    decision = decided(new, failed(), fence=world.claim(new))
+    world.store.commit(decision)
+
+    assert world.claim(following(decision)) == 1

@@ -1,0 +1,189 @@
+"""Stopping and parking: cancel wins and leaves nothing alive; a parked run goes on where it was."""
+
+from __future__ import annotations
+
+import pytest
+from builders import SPENT, decided, enqueued, failed, following, pipeline_of, succeeded
+
+LIVE = {"ready", "queued", "running"}
+HOSTILE = "a\x00b\ud800c"
+
+
+def run_of(new):
+    return new.first.ticket.run
+
+
+@pytest.fixture
+def new(world):
+    return world.record(enqueued(pipeline_of("a", "b", max_retries=3)))
+
+
+def bring(world, new, status):
+    """Bring the run's attempt to a status."""
+    if status == "queued":
+        world.store.mark_sent({new.first.key: 0.0})
+    elif status == "running":
+        world.claim(new)
+    elif status == "waiting":
+        world.conclude(new, failed(), fence=world.claim(new))
+    elif status == "parked":
+        world.store.park(new.first.key, world.claim(new), "no such code")
+
+
+# stopping
+
+
+@pytest.mark.parametrize("status", ["ready", "queued", "running", "waiting", "parked"])
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_a_stop_leaves_no_live_attempt(world, new, status, end):
+    bring(world, new, status)
+
+    assert world.store.stop(run_of(new), end, "enough")
+
+    last = world.attempts(run_of(new))[-1]
+    assert (last.status, last.reason) == ("cancelled", end)
+    assert not LIVE & {each.status for each in world.attempts(run_of(new))}
+    run = world.run(run_of(new))
+    assert (run.status, run.reason, run.is_live) == (end, "enough", False)
+    assert run.ended_at is not None
+
+
+def test_a_stop_is_told_once(world, new):
+    world.store.stop(run_of(new), "cancelled", "enough")
+    world.store.stop(run_of(new), "cancelled", "again")
+
+    [line] = world.events(run_of(new))
+    assert (line.name, line.level, line.data) == ("run.cancelled", "warning", {"reason": "enough"})
+
+
+@pytest.mark.parametrize("outcome", [succeeded(), failed("plugin")])
+def test_a_run_that_has_ended_cannot_be_stopped(world, outcome):
+    new = world.record(enqueued())
+    world.conclude(new, outcome, fence=world.claim(new))
+    before = world.picture(run_of(new))
+
+    assert not world.store.stop(run_of(new), "cancelled", "too late")
+    assert world.picture(run_of(new)) == before
+
+
+def test_an_unknown_run_cannot_be_stopped(world):
+    assert not world.store.stop("run_none", "cancelled", "what?")
+
+
+def test_the_reason_may_be_any_text(world, new):
+    """M-428."""
+    assert world.store.stop(run_of(new), "cancelled", HOSTILE)
+
+
+def test_a_stopped_run_gets_no_next_attempt(world, new):
+    fence = world.claim(new)
+    world.store.stop(run_of(new), "cancelled", "enough")
+    world.store.commit(decided(new, failed(), fence=fence))
+
+    assert len(world.attempts(run_of(new))) == 1
+
+
+def test_the_cancel_that_was_asked_for_is_what_turned_tells(world, new):
+    world.request_cancel(run_of(new))
+
+    assert world.store.turned(10) == [(run_of(new), "cancelled")]
+    world.store.stop(run_of(new), "cancelled", "asked")
+    assert world.store.turned(10) == []
+
+
+def test_a_run_past_its_deadline_has_expired(world):
+    new = world.record(enqueued(deadline=world.now() + 60))
+    assert world.store.turned(10) == []
+
+    world.pass_time(61)
+    assert world.store.turned(10) == [(run_of(new), "expired")]
+
+
+def test_a_cancel_before_the_deadline_stays_a_cancel(world):
+    new = world.record(enqueued(deadline=world.now() + 60))
+    world.request_cancel(run_of(new))
+    world.pass_time(61)
+
+    assert world.store.turned(10) == [(run_of(new), "cancelled")]
+
+
+def test_turned_gives_as_many_as_are_wanted(world):
+    for _ in range(3):
+        world.request_cancel(run_of(world.record(enqueued())))
+
+    assert len(world.store.turned(2)) == 2
+
+
+def test_a_run_that_has_ended_cannot_be_asked_to_cancel(world):
+    new = world.record(enqueued())
+    world.conclude(new, succeeded(), fence=world.claim(new))
+
+    assert not world.request_cancel(run_of(new))
+    assert world.store.turned(10) == []
+
+
+# parking
+
+
+def test_a_parked_run_waits_with_its_reason(world, new):
+    assert world.store.park(new.first.key, world.claim(new), "no such code here")
+
+    run, [attempt] = world.run(run_of(new)), world.attempts(run_of(new))
+    assert (run.status, run.reason) == ("parked", "no such code here")
+    assert (attempt.status, attempt.number) == ("ready", 1)
+    assert world.store.parked(10) == [(run_of(new), "shapes:pipeline", new.plan.fingerprint)]
+    assert [line.name for line in world.events(run_of(new))] == ["run.parked"]
+
+
+def test_a_parked_run_is_not_published(world, new):
+    world.store.park(new.first.key, world.claim(new), "no such code here")
+    world.pass_time(100)
+
+    assert world.due(epoch=world.now()) == []
+
+
+def test_a_parked_attempt_goes_on_under_its_number_and_a_new_fence(world, new):
+    world.store.park(new.first.key, world.claim(new), "no such code here")
+
+    assert world.store.unpark(run_of(new))
+    assert (world.run(run_of(new)).status, world.run(run_of(new)).reason) == ("running", None)
+    [due] = world.due()
+    assert (due.why, due.envelope) == ("ready", new.first)
+    assert world.claim(due.envelope) == 2
+    assert world.store.parked(10) == []
+
+
+def test_only_who_holds_the_attempt_can_park_it(world, new):
+    fence = world.claim(new)
+
+    assert not world.store.park(new.first.key, fence + 1, "not mine")
+    assert world.status(new) == "running"
+    assert not world.store.park("run_none::a:1", 1, "unknown")
+
+
+def test_the_outcome_of_a_parked_attempt_is_stale(world, new):
+    fence = world.claim(new)
+    world.store.park(new.first.key, fence, "no such code here")
+
+    assert world.conclude(new, succeeded(), fence=fence) == "stale"
+
+
+def test_the_reason_to_park_may_be_any_text(world, new):
+    """It names what an import raised (M-428)."""
+    assert world.store.park(new.first.key, world.claim(new), HOSTILE)
+
+
+def test_only_a_parked_run_is_unparked(world, new):
+    assert not world.store.unpark(run_of(new))
+    assert not world.store.unpark("run_none")
+
+
+def test_parking_spends_nothing_and_a_later_merge_counts(world):
+    new = world.record(enqueued(pipeline_of("a", "b")))
+    world.store.park(new.first.key, world.claim(new), "not here")
+    world.store.unpark(run_of(new))
+    decision = decided(new, succeeded(usage=SPENT), fence=world.claim(new))
+
+    assert world.store.commit(decision) == "merged"
+    assert world.run(run_of(new)).tokens == 15
+    assert world.status(following(decision)) == "ready"

@@ -1,0 +1,106 @@
+"""Leases: who is alive, what a new incarnation takes over, and what a worker learns when it renews."""
+
+from __future__ import annotations
+
+import pytest
+from builders import enqueued, member, succeeded
+from worlds import LEASE_S
+
+
+@pytest.fixture
+def new(world):
+    return world.record(enqueued())
+
+
+def test_a_renewed_lease_lives_on(world, new):
+    world.claim(new)
+    for _ in range(3):
+        world.pass_time(LEASE_S - 1)
+        assert world.store.renew("w1", LEASE_S, {new.first.key: 1}) == set()
+
+    assert world.due() == []
+
+
+def test_a_lease_that_is_over_cannot_be_renewed(world):
+    world.pass_time(LEASE_S + 1)
+
+    assert world.store.renew("w1", LEASE_S, {}) is None
+
+
+@pytest.mark.parametrize("name", ["w1", "nobody"])
+def test_a_retired_or_unknown_worker_cannot_renew(world, name):
+    world.store.retire("w1")
+    world.store.retire(name)
+
+    assert world.store.renew(name, LEASE_S, {}) is None
+
+
+def test_a_renewal_tells_what_is_no_longer_held(world):
+    kept, ended, cancelled, taken = (world.record(enqueued()) for _ in range(4))
+    held = {new.first.key: world.claim(new) for new in (kept, ended, cancelled, taken)}
+    world.conclude(ended, succeeded())
+    world.request_cancel(cancelled.first.ticket.run)
+    held[taken.first.key] = 7
+
+    gone = {ended.first.key, cancelled.first.key, taken.first.key, "run_none::a:1"}
+    assert world.store.renew("w1", LEASE_S, held | {"run_none::a:1": 1}) == gone
+
+
+def test_a_new_incarnation_adopts_what_is_still_its_own(world):
+    """The outcome that is being worked on will be merged: the attempt keeps its fence."""
+    mine, ended, idle = (world.record(enqueued()) for _ in range(3))
+    fence = world.claim(mine)
+    world.conclude(ended, succeeded(), fence=world.claim(ended))
+    world.pass_time(LEASE_S + 1)
+    held = [mine.first.key, ended.first.key, idle.first.key, "run_none::a:1"]
+
+    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=held) == {mine.first.key}
+    assert [due.envelope.key for due in world.due()] == [idle.first.key]
+    assert world.conclude(mine, succeeded(), fence=fence) == "merged"
+
+
+def test_what_another_has_taken_is_not_adopted(world, new):
+    world.claim(new)
+    world.pass_time(LEASE_S + 1)
+    world.enlist("w2")
+    world.claim(new, "w2")
+
+    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
+
+
+def test_what_was_marked_as_lost_is_not_adopted(world, new):
+    world.claim(new)
+    world.pass_time(LEASE_S + 1)
+    world.enlist("w2")
+    world.due()
+
+    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
+
+
+def test_what_an_old_incarnation_did_not_hold_any_more_is_lost(world, new):
+    world.claim(new)
+
+    world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[])
+
+    assert [due.why for due in world.due()] == ["lost"]
+
+
+def test_an_old_incarnation_is_over_at_once(world, new):
+    world.store.enlist(member("w1~2"), LEASE_S, old="w1")
+
+    assert world.refusal(new, "w1") == "unleased"
+
+
+def test_to_enlist_again_after_a_lost_answer_gives_the_same_answer(world, new):
+    world.claim(new)
+    first = world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key])
+
+    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == first == {new.first.key}
+    assert world.store.renew("w1~2", LEASE_S, {new.first.key: 1}) == set()
+
+
+def test_retire_frees_what_is_still_held(world, new):
+    world.claim(new)
+    world.store.retire("w1")
+
+    assert [due.why for due in world.due()] == ["lost"]

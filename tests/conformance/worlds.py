@@ -1,0 +1,171 @@
+"""The worlds a store can live in: memory, and a real Postgres. Each can record a run, read it back, and let time pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+from builders import decided, member
+from psycopg.rows import dict_row
+
+from flujo_client.gateway import requests
+from flujo_worker.ports import Broker
+from flujo_worker.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.outcome import Outcome
+    from flujo_client.contract.run import AttemptRecord, EventRecord, NewRun, RunRecord
+    from flujo_client.gateway.requests import Request
+    from flujo_worker.ports import Due, Store, Verdict
+    from flujo_worker.store.postgres import PostgresStore
+
+MAX_LOST = 2
+LEASE_S = 30.0
+_TABLES = "runs scopes attempts spends workers events inputs blobs broker_epochs pipelines"
+_AGES = {
+    "workers": "lease_until",
+    "attempts": "available_at sent_at",
+    "runs": "deadline_at",
+    "sweeps": "swept_at",
+    "broker_epochs": "started_at",
+}
+
+
+class Setting(Protocol):
+    """What differs between the worlds."""
+
+    store: Store
+
+    def now(self) -> float: ...
+    def record(self, new: NewRun) -> None: ...
+    def request_cancel(self, run: str) -> bool: ...
+    def pass_time(self, seconds: float) -> None: ...
+    def read_run(self, run: str) -> RunRecord: ...
+    def read_attempts(self, run: str) -> Sequence[AttemptRecord]: ...
+    def read_events(self, run: str) -> Sequence[EventRecord]: ...
+
+
+class Memory:
+    """In memory; its clock is ours."""
+
+    def __init__(self) -> None:
+        self._now = 1_800_000_000.0
+        self.store = MemoryStore(self.now)
+        self.record = self.store.record
+        self.request_cancel = self.store.request_cancel
+        self.read_run = self.store.read_run
+        self.read_attempts = self.store.read_attempts
+        self.read_events = self.store.read_events
+
+    def now(self) -> float:
+        return self._now
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += seconds
+
+
+class Postgres:
+    """A real one. Its clock cannot be moved, so time passes by making everything older."""
+
+    def __init__(self, store: PostgresStore, url: str) -> None:
+        self.store = store
+        self._connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+
+    def empty(self) -> None:
+        """Forget everything."""
+        for table in _TABLES.split():
+            self._connection.execute(f"DELETE FROM flujo_{table}")
+        self._connection.execute("UPDATE flujo_sweeps SET swept_at = '-infinity'")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def now(self) -> float:
+        return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now")[0]["now"])
+
+    def record(self, new: NewRun) -> None:
+        self._ask(requests.record(new))
+
+    def request_cancel(self, run: str) -> bool:
+        return bool(self._ask(requests.cancel(run, actor=None, reason=None)))
+
+    def pass_time(self, seconds: float) -> None:
+        for table, columns in _AGES.items():
+            older = ", ".join(f"{column} = {column} - make_interval(secs => %(s)s)" for column in columns.split())
+            self._connection.execute(f"UPDATE flujo_{table} SET {older}", {"s": seconds})
+
+    def read_run(self, run: str) -> RunRecord:
+        found: RunRecord = self._ask(requests.run(run))
+        return found
+
+    def read_attempts(self, run: str) -> Sequence[AttemptRecord]:
+        return list(self._ask(requests.attempts(run)))
+
+    def read_events(self, run: str) -> Sequence[EventRecord]:
+        return [event for event in self._ask(requests.events(run)) if event.name != "run.enqueued"]
+
+    def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def _ask(self, request: Request[Any]) -> Any:
+        cursor = self._connection.execute(requests.statement(request.name), request.parameters)
+        return request.read(cursor.fetchall() if cursor.description else [])
+
+
+class World:
+    """A store with what a test says of it. `w1` is alive unless the test ends it."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting, self.store = setting, setting.store
+        self.now, self.pass_time, self.request_cancel = setting.now, setting.pass_time, setting.request_cancel
+        self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
+        self.enlist("w1")
+
+    def enlist(self, *names: str, lease_s: float = LEASE_S) -> None:
+        """Begin these incarnations."""
+        for name in names:
+            self.store.enlist(member(name), lease_s)
+
+    def record(self, new: NewRun) -> NewRun:
+        """Record a run."""
+        self.setting.record(new)
+        return new
+
+    def claim(self, at: NewRun | Envelope, worker: str = "w1") -> int:
+        """Claim an attempt; give the fence."""
+        claim = self.store.claim(key_of(at), worker, max_lost=MAX_LOST)
+        assert claim.fence is not None, claim.refusal
+        return claim.fence
+
+    def refusal(self, at: NewRun | Envelope | str, worker: str = "w1") -> str | None:
+        """Claim an attempt; give why not."""
+        return self.store.claim(at if isinstance(at, str) else key_of(at), worker, max_lost=MAX_LOST).refusal
+
+    def conclude(self, new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None) -> Verdict:
+        """Commit what follows from an outcome."""
+        return self.store.commit(decided(new, outcome, fence=fence, at=at))
+
+    def due(self, *, epoch: float = 0.0, heads: Any = None, may_judge: bool = True, limit: int = 100) -> list[Due]:
+        """Ask what is to be published again."""
+        return self.store.due(Broker(epoch, heads or {}), may_judge=may_judge, max_lost=MAX_LOST, limit=limit)
+
+    def status(self, at: NewRun | Envelope) -> str:
+        """Give an attempt's status."""
+        return next(each.status for each in self.attempts(run_of(at)) if each.key == key_of(at))
+
+    def picture(self, run: str) -> tuple[Any, ...]:
+        """All of a run but what was spent and told."""
+        attempts = tuple(replace(each, tokens=0, cost_usd=0.0) for each in self.attempts(run))
+        return replace(self.run(run), tokens=0, cost_usd=0.0), attempts
+
+
+def key_of(at: NewRun | Envelope) -> str:
+    return at.first.key if hasattr(at, "first") else at.key
+
+
+def run_of(at: NewRun | Envelope) -> str:
+    return at.first.ticket.run if hasattr(at, "first") else at.ticket.run
