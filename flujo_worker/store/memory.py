@@ -341,11 +341,11 @@ class MemoryStore:
                 found.append(Due(why, self._envelope(row)))
             return found
 
-    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
+    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:  # noqa: ARG002 - taken by fence alone
         with self._lock:
             rows = [row for row in self._attempts.values() if self._is_lost(row) and row.losses >= max_lost][:limit]
             for row in rows:
-                row.fence, row.worker = row.fence + 1, worker
+                row.fence += 1
             return [(self._envelope(row), row.fence) for row in rows]
 
     def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:

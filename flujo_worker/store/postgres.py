@@ -193,8 +193,8 @@ class PostgresStore:
         }
         return [Due(row["why"], envelope_of(row)) for row in self._rows("due", parameters)]
 
-    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
-        taken = self._rows("poisoned", {"worker": worker, "max_lost": max_lost, "limit": limit})
+    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:  # noqa: ARG002 - taken by fence alone
+        taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
         fences = {row["key"]: row["fence"] for row in taken}
         rows = self._rows("envelopes", {"keys": list(fences)}) if fences else []
         return [(envelope_of(row), fences[row["key"]]) for row in rows]
