@@ -1,0 +1,64 @@
+"""What is kept by digest or fingerprint, and comes back as it was."""
+
+from __future__ import annotations
+
+from builders import enqueued, packed, pipeline_of
+
+from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_client.serial import Packed
+
+
+def test_blobs_come_back_byte_for_byte(world):
+    small, large = packed("x"), packed({"text": "long " * 5000})
+
+    world.store.keep([small, large])
+
+    found = world.store.fetch([small.digest, large.digest])
+    assert {digest: bytes(blob) for digest, blob in found.items()} == {
+        small.digest: bytes(small),
+        large.digest: bytes(large),
+    }
+    assert all(blob.matches(digest) for digest, blob in found.items())
+
+
+def test_a_missing_blob_is_left_out(world):
+    world.store.keep([packed("x")])
+
+    assert set(world.store.fetch([packed("x").digest, packed("y").digest])) == {packed("x").digest}
+    assert world.store.fetch([]) == {}
+
+
+def test_a_blob_may_be_kept_twice(world):
+    world.store.keep([packed("x")])
+    world.store.keep([packed("x"), packed("x")])
+
+    assert world.store.fetch([packed("x").digest]) == {packed("x").digest: packed("x")}
+
+
+def test_the_blobs_of_a_new_run_are_recorded_with_it(world):
+    new = world.record(enqueued(value="x" * 500, context={"text": "y" * 500}, inline=100))
+
+    found = world.store.fetch([blob.digest for blob in new.blobs])
+    assert sorted(found) == sorted(blob.digest for blob in new.blobs)
+    assert new.first.inline(found).references == ()
+
+
+def test_a_plan_comes_back_equal(world):
+    config = StepConfig(max_retries=4, backoff=Backoff(base_s=0.3, jitter=0.05), timeout_s=1.5, temperature=0.1)
+    pipeline = pipeline_of("a", "b") >> Step("ü c", str.upper, config=config, queue="gpu", sink_to="x")
+    new = world.record(enqueued(pipeline, context={}))
+
+    assert world.store.plan(new.plan.fingerprint) == new.plan
+
+
+def test_an_unknown_plan_is_none(world):
+    assert world.store.plan("0" * 64) is None
+
+
+def test_input_and_context_come_back_as_they_were_recorded(world):
+    new = world.record(enqueued(value={"k": [1, "é"]}, context={"n": 1}, metadata={"who": "ana"}))
+
+    run = world.run(new.first.ticket.run)
+    assert (run.input, run.context) == (new.first.input, new.first.context)
+    assert (run.status, run.metadata, run.name) == ("queued", {"who": "ana"}, "shapes")
+    assert isinstance(run.input, Packed)
