@@ -43,7 +43,14 @@ class Door:
         kwargs = {"autocommit": True, "row_factory": dict_row, "connect_timeout": 5}
         url = str(settings.database_url)
         self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
-            url, min_size=0, max_size=4, kwargs=kwargs, open=True, timeout=10, name="flujo-client"
+            url,
+            min_size=0,
+            max_size=4,
+            kwargs=kwargs,
+            open=True,
+            timeout=10,
+            name="flujo-client",
+            check=ConnectionPool.check_connection,  # one that Postgres closed in a restart is not given out
         )
 
     def perform(self, verb: Generator[Effect, Any, Any]) -> Any:
@@ -145,7 +152,15 @@ class AsyncDoor:
             ) as connection:
                 _check_schema((await _arows(connection, _VERSION))[0])
             kwargs = {"autocommit": True, "row_factory": dict_row, "connect_timeout": 5}
-            pool = AsyncConnectionPool(url, min_size=0, max_size=4, kwargs=kwargs, open=False, timeout=10)
+            pool = AsyncConnectionPool(
+                url,
+                min_size=0,
+                max_size=4,
+                kwargs=kwargs,
+                open=False,
+                timeout=10,
+                check=AsyncConnectionPool.check_connection,
+            )
             await pool.open()
             self._pool = pool
 
