@@ -5,13 +5,16 @@ Also the one place that turns errors into exit codes: 0 ok, 1 runtime, 2 configu
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import orjson
 from rich.console import Console
+from rich.text import Text
 
+from flujo_client.cli.words import printable
 from flujo_client.errors import (
     ConfigurationError,
     FlujoError,
@@ -20,16 +23,23 @@ from flujo_client.errors import (
     PipelineError,
     SerializationError,
 )
-from flujo_client.serial import safe_serialize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION, INTERRUPT = 0, 1, 2, 3, 4, 130
 UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"
+# A trace has some twenty values for each attempt; the default would cut what a program asked for.
+MAX_JSON_NODES = 10_000_000
 
-stdout = Console()
-stderr = Console(stderr=True)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
+
+
+stdout = _Console()
+stderr = _Console(stderr=True)
 
 
 def show(renderable: RenderableType) -> None:
@@ -37,20 +47,37 @@ def show(renderable: RenderableType) -> None:
     stdout.print(renderable)
 
 
+def show_value(value: Any) -> None:
+    """Print one value: a text as it is, anything else as JSON. Only a terminal is spared control characters."""
+    if isinstance(value, str):
+        _write(printable(value) if stdout.is_terminal else value)
+    else:
+        show_json(value)
+
+
 def show_json(value: Any) -> None:
     """Print data for a program: one JSON document."""
-    sys.stdout.write(orjson.dumps(safe_serialize(value), option=orjson.OPT_INDENT_2).decode() + "\n")
-    sys.stdout.flush()
+    import orjson
+
+    from flujo_client.serial import safe_serialize
+
+    tree = safe_serialize(value, max_nodes=MAX_JSON_NODES)
+    _write(orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode())
 
 
 def say(text: str) -> None:
     """Talk to the person."""
-    stderr.print(text, style="dim", highlight=False, markup=False)
+    tell(Text(printable(text), "dim"))
+
+
+def tell(renderable: RenderableType) -> None:
+    """Show the person something that is not data."""
+    stderr.print(renderable, soft_wrap=isinstance(renderable, Text) and not stderr.is_terminal)
 
 
 def exit_code(error: BaseException) -> int:
     """The exit code that an error means (requirements §2.8)."""
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPT
     if isinstance(error, PipelineError) and error.error_code == UNKNOWN_REFERENCE:
         return IMPORT
@@ -60,19 +87,50 @@ def exit_code(error: BaseException) -> int:
 
 
 class Exits(click.Group):
-    """A group whose commands' errors are told in one line and become exit codes."""
+    """A group whose commands' errors are told in a line or two and become exit codes.
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    A group with a `--debug` option tells unexpected errors so too, and shows the traceback of any error when it is set.
+    """
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
+            ended = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPT)
-        except click.exceptions.Exit as end:
-            sys.exit(end.exit_code)
-        except FlujoError as error:
-            stderr.print(f"[bold red]{error.error_code}[/]", end=" ")
-            stderr.print(str(error), highlight=False, markup=False)
-            sys.exit(exit_code(error))
+        sys.exit(ended if isinstance(ended, int) else OK)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        is_debug = ctx.params.get("debug")
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # What is still buffered would be written at exit, and complained about.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(exit_code(error))
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if is_debug is None and not isinstance(error, FlujoError):
+                raise
+            _tell_error(error, with_traceback=bool(is_debug))
+            ctx.exit(exit_code(error))
+
+
+def _tell_error(error: Exception, *, with_traceback: bool) -> None:
+    if with_traceback:
+        stderr.print(Text(printable("".join(traceback.format_exception(error)))), soft_wrap=True)
+    if isinstance(error, FlujoError):
+        code, said = error.error_code, str(error)
+    else:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        code = type(error).__name__
+        said = f"{error} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
+    tell(Text.assemble((code, "bold red"), " ", printable(said)))
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

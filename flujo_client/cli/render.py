@@ -1,4 +1,4 @@
-"""Traces, runs and results as something rich can draw. Pure: values in, renderables out; nothing is read or printed here.
+"""Traces, runs and the services' state as something rich can draw. Pure: values in, renderables out; nothing is read or printed.
 
 Everything is told in words, colour only helps, and 80 columns are enough. Texts that came from users or models are shown without
 the control characters that would move a terminal.
@@ -8,24 +8,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from flujo_client.cli.shapes import spent, step_shape
+from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 from flujo_client.contract.trace import TraceNode
-from flujo_client.serial import safe_serialize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
+    from flujo_client.contract.run import RunRecord
     from flujo_client.contract.trace import TraceEvent
 
 PREVIEW = 200
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 _COLOURS = {
     "succeeded": "green",
+    "up": "green",
     "failed": "red",
+    "down": "red",
     "cancelled": "yellow",
     "expired": "yellow",
     "parked": "magenta",
@@ -51,36 +57,105 @@ def trace_tree(trace: TraceNode, *, preview: int = PREVIEW) -> Tree:
     return tree
 
 
-def duration(seconds: float) -> str:
-    """Write a time span for people."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < MINUTE_S:
-        return f"{seconds:.2f} s"
-    if seconds < HOUR_S:
-        return f"{seconds // MINUTE_S:.0f} min {seconds % MINUTE_S:.0f} s"
-    if seconds < DAY_S:
-        return f"{seconds // HOUR_S:.0f} h {seconds % HOUR_S // MINUTE_S:.0f} min"
-    return f"{seconds // DAY_S:.0f} d {seconds % DAY_S // HOUR_S:.0f} h"
+def runs_table(runs: Sequence[RunRecord], now: datetime) -> Table:
+    """Draw runs, one in a line. `now` is the moment their ages are counted from."""
+    table = _table("run", "pipeline", "status", "age", "took", shrinks="pipeline")
+    for run in runs:
+        took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
+        since = age((now - run.created_at).total_seconds())
+        table.add_row(run.id, printable(run.name), status(run.status), since, took)
+    return table
 
 
-def cost(dollars: float) -> str:
-    """Write a cost in US dollars, without trailing zeros (§2.11)."""
-    return f"${f'{dollars:.6f}'.rstrip('0').rstrip('.')}"
+def steps_table(trace: TraceNode) -> Table:
+    """Draw a run's steps, one in a line, with the feedback of those that failed."""
+    table = _table("step", "status", "attempts", "took", "tokens", "cost", shrinks="step")
+    for node in trace.children:
+        step = step_shape(node)
+        took = "" if step["duration_s"] is None else duration(step["duration_s"])
+        tokens = f"{step['tokens']:,}" if step["tokens"] else ""
+        price = cost(step["cost_usd"]) if step["cost_usd"] else ""
+        table.add_row(printable(step["name"]), status(step["status"]), str(step["attempts"]), took, tokens, price)
+    return table
 
 
-def printable(text: str) -> str:
-    """Give a text without what would move a terminal: control characters but newline and tab are shown as escapes."""
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
-    )
+def run_card(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool = False) -> Group:
+    """Draw one run: what it is, how it went, and its steps."""
+    facts = Table.grid(padding=(0, 2))
+    for name, value in _facts_of(run, trace, now, verbose=verbose):
+        facts.add_row(Text(name, "dim"), Text(printable(value)))
+    return Group(_label(trace), "", facts, "", steps_table(trace))
 
 
-def shown(value: Any, length: int = -1) -> str:
-    """Write a value on one line, texts as they are and the rest as JSON, cut after `length` characters."""
-    text = value if isinstance(value, str) else orjson.dumps(safe_serialize(value)).decode()
-    line = printable(" ".join(text.split()))
-    return line if length < 0 or len(line) <= length else line[:length] + "…"
+def section(title: str, value: Any) -> Group:
+    """Draw one value under its title."""
+    return Group("", Text(title, "bold"), Padding(Text(written(value)), (0, 0, 0, 2)))
+
+
+def services_table(state: Mapping[str, Any]) -> Table:
+    """Draw what `flujo status` found (its `--json`, read as a table)."""
+    table = Table.grid(padding=(0, 2))
+    for name in ("postgres", "redis"):
+        service = state[name]
+        said = service["error"] or service["url"]
+        table.add_row(name, status("up" if service["ok"] else "down"), Text(printable(said), overflow="fold"))
+    if state["workers"] is None:
+        return table
+    slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
+    table.add_row("schema", str(state["schema"]), "")
+    table.add_row("workers", str(len(state["workers"])), slots if state["workers"] else "nothing moves without one")
+    for name, waiting in state["backlog"].items():
+        table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
+    return table
+
+
+def status(word: str) -> Text:
+    """A status in its colour."""
+    return Text(word, _COLOURS.get(word, ""))
+
+
+def _table(*columns: str, shrinks: str) -> Table:
+    """A table without lines; where room is short, one column gives way and the rest stays whole."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        is_short = name == shrinks
+        right = name in ("attempts", "took", "tokens", "cost", "age")
+        table.add_column(
+            name, no_wrap=True, overflow="ellipsis" if is_short else "fold", justify="right" if right else "left"
+        )
+        table.columns[-1].min_width = None if is_short else len(name)
+    return table
+
+
+def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    yield "reference", run.reference
+    yield "enqueued", _when(run.created_at, now)
+    for name, at in (
+        ("started", run.started_at),
+        ("ended", run.ended_at),
+        ("deadline", run.deadline_at),
+        ("cancel asked", run.cancel_requested_at),
+    ):
+        if at is not None:
+            yield name, _when(at, now)
+    if run.tenant:
+        yield "tenant", run.tenant
+    if run.metadata:
+        yield "metadata", in_a_line(run.metadata)
+    if verbose:
+        yield "version", f"{run.version}, fingerprint {run.fingerprint}"
+        yield "workers", ", ".join(sorted(_workers(trace))) or "none yet"
+
+
+def _workers(node: TraceNode) -> set[str]:
+    own = {str(node.attributes["worker"])} if "worker" in node.attributes else set()
+    return own.union(*(_workers(child) for child in node.children))
+
+
+def _when(at: datetime, now: datetime) -> str:
+    seconds = (now - at).total_seconds()
+    distance = f"{age(seconds)} ago" if seconds >= 0 else f"in {age(-seconds)}"
+    return f"{at:%Y-%m-%d %H:%M:%S %Z} ({distance})"
 
 
 def _grow(tree: Tree, node: TraceNode, preview: int, told: frozenset[str]) -> None:
@@ -97,38 +172,38 @@ def _label(node: TraceNode) -> Text:
     """What a place was and how it went; a run's own lines are its id and its reason, an attempt's the feedback."""
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")
-    status = Text(node.status, _COLOURS.get(node.status, ""))
+    how = status(node.status)
     if "reason" in facts and not is_run:
-        status.append(f" ({shown(facts['reason'])})")
-    label = Text("  ").join([name, status, *(Text(fact) for fact in _facts(node))])
+        how.append(f" ({in_a_line(facts['reason'])})")
+    label = Text("  ").join([name, how, *(Text(fact) for fact in _figures(node))])
     if is_run:
         label.append(f"\n{facts.get('id', '')}", "dim")
-        label.append(f"\n{shown(facts['reason'])}" if "reason" in facts else "")
+        label.append(f"\n{in_a_line(facts['reason'])}" if "reason" in facts else "")
     return label.append(f"\n{printable(str(facts['feedback']))}" if "feedback" in facts else "")
 
 
-def _facts(node: TraceNode) -> Iterator[str]:
+def _figures(node: TraceNode) -> Iterator[str]:
     facts = dict(node.attributes)
     if node.duration_s is not None:
         yield duration(node.duration_s)
-    if facts.pop("attempts", 1) > 1:
-        yield f"{node.attributes['attempts']} attempts"
-    if tokens := facts.pop("tokens", 0):
-        yield f"{tokens:,} tokens"
-    if spent := facts.pop("cost_usd", 0.0):
-        yield cost(spent)
+    if (attempts := facts.pop("attempts", 1)) > 1:
+        yield counted(attempts, "attempt")
+    if facts.pop("tokens", 0):
+        yield counted(spent(node, "tokens"), "token")
+    if facts.pop("cost_usd", 0):
+        yield cost(spent(node, "cost_usd"))
     if deliveries := facts.pop("deliveries", 0):
         yield f"delivered {deliveries} times"
     for key, value in facts.items():
         if key not in _DRAWN_APART:
-            yield f"{key}={shown(value, PREVIEW)}"
+            yield f"{key}={in_a_line(value, PREVIEW)}"
 
 
 def _event(event: TraceEvent, preview: int, told: frozenset[str]) -> Text:
     """One line; what the places above have told already is not said again."""
     line = Text(f"+{duration(event.offset_s)}  ", "dim")
-    line.append(event.name, _COLOURS.get(event.level, ""))
+    line.append(printable(event.name), _COLOURS.get(event.level, ""))
     for key, value in event.data.items():
         if value is not None and key not in _TOLD_ABOVE and str(value) not in told:
-            line.append(f"  {key}=", "dim").append(shown(value, preview))
+            line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, preview))
     return line

@@ -1,0 +1,78 @@
+"""What a run is given on the command line: its input and its context, for `run` and `enqueue` alike.
+
+The input comes from the flag, else from FLUJO_INPUT, else from piped stdin, else it is empty (U-25). It is text, whatever it looks
+like, unless `--input-json` says otherwise: a pipeline must not get a number because somebody's text was `42`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STDIN = "-"
+
+
+def input_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options, and call the command with `value` and `context`."""
+
+    @click.option(
+        "--input",
+        "-i",
+        "text",
+        envvar="FLUJO_INPUT",
+        show_envvar=True,
+        help="The first step's input, as text; '-' reads stdin, as leaving it out does when something is piped.",
+    )
+    @click.option("--input-json", "-j", "is_json", is_flag=True, help="The input is JSON.")
+    @click.option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
+    @click.option(
+        "--context-file", "-f", "file", type=click.File("rb"), help="A file with such an object; -d goes over it."
+    )
+    @functools.wraps(command)
+    def with_values(*, text: str | None, is_json: bool, data: str | None, file: IO[bytes] | None, **rest: Any) -> None:
+        value = _input(text)
+        command(
+            value=_json(value, "--input") if is_json else value,
+            context=_context(data, file),
+            **rest,
+        )
+
+    return with_values
+
+
+def _input(text: str | None) -> str:
+    if text == STDIN or (text is None and sys.stdin is not None and not sys.stdin.isatty()):
+        try:
+            piped = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as error:
+            raise click.BadParameter(f"stdin is not UTF-8 text ({error})", param_hint="--input") from error
+        return piped.removesuffix("\n")
+    return text or ""
+
+
+def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
+    if data is None and file is None:
+        return None
+    filed = _object(file.read(), f"--context-file {file.name}") if file is not None else {}
+    return filed | (_object(data, "--context-data") if data is not None else {})
+
+
+def _object(text: str | bytes, where: str) -> dict[str, Any]:
+    tree = _json(text, where)
+    if not isinstance(tree, dict):
+        raise click.BadParameter('must be a JSON object, such as \'{"topic": "bees"}\'', param_hint=where)
+    return tree
+
+
+def _json(text: str | bytes, where: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise click.BadParameter(f"is not JSON: {error}", param_hint=where) from error

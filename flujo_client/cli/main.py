@@ -1,0 +1,102 @@
+"""The `flujo` command itself. A command's module is imported when it is used, so that `flujo --help` stays fast.
+
+The commands for operators belong to the worker: they come by entry points of the group `flujo.commands`, and so may yours.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import click
+
+from flujo_client.cli.output import Exits
+from flujo_client.errors import ConfigurationError
+
+GROUP = "flujo.commands"
+_OURS = {
+    "run": "Run a pipeline and wait for its result.",
+    "enqueue": "Enqueue a pipeline and print the run's id.",
+    "status": "Are the services there, who works, and what waits?",
+    "lens": "Look at runs: list, show, trace.",
+    "runs": "List and cancel runs.",
+}
+_OPERATORS = {
+    "up": "Start everything this machine needs, and keep it up.",
+    "worker": "Run one worker process.",
+    "beat": "Send the scheduled tasks.",
+    "migrate": "Bring the database up to this code.",
+    "demo": "See it at work: needs nothing running.",
+}
+
+
+class _Flujo(Exits):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [*_OURS, *_OPERATORS, *sorted(_joined().keys() - _OPERATORS.keys())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name in _OURS:
+            command: click.Command = import_module(f"flujo_client.cli.{cmd_name}").command
+            return command
+        point = _joined().get(cmd_name)
+        if point is None and cmd_name in _OPERATORS:
+            raise _no_worker(cmd_name, "the worker's package is not installed")
+        return None if point is None else _loaded(point)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """Told from the tables above: click would import every command for its help."""
+        others = {name: f"From {point.value}." for name, point in _joined().items() if name not in _OPERATORS}
+        for title, commands in (("Pipelines", _OURS), ("Operators", _OPERATORS), ("Others", others)):
+            if commands:
+                with formatter.section(title):
+                    formatter.write_dl(list(commands.items()))
+
+
+@click.group(
+    name="flujo", cls=_Flujo, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(package_name="flujo-worker", prog_name="flujo")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(*, debug: bool) -> None:
+    """Durable pipelines of LLM agents on Celery, Redis and Postgres.
+
+    Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 import, 4 validation,
+    130 interrupted.
+    """
+    del debug  # the group reads it when something went wrong
+
+
+def main() -> None:
+    """The console script: `module:attribute` is looked for in the working directory first, as `python -m` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that lacks a letter is no error
+    cli()
+
+
+def _joined() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _loaded(point: EntryPoint) -> click.Command:
+    try:
+        command: click.Command = point.load()
+    except ModuleNotFoundError as error:
+        raise _no_worker(point.name, f"no module named '{error.name}'") from error
+    return command
+
+
+def _no_worker(name: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"`flujo {name}` cannot run here: {why}",
+        suggestion="pip install 'flujo-worker[worker]'",
+        code="WORKER_NOT_INSTALLED",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""`flujo run`: enqueue and wait. The output, and nothing else, goes to stdout; progress and steps are told on stderr."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flujo_client.cli.inputs import input_options
+from flujo_client.cli.output import say, show_json, show_value, stderr, tell
+from flujo_client.cli.render import steps_table
+from flujo_client.cli.shapes import details_shape
+from flujo_client.cli.words import duration
+from flujo_client.errors import WaitTimedOut
+from flujo_client.gateway import requests
+from flujo_client.runner import Flujo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flujo_client.client import RunHandle
+    from flujo_client.contract.results import PipelineResult
+
+LOOK_EVERY_S = 0.5
+
+
+@click.command("run")
+@click.argument("reference")
+@input_options
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON, as `lens show --json` does.")
+@click.option("--show-steps/--no-steps", default=True, show_default=True, help="Tell how each step went.")
+def command(
+    *,
+    reference: str,
+    value: Any,
+    context: Mapping[str, Any] | None,
+    timeout: float | None,
+    as_json: bool,
+    show_steps: bool,
+) -> None:
+    """Run the pipeline at REFERENCE, 'package.module:attribute', and print its output.
+
+    The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. With embedded services and no worker running,
+    one is started for as long as this takes. Exits with 1 when the run does not succeed.
+    """
+    with _Watched(reference) as flujo:
+        run = flujo.start(value, context)
+        say(f"{run.id} enqueued")
+        result = _wait(run, timeout, flujo.progress)
+        trace = run.trace()
+        if as_json:
+            values = {"output": result.output, "context": result.final_pipeline_context}
+            show_json(details_shape(run.record(), trace, **values))
+        elif show_steps:
+            tell(steps_table(trace))
+        result.raise_for_status()
+        if not as_json:
+            show_value(result.output)
+
+
+class _Watched(Flujo):
+    """The facade, with a handle on its run."""
+
+    def start(self, value: Any, context: Mapping[str, Any] | None) -> RunHandle:
+        """Enqueue; what is wrong with the pipeline is said before a worker is started for it."""
+        run = self._client.enqueue(self._pipeline, value, context=context)
+        self._need_worker()
+        return run
+
+    def progress(self, run_id: str) -> str:
+        """Say which step is at work, or why none is."""
+        record = self._client.ask(requests.run(run_id))
+        if record.status == "parked":
+            return f"parked: {record.reason}"
+        last = self._client.ask(requests.attempts(run_id))[-1]
+        return f"{last.step} {last.status}" + (f", attempt {last.number}" if last.number > 1 else "")
+
+
+def _wait(run: RunHandle, timeout: float | None, progress: Callable[[str], str]) -> PipelineResult:
+    """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes."""
+    began, told = time.monotonic(), ""
+    with stderr.status("") as line:
+        while True:
+            passed = time.monotonic() - began
+            left = LOOK_EVERY_S if timeout is None else min(LOOK_EVERY_S, timeout - passed)
+            try:
+                return run.result(timeout=max(left, 0))
+            except WaitTimedOut as error:
+                if left < LOOK_EVERY_S:
+                    message = f"run {run.id} is still {run.status()} after {timeout:g} s; it goes on"
+                    raise WaitTimedOut(message, suggestion=error.suggestion) from error
+            now = progress(run.id)
+            line.update(f"{now}  {duration(time.monotonic() - began)}")
+            if now != told and not stderr.is_terminal:
+                say(f"{duration(time.monotonic() - began)}  {now}")
+            told = now

@@ -1,0 +1,81 @@
+"""What `--json` prints. The keys are a contract with programs: they may grow, they do not change. Pure.
+
+    run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
+             deadline_at, cancel_requested_at, duration_s, tokens, cost_usd
+    details  a run with error, steps, and on request input, output, context, step_outputs (by step)
+    step     name, status, attempts, duration_s, tokens, cost_usd, feedback
+    error    type, message, code, category, suggestion, feedback; or null
+    trace    name, kind, status, offset_s, duration_s, attributes, events, children; an event has name, level, offset_s, data
+
+Times are ISO 8601 in UTC, durations in seconds; what has not happened yet is null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.trace import TraceNode
+
+
+def run_shape(run: RunRecord) -> dict[str, Any]:
+    """One run, as `lens list` shows it."""
+    return {
+        "id": run.id,
+        "pipeline": run.name,
+        "version": run.version,
+        "reference": run.reference,
+        "fingerprint": run.fingerprint,
+        "status": run.status,
+        "reason": run.reason,
+        "tenant": run.tenant,
+        "metadata": run.metadata,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "deadline_at": run.deadline_at,
+        "cancel_requested_at": run.cancel_requested_at,
+        "duration_s": None if run.ended_at is None else (run.ended_at - run.created_at).total_seconds(),
+        "tokens": run.tokens,
+        "cost_usd": run.cost_usd,
+    }
+
+
+def details_shape(run: RunRecord, trace: TraceNode, **values: Any) -> dict[str, Any]:
+    """One run, as `run` and `lens show` show it; `values` are the input, output and context that were asked for."""
+    steps = [step_shape(node) for node in trace.children]
+    return {**run_shape(run), "error": _error(run.error), "steps": steps, **values}
+
+
+def step_shape(node: TraceNode) -> dict[str, Any]:
+    """One step of a trace, over all its attempts."""
+    last = node.children[-1].attributes if node.children else {}
+    return {
+        "name": node.name,
+        "status": node.status,
+        "attempts": node.attributes.get("attempts", 1),
+        "duration_s": node.duration_s,
+        "tokens": spent(node, "tokens"),
+        "cost_usd": spent(node, "cost_usd"),
+        "feedback": last.get("feedback"),
+    }
+
+
+def spent(node: TraceNode, what: str) -> Any:
+    """What a place spent: its own figure, else the sum of what stands below it."""
+    return node.attributes.get(what) or sum(spent(child, what) for child in node.children)
+
+
+def _error(fault: Fault | None) -> dict[str, Any] | None:
+    if fault is None:
+        return None
+    return {
+        "type": fault.type_name,
+        "message": fault.message,
+        "code": fault.code,
+        "category": fault.category,
+        "suggestion": fault.suggestion,
+        "feedback": fault.feedback,
+    }

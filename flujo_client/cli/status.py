@@ -1,0 +1,103 @@
+"""`flujo status`: is everything there, who works, and what waits. It starts nothing.
+
+`--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
+workers, the live ones, with id, host, pid, slots, build and started_at; backlog, the live attempts as ready, queued and running,
+each with count and oldest_s. What could not be asked is null.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flujo_client.cli.output import RUNTIME, show, show_json
+from flujo_client.cli.render import services_table
+from flujo_client.client import FlujoClient
+from flujo_client.config import ConfigManager, mask_url
+from flujo_client.contract.run import LIVE_ATTEMPT
+from flujo_client.embedded import running
+from flujo_client.errors import FlujoError
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Reach
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.config import Settings
+    from flujo_client.contract.run import WorkerRecord
+    from flujo_client.verbs import Doing
+
+WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at")
+
+
+@click.command("status")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.pass_context
+def command(ctx: click.Context, *, timeout: float, as_json: bool) -> None:
+    """Are the services there, who works, and what waits? Exits with 1 when a service is down."""
+    state = _state(ConfigManager().settings(), timeout)
+    if as_json:
+        show_json(state)
+    else:
+        show(services_table(state))
+    ctx.exit(0 if state["ok"] else RUNTIME)
+
+
+def _state(settings: Settings, timeout: float) -> dict[str, Any]:
+    if settings.is_embedded:
+        services = running(settings.embedded_dir)
+        if services is None:
+            down = {"ok": False, "url": None, "error": f"no embedded services run in {settings.embedded_dir}"}
+            return _shape(down, down, None)
+        settings = settings.with_services(services.database_url, services.broker_url)
+    with FlujoClient(settings) as client:
+        database, facts = _probe(lambda: _ask(client), timeout)
+        broker, _ = _probe(lambda: client.perform(_reach()), timeout)
+    return _shape(
+        {**database, "url": mask_url(str(settings.database_url))},
+        {**broker, "url": mask_url(str(settings.broker_url))},
+        facts,
+    )
+
+
+def _shape(postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
+    facts = facts or {"schema": None, "workers": None, "backlog": None}
+    return {"ok": postgres["ok"] and redis["ok"], "postgres": postgres, "redis": redis, **facts}
+
+
+def _ask(client: FlujoClient) -> dict[str, Any]:
+    live: list[WorkerRecord] = [worker for worker in client.ask(requests.workers()) if worker.is_live]
+    backlog = client.ask(requests.backlog())
+    counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
+    return {
+        "schema": client.ask(requests.schema_version()),
+        "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in live],
+        "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
+    }
+
+
+def _reach() -> Doing:
+    yield Reach()
+
+
+def _probe(ask: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:
+    """Ask in a thread, because the clients' own patience is longer than ours."""
+    answers: list[Any] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if answers:
+        return {"ok": True, "error": None}, answers[0]
+    said = errors[0].message if errors and isinstance(errors[0], FlujoError) else str(*errors)
+    return {"ok": False, "error": said or f"no answer within {timeout:g} s"}, None

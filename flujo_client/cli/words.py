@@ -1,0 +1,65 @@
+"""How single values are written for people: time spans, costs, and texts that came from users or models. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
+
+
+def duration(seconds: float) -> str:
+    """Write a time span."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < MINUTE_S:
+        return f"{seconds:.2f} s"
+    if seconds < HOUR_S:
+        return f"{seconds // MINUTE_S:.0f} min {seconds % MINUTE_S // 1:.0f} s"
+    if seconds < DAY_S:
+        return f"{seconds // HOUR_S:.0f} h {seconds % HOUR_S // MINUTE_S:.0f} min"
+    return f"{seconds // DAY_S:.0f} d {seconds % DAY_S // HOUR_S:.0f} h"
+
+
+def age(seconds: float) -> str:
+    """Write how long something is ago, as coarsely as people say it."""
+    for size, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(seconds, 0) // 1:.0f} s"
+
+
+def cost(dollars: float) -> str:
+    """Write a cost in US dollars, without trailing zeros (§2.11)."""
+    return f"${f'{dollars:.6f}'.rstrip('0').rstrip('.')}"
+
+
+def counted(number: int, thing: str) -> str:
+    """Write how many there are of a thing."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Give a text without what would move a terminal: control characters but newline and tab are shown as escapes."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def written(value: Any) -> str:
+    """Write a value: a text as it is, anything else as JSON on several lines."""
+    return printable(value if isinstance(value, str) else _json(value, indent=True))
+
+
+def in_a_line(value: Any, length: int = -1) -> str:
+    """Write a value on one line, cut after `length` characters; -1 cuts nothing."""
+    text = value if isinstance(value, str) else _json(value, indent=False)
+    line = printable(" ".join(text.split()))
+    return line if length < 0 or len(line) <= length else line[:length] + "…"
+
+
+def _json(value: Any, *, indent: bool) -> str:
+    import orjson
+
+    from flujo_client.serial import safe_serialize
+
+    return orjson.dumps(safe_serialize(value), option=orjson.OPT_INDENT_2 if indent else 0).decode()
