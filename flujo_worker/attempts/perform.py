@@ -121,16 +121,13 @@ class Attempts:
         envelope = self._fetched(envelope)
         step = entry.steps[envelope.step]
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
-        limit = step.config.timeout_s or self._settings.agents.agent_timeout_s
-        if envelope.ticket.deadline is not None:
-            limit = max(0.0, min(limit, envelope.ticket.deadline - time.time()))
         return Work(
             step=step,
             agent=self.catalog.agent(step.agent),
             data=decode(envelope.input.tree(), resolve=self._resolve),
             context=context,
             guidance=envelope.guidance,
-            timeout_s=limit,
+            timeout_s=step.config.timeout_s or self._settings.agents.agent_timeout_s,
             threads=self._threads,
         )
 
