@@ -171,38 +171,39 @@ def held(database_url):
         yield connection
 
 
-def waits(postgres, act):
+def waits(url, act):
     """Start an act that must wait for a lock; give it when it does."""
     threads = ThreadPoolExecutor(1)
     started = threads.submit(act)
     threads.shutdown(wait=False)
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     deadline = time.monotonic() + 10
-    while not started.done() and not postgres.rows(waiting) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    with psycopg.connect(url, autocommit=True) as onlooker:
+        while not (started.done() or onlooker.execute(waiting).fetchone()) and time.monotonic() < deadline:
+            time.sleep(0.005)
     assert not started.done()
     return started
 
 
-def test_a_request_to_cancel_waits_for_the_merge_under_way(world, postgres, held):
+def test_a_request_to_cancel_waits_for_the_merge_under_way(world, database_url, held):
     new = world.record(enqueued(PIPELINE))
     parameters = bind_decision(decided(new, succeeded("one"), fence=world.claim(new)))
     held.execute(statement("conclude"), parameters)
 
-    asked = waits(postgres, lambda: world.request_cancel(run_of(new)))
+    asked = waits(database_url, lambda: world.request_cancel(run_of(new)))
     held.commit()
 
     assert asked.result(timeout=10)
     assert statuses(world, new) == ["succeeded", "ready"]
 
 
-def test_a_merge_waits_for_the_request_to_cancel_under_way_and_is_refused(world, postgres, held):
+def test_a_merge_waits_for_the_request_to_cancel_under_way_and_is_refused(world, database_url, held):
     new = world.record(enqueued(PIPELINE))
     decision = decided(new, succeeded("one"), fence=world.claim(new))
     request = requests.cancel(run_of(new), actor=None, reason=None)
     held.execute(requests.statement(request.name), request.parameters)
 
-    merged = waits(postgres, lambda: world.store.commit(decision))
+    merged = waits(database_url, lambda: world.store.commit(decision))
     held.commit()
 
     assert merged.result(timeout=10) == "stopped"
