@@ -9,7 +9,7 @@ import click
 
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json
-from flujo_client.cli.render import PREVIEW, run_card, runs_table, section, trace_tree
+from flujo_client.cli.render import PREVIEW, error_section, run_card, runs_table, section, trace_tree
 from flujo_client.cli.shapes import details_shape, run_shape
 from flujo_client.client import FlujoClient
 from flujo_client.errors import SerializationError
@@ -72,7 +72,7 @@ def show_run(*, run: str, show_input: bool, show_output: bool, show_error: bool,
     for title, value in values.items():
         show(section(title.replace("_", " "), value))
     if show_error and details["error"]:
-        show(section("error", details["error"]))
+        show(error_section(details["error"]))
 
 
 @command.command("trace")

@@ -19,7 +19,7 @@ from flujo_client.cli.words import age, cost, counted, duration, in_a_line, prin
 from flujo_client.contract.trace import TraceNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from flujo_client.contract.run import RunRecord
@@ -29,9 +29,9 @@ PREVIEW = 200
 
 _COLOURS = {
     "succeeded": "green",
-    "up": "green",
+    "ok": "green",
     "failed": "red",
-    "down": "red",
+    "not ok": "red",
     "cancelled": "yellow",
     "expired": "yellow",
     "parked": "magenta",
@@ -81,15 +81,21 @@ def steps_table(trace: TraceNode) -> Table:
 
 def run_card(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool = False) -> Group:
     """Draw one run: what it is, how it went, and its steps."""
-    facts = Table.grid(padding=(0, 2))
-    for name, value in _facts_of(run, trace, now, verbose=verbose):
-        facts.add_row(Text(name, "dim"), Text(printable(value)))
+    facts = _grid(_facts_of(run, trace, now, verbose=verbose))
     return Group(_label(trace), "", facts, "", steps_table(trace))
 
 
 def section(title: str, value: Any) -> Group:
     """Draw one value under its title."""
-    return Group("", Text(title, "bold"), Padding(Text(written(value)), (0, 0, 0, 2)))
+    text = Text("none" if value is None else written(value))
+    return Group("", Text(title, "bold"), Padding(text, (0, 0, 0, 2), expand=False))
+
+
+def error_section(error: Mapping[str, Any]) -> Group:
+    """Draw a run's whole error."""
+    return Group(
+        "", Text("error", "bold"), Padding(_grid((key, str(error[key])) for key in error if error[key]), (0, 0, 0, 2))
+    )
 
 
 def services_table(state: Mapping[str, Any]) -> Table:
@@ -98,7 +104,7 @@ def services_table(state: Mapping[str, Any]) -> Table:
     for name in ("postgres", "redis"):
         service = state[name]
         said = service["error"] or service["url"]
-        table.add_row(name, status("up" if service["ok"] else "down"), Text(printable(said), overflow="fold"))
+        table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(said), overflow="fold"))
     if state["workers"] is None:
         return table
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
@@ -112,6 +118,14 @@ def services_table(state: Mapping[str, Any]) -> Table:
 def status(word: str) -> Text:
     """A status in its colour."""
     return Text(word, _COLOURS.get(word, ""))
+
+
+def _grid(facts: Iterable[tuple[str, str]]) -> Table:
+    """Names and texts beside each other."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(Text(name, "dim"), Text(printable(value), overflow="fold"))
+    return grid
 
 
 def _table(*columns: str, shrinks: str) -> Table:
@@ -160,7 +174,7 @@ def _when(at: datetime, now: datetime) -> str:
 
 def _grow(tree: Tree, node: TraceNode, preview: int, told: frozenset[str]) -> None:
     told |= {str(node.attributes.get(key)) for key in ("reason", "feedback")}
-    items: list[TraceNode | TraceEvent] = [*node.children, *node.events]
+    items: list[TraceNode | TraceEvent] = [*node.events, *node.children]
     for item in sorted(items, key=lambda each: each.offset_s):
         if isinstance(item, TraceNode):
             _grow(tree.add(_label(item)), item, preview, told)
@@ -173,7 +187,7 @@ def _label(node: TraceNode) -> Text:
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")
     how = status(node.status)
-    if "reason" in facts and not is_run:
+    if not is_run and facts.get("reason", node.status) not in (node.status, "error"):
         how.append(f" ({in_a_line(facts['reason'])})")
     label = Text("  ").join([name, how, *(Text(fact) for fact in _figures(node))])
     if is_run:

@@ -89,10 +89,15 @@ def _wait(run: RunHandle, timeout: float | None, progress: Callable[[str], str])
                 return run.result(timeout=max(left, 0))
             except WaitTimedOut as error:
                 if left < LOOK_EVERY_S:
-                    message = f"run {run.id} is still {run.status()} after {timeout:g} s; it goes on"
-                    raise WaitTimedOut(message, suggestion=error.suggestion) from error
+                    raise _timed_out(run, timeout) from error
             now = progress(run.id)
             line.update(f"{now}  {duration(time.monotonic() - began)}")
             if now != told and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
             told = now
+
+
+def _timed_out(run: RunHandle, timeout: float | None) -> WaitTimedOut:
+    status = run.status()
+    hint = "is a worker running?" if status == "queued" else f"`flujo lens trace {run.id}` shows how far it is"
+    return WaitTimedOut(f"run {run.id} is still {status} after {timeout:g} s; it is not stopped", suggestion=hint)

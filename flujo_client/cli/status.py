@@ -18,7 +18,6 @@ from flujo_client.client import FlujoClient
 from flujo_client.config import ConfigManager, mask_url
 from flujo_client.contract.run import LIVE_ATTEMPT
 from flujo_client.embedded import running
-from flujo_client.errors import FlujoError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Reach
 
@@ -99,5 +98,5 @@ def _probe(ask: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]
     thread.join(timeout)
     if answers:
         return {"ok": True, "error": None}, answers[0]
-    said = errors[0].message if errors and isinstance(errors[0], FlujoError) else str(*errors)
+    said = " ".join(str(*errors).split())
     return {"ok": False, "error": said or f"no answer within {timeout:g} s"}, None
