@@ -1,0 +1,20 @@
+"""Somebody's Celery app that carries pipelines too; started by the plain celery command."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+from flujo_worker.app import FlujoWorker
+
+app = Celery("shop", broker=os.environ["FLUJO_BROKER_URL"], backend=os.environ["FLUJO_BROKER_URL"])
+app.conf.accept_content = ["json", "flujo"]
+
+
+@app.task(name="shop.add")
+def add(left, right):
+    return left + right
+
+
+FlujoWorker(app)

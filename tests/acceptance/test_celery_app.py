@@ -1,0 +1,105 @@
+"""Pipelines on somebody's own Celery app, under the plain celery command, and in the prefork pool."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from celery import Celery
+from fleet import FOLDER, STEPS, assert_merged_once, wait_until
+
+from flujo_client.errors import ConfigurationError
+from flujo_worker.app import FlujoWorker
+
+pytestmark = pytest.mark.acceptance
+
+THREE = ["first", "second", "third"]
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(site):
+    """Each test has the workers it started, and no others."""
+    yield
+    site.dismiss()
+
+
+@pytest.fixture
+def shop(site):
+    """`celery -A shop_app worker -P threads`."""
+    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
+    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-P", "threads", "-c", "4", "-l", "INFO"]
+    with (site.folder / "workers.log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    wait_until(lambda: process.pid in site.live_pids(), what=site.log)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_an_attached_app_runs_pipelines_and_its_own_tasks(site, shop):
+    """Design §4: FlujoWorker(app) with the plain celery command; the app's settings stay its own."""
+    ours = site.enqueue("three")
+    theirs = Celery("somebody", broker=site.settings.broker_url, backend=site.settings.broker_url)
+    answers = [theirs.send_task("shop.add", (n, 1)) for n in range(5)]
+    assert [answer.get(timeout=30) for answer in answers] == [1, 2, 3, 4, 5]
+    assert_merged_once(site, ours, THREE)
+    assert {each.pid for each in site.executions(ours.id)} == {shop.pid}
+
+
+def test_an_attached_app_stops_in_order(site, shop):
+    """Design §4: its lease is given back with the plain celery command too."""
+    shop.terminate()
+    assert shop.wait(timeout=20) == 0
+    assert shop.pid not in site.live_pids()
+
+
+def test_a_prefork_pool_runs_pipelines(site):
+    """Design §4: CPU-bound steps may have a process each; the engine is made after the fork, once in each child."""
+    fleet = site.unready_workers(arguments=("--pool", "prefork", "--concurrency", "2"))
+    wait_until(lambda: len(site.live_pids() - fleet.pids) >= 2, what=site.log)
+    runs = [site.enqueue("lingering") for _ in range(10)]
+    for run in runs:
+        assert_merged_once(site, run, THREE)
+    pids = {each.pid for run in runs for each in site.executions(run.id)}
+    assert len(pids) == 2
+    assert not pids & fleet.pids
+
+
+def eager(app):
+    app.conf.task_always_eager = True
+
+
+def other_backend(app):
+    app.conf.result_backend = "db+sqlite:///results"
+
+
+def no_backend(app):
+    app.conf.result_backend = None
+
+
+def shut_out(app):
+    app.conf.accept_content = ["json"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said", "way_out"),
+    [
+        (eager, "eagerly", "unset task_always_eager"),
+        (other_backend, "not Redis", "redis://"),
+        (no_backend, "not Redis", "redis://"),
+        (shut_out, "accept_content", "app.conf.accept_content"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_an_app_that_cannot_carry_pipelines_is_refused(site, spoil, said, way_out):
+    """Design §4: with what is wrong and the way out, before anything is registered."""
+    url = site.settings.broker_url
+    app = Celery("unfit", broker=url, backend=url, set_as_current=False)
+    app.conf.accept_content = ["json", "flujo"]
+    spoil(app)
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        FlujoWorker(app, settings=site.settings)
+    assert way_out in refused.value.suggestion
+    assert not [name for name in app.tasks if name.startswith("flujo.")]

@@ -1,0 +1,47 @@
+"""A process is made to fail at each named place; the run finishes right, and every step is merged once."""
+
+from __future__ import annotations
+
+import pytest
+from fleet import assert_merged_once, wait_until
+
+from flujo_worker.failpoints import NAMES
+
+pytestmark = pytest.mark.acceptance
+
+ACTIONS = {name: "lose" if name == "answer_lost" else "kill" for name in NAMES}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def deadlocks(site):
+    """The law of one lock order: no test of this module made Postgres break a deadlock."""
+    count = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    before = site.rows(count)
+    yield
+    assert site.rows(count) == before
+
+
+@pytest.fixture(scope="module")
+def survivor(site):
+    """The worker that carries on."""
+    return site.workers()
+
+
+@pytest.mark.parametrize(("name", "action"), ACTIONS.items())
+def test_a_process_that_fails_here_costs_no_run(site, survivor, name, action):
+    """M-001, M-013: kill -9 (or a lost answer) at this place."""
+    marker = site.folder / name
+    armed = site.workers(failpoints=f"{name}:{action}:{marker}")
+    runs = []
+    while not marker.exists():
+        assert len(runs) < 200
+        runs.append(site.enqueue("three", context={}))
+        with site.connection() as connection:  # never published by its client, so the sweeper has something to do
+            runs.append(site.enqueue("three", connection=connection))
+        runs[-2].result(timeout=30)
+    for run in runs:
+        assert_merged_once(site, run, ["first", "second", "third"])
+    if action == "kill":
+        wait_until(lambda: not armed.pids, what="the armed process has died")
+    armed.kill()
+    assert survivor.pids

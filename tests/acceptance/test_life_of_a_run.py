@@ -1,0 +1,87 @@
+"""One fleet, and what every run may ask of it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from acceptance_pipelines import LARGE, Visits
+from fleet import assert_merged_once, wait_until
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fleet(site):
+    return site.workers(1)
+
+
+def test_a_run_goes_through_broker_and_workers(site):
+    """M-001, M-010."""
+    run = site.enqueue("three")
+    assert_merged_once(site, run, ["first", "second", "third"])
+    assert len(site.executions(run.id)) == 3
+
+
+def test_every_attempt_is_a_task_of_its_own(site):
+    """M-004: an agent that fails twice gives three Celery tasks, numbered 1, 2, 3, and one step in the history."""
+    run = site.enqueue("stubborn")
+    result = run.result(timeout=30)
+    assert [each.attempt for each in site.executions(run.id, "stubborn")] == [1, 2, 3]
+    stubborn = run.trace().children[1]
+    assert [each.attributes["key"] for each in stubborn.children] == [f"{run.id}::stubborn:{n}" for n in (1, 2, 3)]
+    assert [each.status for each in stubborn.children] == ["failed", "failed", "succeeded"]
+    assert [(step.name, step.attempts) for step in result.step_history] == [("before", 1), ("stubborn", 3)]
+    assert result.output == ["before", "stubborn"]
+
+
+def test_a_failed_attempt_leaves_the_context_as_it_was(site):
+    """M-006: each failing attempt had changed its copy; only the third one's copy was merged."""
+    run = site.enqueue("stubborn")
+    assert run.result(timeout=30).final_pipeline_context.visits == ["before", "failed stubborn"]
+    assert site.root(run.id)["version"] == 2
+
+
+def test_large_values_travel_by_reference_and_come_back_whole(site):
+    """M-005, M-010: two megabytes of input context and of output are stored once and pointed at."""
+    luggage = random.Random(1).randbytes(LARGE // 2).hex()
+    run = site.enqueue("large", context=Visits(luggage=luggage))
+    queued = site.rows("SELECT context FROM flujo_scopes WHERE run_id = %(run)s", run=run.id)
+    result = run.result(timeout=30)
+    assert bytes(queued[0]["context"]).startswith(b"#")
+    enlarged = result.step_history[0].output
+    assert result.output == [LARGE, len(luggage) + LARGE]
+    assert result.final_pipeline_context.luggage == luggage + enlarged[::-1]
+    assert bytes(site.attempts(run.id)[0]["output"]).startswith(b"#")
+
+
+def test_two_worker_processes_give_what_one_gives(site):
+    """M-011: the same results and histories, whoever carries the steps; workers may be added while runs are under way."""
+    alone = [told(site.enqueue(name)) for name in ("three", "stubborn", "lingering")]
+    site.workers(1)
+    together = [site.enqueue(name) for name in ("three", "stubborn", "lingering") * 4]
+    assert [told(run) for run in together] == alone * 4
+    assert len({each.pid for run in together for each in site.executions(run.id)}) == 2
+
+
+def test_a_worker_told_to_stop_finishes_what_it_holds(site):
+    """M-011: a warm stop loses nothing and repeats nothing; the step under way is merged before the process ends."""
+    fleet = site.workers(1, arguments=("--queues", "leaving"))
+    run = site.enqueue("gated", queue="leaving")
+    begun = site.wait_for_execution(run.id, "gate")
+    leaving = fleet.processes[0]
+    leaving.terminate()
+    wait_until(lambda: "Warm shutdown" in (site.folder / "workers.log").read_text())
+    site.open_gate(run.id)
+    assert leaving.wait(timeout=20) == 0
+    assert leaving.pid not in site.live_pids()
+    site.workers(1, arguments=("--queues", "leaving"))
+    assert_merged_once(site, run, ["before", "gate", "after"])
+    assert site.executions(run.id, "gate") == [begun]
+
+
+def told(run):
+    """What a run gave, without names of its own and times."""
+    result = run.result(timeout=30)
+    history = [step.model_dump(exclude={"latency_s"}) for step in result.step_history]
+    return result.run_status, result.output, result.final_pipeline_context, history

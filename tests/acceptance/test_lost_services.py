@@ -1,0 +1,80 @@
+"""Redis wiped, Postgres crashed, messages doubled: the rows know what is to be done, and the claims refuse what was."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from fleet import assert_merged_once, wait_until
+
+pytestmark = pytest.mark.acceptance
+
+THREE, GATED = ["first", "second", "third"], ["before", "gate", "after"]
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(site):
+    """Each test has the workers it started, and no others."""
+    yield
+    site.dismiss()
+
+
+def test_runs_outlive_a_wiped_redis(site):
+    """Law of design §5: FLUSHALL with one step running and others queued; all finish, and the running one is not repeated."""
+    site.workers(arguments=("--concurrency", "1"))
+    running = site.enqueue("gated")
+    site.wait_for_execution(running.id, "gate")
+    queued = [site.enqueue("three") for _ in range(5)]
+    assert site.redis.llen("flujo.attempts") >= 5
+    site.redis.flushall()
+    site.open_gate(running.id)
+    assert_merged_once(site, running, GATED)
+    for run in queued:
+        assert_merged_once(site, run, THREE)
+    assert [len(site.executions(run.id)) for run in (running, *queued)] == [3] * 6
+
+
+def test_a_step_outlives_a_crash_of_postgres(site, services):
+    """Law of design §5: Postgres is killed and comes back under a running step; its outcome is kept and merged, no step repeated."""
+    site.workers(2)
+    runs = [site.enqueue("gated") for _ in range(3)]
+    for run in runs:
+        site.wait_for_execution(run.id, "gate")
+    services.restart_postgres()
+    for run in runs:
+        site.open_gate(run.id)
+    for run in runs:
+        assert_merged_once(site, run, GATED)
+        assert len(site.executions(run.id)) == 3
+
+
+def test_an_outcome_that_meets_a_crash_is_merged_once(site, services):
+    """M-013: Postgres crashes again and again while steps begin and end."""
+    site.workers(2)
+    runs = [site.enqueue("lingering") for _ in range(60)]
+    for _ in range(2):
+        wait_until(lambda: site.rows("SELECT 1 FROM flujo_runs WHERE status = 'running'"))
+        services.restart_postgres()
+    for run in runs:
+        assert_merged_once(site, run, THREE)
+
+
+def test_a_doubled_message_is_performed_once(site):
+    """M-013: two more copies of a message while it is being performed, and two after the run's end."""
+    site.workers(2)
+    run = site.enqueue("gated")
+    site.wait_for_execution(run.id, "gate")
+    message = message_under_way(site, f"{run.id}::gate:1")
+    site.redis.lpush("flujo.attempts", message, message)
+    wait_until(lambda: site.redis.llen("flujo.attempts") == 0)
+    site.open_gate(run.id)
+    assert_merged_once(site, run, GATED)
+    site.redis.lpush("flujo.attempts", message, message)
+    wait_until(lambda: site.redis.llen("flujo.attempts") == 0)
+    assert_merged_once(site, site.enqueue("three"), THREE)
+    assert [each.step for each in site.executions(run.id)] == GATED
+
+
+def message_under_way(site, key):
+    """The message of an attempt that a worker has taken and not acknowledged."""
+    taken = [orjson.loads(each)[0] for each in site.redis.hvals("unacked")]
+    return orjson.dumps(next(each for each in taken if each["headers"]["id"] == key))

@@ -1,0 +1,89 @@
+"""Workers that die, freeze or wake too late: nothing is lost, and nothing is merged twice."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from fleet import Site, assert_merged_once, wait_until
+
+pytestmark = pytest.mark.acceptance
+
+GATED = ["before", "gate", "after"]
+
+
+def test_a_killed_workers_step_runs_again_within_fifteen_seconds(services, tmp_path):
+    """M-001, M-013, law of design §5: kill -9 of the only worker at default settings; a new one carries on, one merge."""
+    with Site(services, tmp_path) as site:
+        fleet, run = site.workers(), site.enqueue("gated")
+        first = site.wait_for_execution(run.id, "gate")
+        fleet.kill()
+        killed = time.monotonic()
+        site.unready_workers()
+        again = site.wait_for_execution(run.id, "gate", times=2)
+        took = time.monotonic() - killed
+        site.open_gate(run.id)
+        assert_merged_once(site, run, GATED)
+    print(f"kill -9 → running again: {took:.1f} s")
+    assert took < 15
+    assert (again.attempt, again.pid == first.pid) == (1, False)
+
+
+def test_a_zombies_outcome_is_refused_and_counted(site):
+    """M-013, protocol rule 5: a worker that froze past its lease, and whose step another took over, merges nothing."""
+    frozen, run = site.workers(), site.enqueue("gated")
+    first = site.wait_for_execution(run.id, "gate")
+    other = site.workers()
+    frozen.signal(signal.SIGSTOP)
+    again = site.wait_for_execution(run.id, "gate", times=2)
+    site.open_gate(run.id)
+    assert_merged_once(site, run, GATED)
+    with (
+        site.connection() as connection
+    ):  # holds up the new incarnation, so that the outcome comes before its cancellation
+        connection.execute("SELECT 1 FROM flujo_workers WHERE pid = %s FOR UPDATE", [first.pid])
+        frozen.signal(signal.SIGCONT)
+        refused = wait_until(lambda: site.told(run.id, "outcome.refused"), what=site.log)
+    assert (first.pid, again.pid) == (*frozen.pids, *other.pids)
+    assert [(each["attempt"], each["data"]["fence"]) for each in refused] == [(f"{run.id}::gate:1", 1)]
+    assert_merged_once(site, run, GATED)
+    assert len(site.executions(run.id)) == 4
+
+
+def test_a_fleet_that_froze_as_a_whole_adopts_what_it_runs(site):
+    """M-013, protocol rule 6: every lease is over at once, and still no step is repeated."""
+    fleet = site.workers(2)
+    runs = [site.enqueue("gated") for _ in range(4)]
+    for run in runs:
+        site.wait_for_execution(run.id, "gate")
+    fleet.signal(signal.SIGSTOP)
+    wait_until(lambda: not fleet.pids & site.live_pids(), what="their leases over")
+    fleet.signal(signal.SIGCONT)
+    wait_until(lambda: fleet.pids <= site.live_pids(), what="new incarnations")
+    for run in runs:
+        site.open_gate(run.id)
+    for run in runs:
+        assert_merged_once(site, run, GATED)
+        assert len(site.executions(run.id)) == 3
+
+
+def test_a_step_that_kills_its_worker_every_time_fails_as_lost(services, tmp_path):
+    """M-013, C-37: after max_lost losses the attempt fails, under its one number, and the run with it."""
+    worker = {"lease_s": 0.8, "renew_s": 0.3, "sweep_s": 0.2, "max_lost": 2}
+    with Site(services, tmp_path, worker=worker) as site:
+        fleet, run = site.workers(2), site.enqueue("deadly")
+        wait_until(lambda: fleet.mend() * 0 or run.status() not in ("queued", "running"), 60, what=site.log)
+        result, attempts = run.result(), site.attempts(run.id)
+        assert [(each["number"], each["status"], each["reason"]) for each in attempts] == [(1, "failed", "lost")]
+        assert (result.run_status, result.error.type_name) == ("failed", "AttemptLost")
+        assert len({each.pid for each in site.executions(run.id)}) == 3
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(request):
+    """Each test has the workers it started, and no others."""
+    yield
+    if "site" in request.fixturenames:
+        site = request.getfixturevalue("site")
+        site.dismiss()

@@ -1,0 +1,81 @@
+"""A worker whose code is not the code a run was started with."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import pytest
+from fleet import BRISK, STEPS, Site, wait_until
+
+pytestmark = pytest.mark.acceptance
+
+MODULE = """
+from acceptance_pipelines import visit
+from flujo_client import Pipeline, Step
+
+pipeline = Pipeline([Step("{step}", visit), Step("last", visit)])
+"""
+
+
+@pytest.fixture
+def versions(tmp_path):
+    """Two folders, each with its own version of the module `moving`."""
+    for step in ("old", "new"):
+        folder = tmp_path / step
+        folder.mkdir()
+        (folder / "moving.py").write_text(MODULE.format(step=step))
+    return {step: os.pathsep.join([str(tmp_path / step), str(STEPS)]) for step in ("old", "new", "neither")}
+
+
+@pytest.fixture
+def run(services, tmp_path, versions):
+    """A run of the old code, on a site without workers."""
+    with Site(services, tmp_path, worker=BRISK) as site:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
+            run = site.client.enqueue("moving:pipeline", [])
+        sys.modules.pop("moving")
+        yield site, run
+
+
+@pytest.mark.parametrize(("code", "reason"), [("new", "has fingerprint"), ("neither", "cannot load its pipeline")])
+def test_a_run_waits_for_a_worker_with_its_code(run, versions, code, reason):
+    """M-013, design §3: parked with the reason, not failed; a worker with the right code carries it on, under the same number."""
+    site, run = run
+    wrong = site.workers(code=versions[code])
+    wait_until(lambda: run.status() == "parked", what=site.log)
+    assert reason in run.record().reason
+    assert "moving:pipeline" in run.record().reason
+    assert site.executions(run.id) == []
+    wrong.kill()
+    site.workers(code=versions["old"])
+    assert run.result(timeout=30).output == ["old", "last"]
+    assert [(each["step"], each["number"], each["status"]) for each in site.attempts(run.id)] == [
+        ("old", 1, "succeeded"),
+        ("last", 1, "succeeded"),
+    ]
+    assert [event["name"] for event in site.told(run.id, "run.parked", "run.unparked")] == [
+        "run.parked",
+        "run.unparked",
+    ]
+
+
+def test_a_parked_run_can_be_cancelled(run, versions):
+    """M-010: nobody needs its code for that."""
+    site, run = run
+    site.workers(code=versions["neither"])
+    wait_until(lambda: run.status() == "parked", what=site.log)
+    assert run.cancel(reason="obsolete")
+    assert [each["status"] for each in site.attempts(run.id)] == ["cancelled"]
+
+
+def test_a_client_without_the_code_can_enqueue_what_was_enqueued_before(run, versions):
+    """M-010: its plan is known, so neither agents nor worker code are needed."""
+    site, first = run
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("moving")
+    again = site.client.enqueue("moving:pipeline", [])
+    site.workers(code=versions["old"])
+    assert again.result(timeout=30).output == first.result(timeout=30).output == ["old", "last"]

@@ -1,0 +1,224 @@
+"""Sites for tests that need real processes: a migrated database, a Redis database of its own, a client, and workers on them.
+
+What the workers of a site import stands in `tests/acceptance`; each step that runs there leaves a line in the site's journal, so
+that executions can be counted whatever becomes of the database. Nothing here knows what a test is about.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+from psycopg.rows import dict_row
+from services import drop_database, fresh_database
+
+from flujo_client.client import FlujoClient
+from flujo_client.config import Settings
+from flujo_client.local import Fleet
+from flujo_worker.store.migrate import migrate
+
+if TYPE_CHECKING:
+    import signal
+    import subprocess
+    from collections.abc import Callable, Iterator, Sequence
+
+    from flujo_client.client import RunHandle
+    from flujo_client.embedded import Embedded
+
+T = TypeVar("T")
+
+STEPS = Path(__file__).parent / "acceptance"
+FOLDER = "ACCEPTANCE_FOLDER"
+PATIENCE_S = 30.0
+REDIS_DATABASES = 16
+BRISK = {"lease_s": 1.5, "renew_s": 0.5, "sweep_s": 0.3}
+"""A lease short enough that a test need not wait for it."""
+
+
+def wait_until(condition: Callable[[], T], deadline: float = PATIENCE_S, *, what: str | Callable[[], str] = "") -> T:
+    """Poll until the condition gives something true, and return that; fail after `deadline` seconds."""
+    until = time.monotonic() + deadline
+    while not (found := condition()):
+        if time.monotonic() > until:
+            pytest.fail(f"not within {deadline:g} s: {what() if callable(what) else what}")
+        time.sleep(0.02)
+    return found
+
+
+class Execution(NamedTuple):
+    """One line of the journal: this attempt was begun in this process."""
+
+    run: str
+    step: str
+    attempt: int
+    pid: int
+
+
+class Site:
+    """One database, one Redis database, and whoever works on them. A context manager.
+
+    Args:
+        services: the servers.
+        folder: where the journal, the gates and the workers' logs are kept.
+        worker: settings of the section `worker`.
+        rest: other settings.
+    """
+
+    def __init__(self, services: Embedded, folder: Path, *, worker: dict[str, Any] | None = None, **rest: Any) -> None:
+        self.services, self.folder = services, folder
+        self._database_url = fresh_database(services)
+        broker_url = _fresh_redis(services, self._database_url)
+        quick = {"base_s": 0.05, "jitter": 0.0}
+        values = {"database_url": self._database_url, "broker_url": broker_url, "worker": worker or {}, "retry": quick}
+        self.settings = Settings.model_validate(values | rest)
+        migrate(self._database_url)
+        self.client = FlujoClient(self.settings)
+        self.redis = redis.Redis.from_url(broker_url)
+        self._fleets: list[SiteFleet] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()
+        self.client.close()
+        self.redis.close()
+        drop_database(self.services, self._database_url)
+
+    def workers(
+        self, processes: int = 1, *, arguments: Sequence[str] = (), failpoints: str = "", code: Path | str = STEPS
+    ) -> SiteFleet:
+        """Start worker processes that import what is in `code`, and wait until they take work."""
+        fleet = self.unready_workers(processes, arguments=arguments, failpoints=failpoints, code=code)
+        wait_until(lambda: fleet.pids <= self.live_pids(), what=self.log)
+        return fleet
+
+    def unready_workers(
+        self, processes: int = 1, *, arguments: Sequence[str] = (), failpoints: str = "", code: Path | str = STEPS
+    ) -> SiteFleet:
+        """Start worker processes without waiting for them."""
+        settings = self.settings.model_copy(update={"failpoints": failpoints})
+        fleet = SiteFleet(settings, processes, self.folder, code, arguments)
+        self._fleets.append(fleet)
+        fleet.start()
+        return fleet
+
+    def dismiss(self) -> None:
+        """End every worker as a power cut would."""
+        for fleet in self._fleets:
+            fleet.kill()
+        self._fleets.clear()
+
+    def enqueue(self, name: str, value: Any = None, **options: Any) -> RunHandle:
+        """Enqueue a pipeline of `acceptance_pipelines`; its trail begins empty unless a value is given."""
+        return self.client.enqueue(f"acceptance_pipelines:{name}", [] if value is None else value, **options)
+
+    def executions(self, run: str, step: str | None = None) -> list[Execution]:
+        """Every time a step of the run was begun, in order."""
+        journal = self.folder / "journal"
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        all_of_them = [Execution(run_, step_, int(n), int(pid)) for run_, step_, n, pid in map(str.split, lines)]
+        return [each for each in all_of_them if each.run == run and step in (None, each.step)]
+
+    def wait_for_execution(self, run: str, step: str, times: int = 1) -> Execution:
+        """Wait until a step was begun so often; return the last time."""
+        wait_until(lambda: len(self.executions(run, step)) >= times, what=self.log)
+        return self.executions(run, step)[-1]
+
+    def open_gate(self, run: str) -> None:
+        """Let the run's gated steps go on."""
+        (self.folder / f"gate-{run}").touch()
+
+    def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Ask the database."""
+        with self.connection() as connection:
+            return connection.execute(sql.encode(), parameters).fetchall()
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+        """A connection of the test's own; what it did is committed at the end of the block."""
+        with psycopg.connect(self._database_url, row_factory=dict_row) as connection:
+            yield connection
+
+    def attempts(self, run: str) -> list[dict[str, Any]]:
+        """The run's attempts, in the order they were made."""
+        return self.rows("SELECT * FROM flujo_attempts WHERE run_id = %(run)s ORDER BY created_at, number", run=run)
+
+    def root(self, run: str) -> dict[str, Any]:
+        """The run's root scope."""
+        return self.rows("SELECT * FROM flujo_scopes WHERE run_id = %(run)s AND address = ''", run=run)[0]
+
+    def told(self, run: str, *names: str) -> list[dict[str, Any]]:
+        """The run's events of these names."""
+        events = "SELECT * FROM flujo_events WHERE run_id = %(run)s AND name = ANY(%(names)s) ORDER BY id"
+        return self.rows(events, run=run, names=list(names))
+
+    def live_pids(self) -> set[int]:
+        """The processes whose lease is alive."""
+        return {row["pid"] for row in self.rows("SELECT pid FROM flujo_workers WHERE lease_until > now()")}
+
+    def log(self) -> str:
+        """The end of what the workers printed, for a failure's message."""
+        log = self.folder / "workers.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log.exists() else "no log"
+
+
+class SiteFleet(Fleet):
+    """A fleet whose workers find the steps and the site's folder."""
+
+    def __init__(
+        self, settings: Settings, processes: int, folder: Path, code: Path | str, arguments: Sequence[str] = ()
+    ) -> None:
+        super().__init__(settings, processes=processes, log=folder / "workers.log", arguments=arguments)
+        self._variables = {FOLDER: str(folder), "PYTHONPATH": str(code)}
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that run."""
+        return {process.pid for process in self.processes if process.poll() is None}
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self._variables.items():
+                patch.setenv(name, value)
+            return super().spawn()
+
+    def signal(self, what: signal.Signals) -> None:
+        """Send a signal to every process."""
+        for pid in self.pids:
+            os.kill(pid, what)
+
+    def kill(self) -> None:
+        """End every process as a power cut would."""
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+        self.processes.clear()
+
+
+def assert_merged_once(site: Site, run: RunHandle, steps: Sequence[str]) -> None:
+    """The run succeeded, and each step's result went into output, context and story exactly once."""
+    result = run.result(timeout=PATIENCE_S)
+    assert (result.run_status, result.output) == ("succeeded", list(steps)), site.log()
+    assert [step.name for step in result.step_history] == list(steps)
+    assert site.root(run.id)["version"] == len(steps)
+    assert [event["data"]["step"] for event in site.told(run.id, "step.succeeded")] == list(steps)
+    assert len(site.told(run.id, "run.succeeded")) == 1
+    if result.final_pipeline_context is not None:
+        assert result.final_pipeline_context.visits == list(steps)
+
+
+def _fresh_redis(services: Embedded, database_url: str) -> str:
+    number = int(urlsplit(database_url).path.rpartition("_")[2]) % (REDIS_DATABASES - 1) + 1
+    url = urlsplit(services.broker_url)._replace(path=f"/{number}").geturl()
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    return url
