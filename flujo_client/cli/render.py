@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from rich.console import JustifyMethod
+
     from flujo_client.contract.run import RunRecord
     from flujo_client.contract.trace import TraceEvent
 
@@ -43,6 +45,7 @@ _COLOURS = {
 }
 _DRAWN_APART = ("id", "key", "worker", "reason", "feedback")
 _TOLD_ABOVE = ("step", "attempts")
+_NUMBERS = ("attempts", "took", "tokens", "cost", "age")
 
 
 def trace_tree(trace: TraceNode, *, preview: int = PREVIEW) -> Tree:
@@ -59,30 +62,33 @@ def trace_tree(trace: TraceNode, *, preview: int = PREVIEW) -> Tree:
 
 def runs_table(runs: Sequence[RunRecord], now: datetime) -> Table:
     """Draw runs, one in a line. `now` is the moment their ages are counted from."""
-    table = _table("run", "pipeline", "status", "age", "took", shrinks="pipeline")
+    table = _table("run", "pipeline", "status", "age", "took", wraps="pipeline")
     for run in runs:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
         since = age((now - run.created_at).total_seconds())
-        table.add_row(run.id, printable(run.name), status(run.status), since, took)
+        table.add_row(Text(run.id), Text(printable(run.name)), status(run.status), since, took)
     return table
 
 
 def steps_table(trace: TraceNode) -> Table:
-    """Draw a run's steps, one in a line, with the feedback of those that failed."""
-    table = _table("step", "status", "attempts", "took", "tokens", "cost", shrinks="step")
+    """Draw a run's steps, one in a line."""
+    table = _table("step", "status", "attempts", "took", "tokens", "cost", wraps="step")
     for node in trace.children:
         step = step_shape(node)
         took = "" if step["duration_s"] is None else duration(step["duration_s"])
         tokens = f"{step['tokens']:,}" if step["tokens"] else ""
         price = cost(step["cost_usd"]) if step["cost_usd"] else ""
-        table.add_row(printable(step["name"]), status(step["status"]), str(step["attempts"]), took, tokens, price)
+        name = Text(printable(step["name"]))
+        table.add_row(name, status(step["status"]), str(step["attempts"]), took, tokens, price)
     return table
 
 
 def run_card(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool = False) -> Group:
     """Draw one run: what it is, how it went, and its steps."""
-    facts = _grid(_facts_of(run, trace, now, verbose=verbose))
-    return Group(_label(trace), "", facts, "", steps_table(trace))
+    head = _label(trace)
+    if run.error is not None:
+        head.append(f"\n{printable(run.error.feedback)}")
+    return Group(head, "", _grid(_facts_of(run, trace, now, verbose=verbose)), "", steps_table(trace))
 
 
 def section(title: str, value: Any) -> Group:
@@ -93,9 +99,8 @@ def section(title: str, value: Any) -> Group:
 
 def error_section(error: Mapping[str, Any]) -> Group:
     """Draw a run's whole error."""
-    return Group(
-        "", Text("error", "bold"), Padding(_grid((key, str(error[key])) for key in error if error[key]), (0, 0, 0, 2))
-    )
+    facts = _grid((key, str(error[key])) for key in error if error[key])
+    return Group("", Text("error", "bold"), Padding(facts, (0, 0, 0, 2)))
 
 
 def services_table(state: Mapping[str, Any]) -> Table:
@@ -128,16 +133,12 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def _table(*columns: str, shrinks: str) -> Table:
-    """A table without lines; where room is short, one column gives way and the rest stays whole."""
+def _table(*columns: str, wraps: str) -> Table:
+    """A table without lines; where room is short, one column wraps and the rest stays whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
-        is_short = name == shrinks
-        right = name in ("attempts", "took", "tokens", "cost", "age")
-        table.add_column(
-            name, no_wrap=True, overflow="ellipsis" if is_short else "fold", justify="right" if right else "left"
-        )
-        table.columns[-1].min_width = None if is_short else len(name)
+        side: JustifyMethod = "right" if name in _NUMBERS else "left"
+        table.add_column(name, no_wrap=name != wraps, overflow="fold", justify=side)
     return table
 
 

@@ -6,12 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
 from flujo_client.cli.inputs import input_options
 from flujo_client.cli.output import say, show_json, show_value, stderr, tell
 from flujo_client.cli.render import steps_table
 from flujo_client.cli.shapes import details_shape
-from flujo_client.cli.words import duration
+from flujo_client.cli.words import duration, in_a_line
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.runner import Flujo
@@ -73,9 +74,9 @@ class _Watched(Flujo):
         """Say which step is at work, or why none is."""
         record = self._client.ask(requests.run(run_id))
         if record.status == "parked":
-            return f"parked: {record.reason}"
+            return in_a_line(f"parked: {record.reason}")
         last = self._client.ask(requests.attempts(run_id))[-1]
-        return f"{last.step} {last.status}" + (f", attempt {last.number}" if last.number > 1 else "")
+        return in_a_line(f"{last.step} {last.status}" + (f", attempt {last.number}" if last.number > 1 else ""))
 
 
 def _wait(run: RunHandle, timeout: float | None, progress: Callable[[str], str]) -> PipelineResult:
@@ -91,7 +92,7 @@ def _wait(run: RunHandle, timeout: float | None, progress: Callable[[str], str])
                 if left < LOOK_EVERY_S:
                     raise _timed_out(run, timeout) from error
             now = progress(run.id)
-            line.update(f"{now}  {duration(time.monotonic() - began)}")
+            line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != told and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
             told = now
