@@ -1,0 +1,185 @@
+"""The corpus: every shape of pipeline the laws are held to, and a driver that treats its messages badly.
+
+Agents are functions of their input, context and guidance alone, so that doing something twice gives the same answer; what an
+attempt may see of the ones before it is the guidance.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from builders import member, packed
+from pydantic import BaseModel
+
+from flujo_client.config import Settings
+from flujo_client.contract.outcome import Outcome
+from flujo_client.errors import PipelineAbortSignal
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.step import Step, StepConfig
+from flujo_worker.domain.values import Notice
+from flujo_worker.testing import LocalEngine
+
+if TYPE_CHECKING:
+    from flujo_client.contract.envelope import Envelope
+
+LIVE = ("ready", "queued", "running")
+SETTINGS = Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 300})
+
+
+class Book(BaseModel):
+    """The context of every shape."""
+
+    total: int = 0
+    notes: list[str] = []
+
+
+def add(data: str, *, context: Book) -> dict[str, Any]:
+    """Give what the next step reads and the context keeps."""
+    context.notes.append("scribbled in the attempt's own copy")
+    return {"total": context.total + len(data), "notes": [*context.notes[:-1], data[-3:]]}
+
+
+def tell(data: Any) -> str:
+    """Give text, whatever came."""
+    return f"told {data}"
+
+
+class Stubborn:
+    """Fails until its guidance says it has failed often enough. It scribbles into its context before it fails."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    async def run(self, data: Any, *, context: Book, guidance: str | None = None) -> str:
+        tried = int(re.findall(r"try (\d+)", guidance or "try 0")[-1])
+        if tried < self.times:
+            context.total, context.notes = -1, ["never merged"]
+            raise ValueError(f"try {tried + 1}")
+        return f"{data} after {tried}"
+
+
+def abort(data: Any) -> Any:
+    """Stop the run from inside."""
+    raise PipelineAbortSignal("that is enough")
+
+
+def refuse(output: Any) -> bool:
+    """Refuse every output."""
+    return False
+
+
+def pipeline(*steps: Step) -> Pipeline:
+    return Pipeline(list(steps), name="shape", context_model=Book)
+
+
+def step(name: str, agent: Any, *, max_retries: int = 3, **rest: Any) -> Step:
+    return Step(name, agent, config=StepConfig(max_retries=max_retries), **rest)
+
+
+SHAPES: dict[str, Pipeline] = {
+    "one": pipeline(step("a", tell)),
+    "adding": pipeline(step("a", add, updates_context=True), step("b", tell), step("c", add, updates_context=True)),
+    "stumbling": pipeline(step("a", Stubborn(2)), step("b", add, updates_context=True), step("c", Stubborn(1))),
+    "failing": pipeline(step("a", add, updates_context=True), step("b", Stubborn(9)), step("c", tell)),
+    "refused": pipeline(step("a", add, updates_context=True), step("b", tell, validators=[refuse]), step("c", tell)),
+    "aborted": pipeline(step("a", tell), step("b", abort), step("c", tell)),
+    "large": pipeline(step("a", lambda data: data * 200, sink_to="notes_text"), step("b", tell)),
+    "long": pipeline(*(step(f"s{number}", tell) for number in range(8))),
+}
+
+
+class LargeBook(Book):
+    """A context with room for a long text."""
+
+    notes_text: str = ""
+
+
+SHAPES["large"] = replace(SHAPES["large"], context_model=LargeBook)
+
+
+class Rough(LocalEngine):
+    """An engine whose messages can be lost, doubled and shuffled, whose workers die, and which remembers every notice."""
+
+    def __init__(self, shape: str) -> None:
+        super().__init__(SETTINGS)
+        self.notices: list[Notice] = []
+        self._ghosts = 0
+        conclude = self.coordinator.conclude
+
+        def remember(notice: Notice) -> Any:
+            self.notices.append(notice)
+            return conclude(notice)
+
+        self.coordinator.conclude = remember  # type: ignore[method-assign]
+        self.run_id = self.enqueue(SHAPES[shape], "bees")
+
+    @property
+    def is_live(self) -> bool:
+        return self.store.read_run(self.run_id).is_live
+
+    @property
+    def live(self) -> list[Any]:
+        return [each for each in self.history(self.run_id) if each.status in LIVE]
+
+    def deliver_at(self, place: int) -> None:
+        """Deliver one of the messages that are out."""
+        if self.bus:
+            self.bus.rotate(-(place % len(self.bus)))
+            self.deliver(self.bus.popleft())
+
+    def double(self, place: int) -> None:
+        if self.bus:
+            self.bus.append(self.bus[place % len(self.bus)])
+
+    def drop(self, place: int) -> None:
+        if self.bus:
+            del self.bus[place % len(self.bus)]
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, then sweep."""
+        self.now += seconds
+        self.sweep(may_judge=True)
+
+    def haunt(self) -> None:
+        """Another worker claims what is live, and dies: its outcome comes late, under an old fence."""
+        self._ghosts += 1
+        name = f"ghost-{self._ghosts}"
+        self.store.enlist(member(name), 5.0)
+        for each in self.live:
+            claim = self.store.claim(each.key, name, max_lost=1000)
+            if claim.fence is not None:
+                self.notices.append(self._zombie(each.key, claim.fence))
+        self.now += 6.0
+
+    def settle(self) -> None:
+        """Give it all the time it needs; an engine that lost track of its run is stuck here."""
+        for _ in range(300):
+            while self.bus:
+                self.deliver(self.bus.popleft())
+            if not self.is_live:
+                return
+            self.wait(100.0)
+        raise AssertionError(f"stuck: {self.history(self.run_id)}")
+
+    def _zombie(self, key: str, fence: int) -> Notice:
+        return Notice(self.envelope_of(key), fence, Outcome("success", packed("late"), packed({"late": True})))
+
+    def envelope_of(self, key: str) -> Envelope:
+        return self.store._envelope(self.store._attempts[key])
+
+    def picture(self) -> Any:
+        """All that may not change; what was spent and told may."""
+        return replace(self.store.read_run(self.run_id), tokens=0, cost_usd=0.0), [
+            replace(each, tokens=0, cost_usd=0.0) for each in self.history(self.run_id)
+        ]
+
+    def story_of_it(self) -> Any:
+        """What came of it, without names and times."""
+        result = self.result(self.run_id)
+        steps = [
+            (each.step, each.number, each.status, each.reason, each.output, each.fault and each.fault.feedback)
+            for each in self.history(self.run_id)
+        ]
+        return result.run_status, result.output, result.final_pipeline_context, result.error, steps
