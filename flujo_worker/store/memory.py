@@ -327,7 +327,7 @@ class MemoryStore:
 
     def epoch_start(self, epoch: str) -> float:
         with self._lock:
-            return self._epochs.setdefault(epoch, self._clock())
+            return self._epochs.setdefault(epoch, self._clock() if self._epochs else 0.0)
 
     def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
         with self._lock:

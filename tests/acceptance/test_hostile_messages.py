@@ -32,7 +32,9 @@ def fleet(site):
 def victim(site):
     """A run that could be executed, with its genuine message taken from a queue that no worker and no sweeper looks at."""
     run = site.enqueue("three", queue=NOT_SWEPT)
-    return run, orjson.loads(site.redis.rpop(NOT_SWEPT))
+    message = orjson.loads(site.redis.rpop(NOT_SWEPT))
+    assert message["headers"]["flujo_run"] == run.id
+    return run, message
 
 
 def body_of(message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from fleet import assert_merged_once, wait_until
+from fleet import BRISK, Site, assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -23,6 +23,7 @@ def test_runs_outlive_a_wiped_redis(site):
     site.workers(arguments=("--concurrency", "1"))
     running = site.enqueue("gated")
     site.wait_for_execution(running.id, "gate")
+    wait_until(lambda: site.redis.exists("flujo:epoch"), what="a sweep before the wipe")
     queued = [site.enqueue("three") for _ in range(5)]
     assert site.redis.llen("flujo.attempts") >= 5
     site.redis.flushall()
@@ -31,6 +32,16 @@ def test_runs_outlive_a_wiped_redis(site):
     for run in queued:
         assert_merged_once(site, run, THREE)
     assert [len(site.executions(run.id)) for run in (running, *queued)] == [3] * 6
+
+
+def test_a_backlog_that_waited_for_the_first_worker_is_not_doubled(services, tmp_path):
+    """Law of design §5: a long backlog is not republished, not even by the first sweep there ever was."""
+    with Site(services, tmp_path, worker=BRISK) as site:
+        runs = [site.enqueue("three") for _ in range(20)]
+        site.workers()
+        for run in runs:
+            assert_merged_once(site, run, THREE)
+        assert {each["sends"] for run in runs for each in site.attempts(run.id)[:1]} == {1}
 
 
 def test_a_step_outlives_a_crash_of_postgres(site, services):

@@ -1,4 +1,6 @@
--- The broker's epoch and when it began, by this database's clock.
-INSERT INTO flujo_broker_epochs (epoch) VALUES (%(epoch)s)
+-- The broker's epoch and when it began, by this database's clock. Before the first one nothing is known to be lost, so that one
+-- has always been: else a fresh system would publish its whole backlog twice.
+INSERT INTO flujo_broker_epochs (epoch, started_at)
+SELECT %(epoch)s, CASE WHEN EXISTS (SELECT 1 FROM flujo_broker_epochs) THEN now() ELSE to_timestamp(0) END
 ON CONFLICT (epoch) DO UPDATE SET epoch = excluded.epoch
 RETURNING started_at;
