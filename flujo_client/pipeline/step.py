@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Backoff(BaseModel):
     """How long to wait before trying again: `base_s * factor ** (number - 1)`, at most `cap_s`, give or take `jitter` of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     base_s: float = Field(default=1.0, ge=0)
     factor: float = Field(default=2.0, ge=1)
@@ -36,7 +36,7 @@ class StepConfig(BaseModel):
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them (M-024).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_retries: int = Field(default=1, ge=0, le=1000)
     timeout_s: float | None = Field(default=None, gt=0)

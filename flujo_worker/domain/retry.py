@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import Backoff
 
 RETRYABLE = frozenset({"agent"})
+LONGEST_S = 86_400.0
+"""No wait is longer than a day, whatever a service asks for: a timestamp must bear it."""
 
 
 def may_retry(fault: Fault | None, number: int, max_attempts: int) -> bool:
@@ -26,9 +29,16 @@ def delay_s(backoff: Backoff, number: int, key: str, asked_s: float | None = Non
         backoff: base, factor, cap and jitter.
         number: of the attempt that failed, from 1.
         key: of the attempt that failed.
-        asked_s: what the failing service asked for (`Retry-After`); the longer of the two is taken.
+        asked_s: what the failing service asked for (`Retry-After`); the longer of the two is taken, a day at most.
     """
-    grown = min(backoff.cap_s, backoff.base_s * backoff.factor ** min(number - 1, 64))
+    grown = min(backoff.cap_s, backoff.base_s * _power(backoff.factor, number - 1))
     draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
     jittered = grown * (1 + backoff.jitter * (2 * draw - 1))
-    return max(jittered, asked_s or 0.0)
+    return min(LONGEST_S, max(jittered, asked_s or 0.0))
+
+
+def _power(factor: float, times: int) -> float:
+    try:
+        return factor**times
+    except OverflowError:
+        return sys.float_info.max
