@@ -37,16 +37,21 @@ async def perform_step(work: Work) -> Done:
 
 async def _ask(work: Work) -> Answer:
     options = {"context": work.context, "guidance": work.guidance, **work.step.config.options()}
-    try:
-        async with asyncio.timeout(work.timeout_s):
-            return await call_agent(work.agent, work.data, options, threads=work.threads)
-    except Exception as error:
-        raise Stumble(error, "agent", getattr(error, "flujo_usage", Usage()), work.timeout_s) from error
+    async with _blaming("agent", Usage(), work.timeout_s), asyncio.timeout(work.timeout_s):
+        return await call_agent(work.agent, work.data, options, threads=work.threads)
 
 
 @asynccontextmanager
-async def _blaming(during: During, usage: Usage) -> AsyncIterator[None]:
+async def _blaming(during: During, usage: Usage, timeout_s: float | None = None) -> AsyncIterator[None]:
+    """Blame whatever user code raises on its place: a `sys.exit()` would end the event loop, a cancellation of its own the attempt."""
     try:
         yield
-    except Exception as error:
-        raise Stumble(error, during, usage) from error
+    except BaseException as error:
+        if _are_we_cancelled():
+            raise
+        raise Stumble(error, during, getattr(error, "flujo_usage", usage), timeout_s) from error
+
+
+def _are_we_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
