@@ -1,0 +1,60 @@
+# Everything a fresh machine with make and Python >= 3.11 needs. `make help` lists the targets.
+# Uses uv when it is there, else venv and pip.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# What a machine happens to run must not be used by the demo or the tests.
+ALONE := env -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
+	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
+
+.DEFAULT_GOAL := help
+.PHONY: help lock demo test check lint types imports bench chaos clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml requirements.lock
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+		uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock && \
+		uv pip install --quiet --python $(BIN)/python --no-deps --editable .; \
+	else \
+		$(PYTHON) -m venv $(VENV) && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; \
+	fi
+	@$(BIN)/python -m compileall -q flujo_client flujo_worker
+	@touch $@
+
+lock: ## write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra worker --extra embedded --group dev --universal --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
+
+demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
+	@$(ALONE) $(BIN)/flujo demo
+
+test: $(STAMP) ## the tests; they start the services they need
+	@$(ALONE) $(BIN)/python -m pytest -q
+
+check: lint types imports test ## what CI runs
+
+lint: $(STAMP)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+imports: $(STAMP)
+	@$(BIN)/lint-imports
+
+bench: $(STAMP) ## ratios against bare Celery, as a table and JSON
+	@$(ALONE) $(BIN)/python -m tests.bench
+
+chaos: $(STAMP) ## kill, flush and double at random for a while
+	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
+
+clean: ## remove what the targets made
+	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

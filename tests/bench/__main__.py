@@ -1,0 +1,197 @@
+"""Measure, and print ratios as a table and as JSON.
+
+Every figure is a ratio to a baseline taken in the same run, interleaved, because a machine's speed drifts. The faster of the two
+ways to run bare Celery (one prefork worker, or as many threads workers as we use) is the baseline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from flujo_client import FlujoClient, Settings
+from flujo_client.contract.run import LIVE_RUN
+from flujo_client.embedded import Embedded
+from flujo_client.gateway.requests import statuses
+from flujo_client.local import Fleet, migrate
+from tests.services import passable_folder
+
+PROCESSES = 2
+W1_STEPS, W2_RUNS, W2_STEPS = 20, 200, 10
+TARGETS = {"W1": ("<=", 1.5), "W2": (">=", 1.0), "W7": ("<=", 15.0)}
+REFERENCE = "tests.bench.pipelines"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, default=Path("bench.json"), help="where the figures go")
+    parser.add_argument("--only", choices=[*TARGETS], action="append")
+    options = parser.parse_args()
+    wanted = options.only or [*TARGETS]
+    with services() as settings, FlujoClient(settings) as client:
+        figures: dict[str, object] = {}
+        if {"W1", "W2"} & set(wanted):
+            figures |= throughput(client, settings, options.rounds, wanted)
+        if "W7" in wanted:
+            figures["W7"] = recovery(client, settings)
+    figures["machine"] = machine()
+    options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    show(figures)
+
+
+@contextmanager
+def services():
+    """Fresh embedded services in a folder of their own."""
+    with Embedded(passable_folder() / "bench") as embedded:
+        settings = Settings().with_services(embedded.database_url, embedded.broker_url)
+        migrate(settings)
+        yield settings
+
+
+def throughput(client: FlujoClient, settings: Settings, rounds: int, wanted: list[str]) -> dict[str, object]:
+    os.environ["FLUJO_BENCH_REDIS"] = f"{str(settings.broker_url).rpartition(chr(47))[0]}/5"
+    from tests.bench import bare
+
+    took: dict[str, list[float]] = {}
+    with Fleet(settings, processes=PROCESSES):
+        client.enqueue(f"{REFERENCE}:ten", 0).result(timeout=60)
+        for _ in range(rounds):
+            for arrangement in ("prefork", "threads"):
+                with bare_workers(arrangement):
+                    bare.send_chains(PROCESSES * 4, 2)
+                    bare.send_hops(PROCESSES * 4, 2)
+                    if "W1" in wanted:
+                        keep(took, f"W1 bare {arrangement}", lambda: bare.send_hops(1, W1_STEPS), W1_STEPS)
+                    if "W2" in wanted:
+                        keep(took, f"W2 bare {arrangement}", lambda: bare.send_chains(W2_RUNS, W2_STEPS), W2_RUNS * W2_STEPS)
+                        keep(took, f"W2 hops {arrangement}", lambda: bare.send_hops(W2_RUNS, W2_STEPS), W2_RUNS * W2_STEPS)
+            if "W1" in wanted:
+                keep(took, "W1 ours", lambda: run_ours(client, "twenty", 1), W1_STEPS)
+            if "W2" in wanted:
+                keep(took, "W2 ours", lambda: run_ours(client, "ten", W2_RUNS), W2_RUNS * W2_STEPS)
+    return summarise(took, wanted)
+
+
+def summarise(took: dict[str, list[float]], wanted: list[str]) -> dict[str, object]:
+    medians = {name: statistics.median(values) for name, values in took.items()}
+    figures: dict[str, object] = {"per_step_s": {name: round(value, 6) for name, value in medians.items()}}
+    if "W1" in wanted:
+        base = min(value for name, value in medians.items() if name.startswith("W1 bare"))
+        figures["W1"] = round(medians["W1 ours"] / base, 3)
+    if "W2" in wanted:
+        base = min(value for name, value in medians.items() if name.startswith("W2 bare"))
+        figures["W2"] = round(base / medians["W2 ours"], 3)
+        hops = min(value for name, value in medians.items() if name.startswith("W2 hops"))
+        figures["W2 against task-sends-task"] = round(hops / medians["W2 ours"], 3)
+    return figures
+
+
+def keep(took: dict[str, list[float]], name: str, work, steps: int) -> None:
+    began = time.perf_counter()
+    work()
+    took.setdefault(name, []).append((time.perf_counter() - began) / steps)
+
+
+def run_ours(client: FlujoClient, name: str, runs: int) -> None:
+    ids = [client.enqueue(f"{REFERENCE}:{name}", 0).id for _ in range(runs)]
+    until = time.monotonic() + 120
+    while any(status in LIVE_RUN for status in client.ask(statuses(ids)).values()):
+        if time.monotonic() > until:
+            raise TimeoutError("runs did not end")
+        time.sleep(0.002 if runs == 1 else 0.02)
+
+
+@contextmanager
+def bare_workers(arrangement: str):
+    command = [sys.executable, "-m", "celery", "-A", "tests.bench.bare", "worker", "--without-gossip", "--without-mingle"]
+    command += ["--without-heartbeat", "--loglevel=ERROR"]
+    each = [f"--pool={arrangement}", f"--concurrency={PROCESSES if arrangement == 'prefork' else 8}"]
+    with ExitStack() as stack:
+        for number in range(1 if arrangement == "prefork" else PROCESSES):
+            process = subprocess.Popen([*command, *each, f"--hostname=b{number}@bench"], stdout=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        yield
+
+
+def recovery(client: FlujoClient, settings: Settings, times: int = 3) -> float:
+    """Seconds from kill -9 of the worker that runs a step until the step runs again, at default settings; the worst of some."""
+    folder = passable_folder()
+    waits = []
+    for number in range(times):
+        journal = folder / f"started{number}"
+        with Fleet(settings, processes=2) as fleet:
+            time.sleep(settings.worker.lease_s + 4)  # a worker must have lived for one lease before it may judge another
+            run = client.enqueue(f"{REFERENCE}:long", str(journal))
+            wait_for_starts(journal, 1)
+            pid = int(next(a.worker for a in attempts(client, run.id)).split("-")[-2])
+            os.kill(pid, signal.SIGKILL)
+            began = time.monotonic()
+            wait_for_starts(journal, 2)
+            waits.append(time.monotonic() - began)
+            run.cancel()
+            fleet.mend()
+    return round(max(waits), 2)
+
+
+def attempts(client: FlujoClient, run_id: str):
+    from flujo_client.gateway import requests
+
+    return client.ask(requests.attempts(run_id))
+
+
+def wait_for_starts(journal: Path, count: int) -> None:
+    until = time.monotonic() + 60
+    while not journal.exists() or len(journal.read_text().splitlines()) < count:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{journal} has not seen {count} starts")
+        time.sleep(0.02)
+
+
+def machine() -> dict[str, object]:
+    names = ("flujo-worker", "celery", "kombu", "redis", "psycopg", "pydantic-ai-slim", "orjson")
+    return {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
+        "versions": {name: version(name) for name in names},
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def show(figures: dict[str, object]) -> None:
+    table = Table(title="beside bare Celery, same run, same broker, as many processes", title_justify="left")
+    for column in ("what", "figure", "target", ""):
+        table.add_column(column)
+    meaning = {
+        "W1": "sequential step, idle: ours / task-sends-task",
+        "W2": "200 runs x 10 steps: ours / bare chain, throughput",
+        "W7": "kill -9 to running again, worst, seconds",
+    }
+    for name, (sense, target) in TARGETS.items():
+        if name in figures:
+            value = float(str(figures[name]))
+            met = value <= target if sense == "<=" else value >= target
+            table.add_row(meaning[name], f"{value:g}", f"{sense} {target:g}", "met" if met else "NOT MET")
+    console = Console()
+    console.print(table)
+    for name, value in dict(figures.get("per_step_s", {})).items():  # type: ignore[call-overload]
+        console.print(f"{name:<20} {value * 1000:7.2f} ms a step  {1 / value:7.0f} steps/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The baseline: Celery as its manual shows it, no durability."""
+
+import os
+
+import redis
+from celery import Celery, chain
+
+URL = os.environ.get("FLUJO_BENCH_REDIS", "redis://127.0.0.1:6379/0")
+QUEUE = "bench.bare"
+app = Celery("bare", broker=URL, backend=URL)
+app.conf.update(
+    task_acks_late=True,
+    worker_prefetch_multiplier=1,
+    task_default_queue=QUEUE,
+    broker_connection_retry_on_startup=True,
+    worker_hijack_root_logger=False,
+)
+done = redis.Redis.from_url(URL)
+DONE = "bench:done"
+
+
+@app.task(ignore_result=True)
+def hop(left: int) -> None:
+    """Send the next one; the last says that it is over."""
+    if left > 1:
+        hop.apply_async((left - 1,))
+    else:
+        done.rpush(DONE, 1)
+
+
+@app.task
+def noop(value: int = 0) -> int:
+    return value
+
+
+def send_hops(runs: int, steps: int) -> None:
+    """Task-sends-task: each task publishes its successor."""
+    for _ in range(runs):
+        hop.apply_async((steps,))
+    for _ in range(runs):
+        done.blpop(DONE, timeout=30)
+
+
+def send_chains(runs: int, steps: int) -> None:
+    """A chain per run, results in Redis."""
+    sent = [chain(noop.s(0), *(noop.s() for _ in range(steps - 1))).apply_async() for _ in range(runs)]
+    for result in sent:
+        result.get(timeout=30, interval=0.005)
