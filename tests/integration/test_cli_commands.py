@@ -1,0 +1,248 @@
+"""The commands against real services and one real worker process: enqueue, status, lens, runs cancel, run (SYS-29)."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from fleet import Site, wait_until
+from services import passable_folder
+
+from flujo_client.cli.main import cli
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+
+PIPELINES = """
+import asyncio
+from flujo_client import Pipeline, Step, StepConfig
+from pydantic import BaseModel
+
+class Topic(BaseModel):
+    topic: str
+
+def upper(data):
+    return data.upper()
+
+def measure(data):
+    return {"text": data, "length": len(data)}
+
+def fail(data):
+    raise ValueError("nothing useful")
+
+async def wait(data):
+    await asyncio.sleep(60)
+
+shout = Pipeline([Step("upper", upper), Step("measure", measure)])
+hang = Pipeline([Step("upper", upper), Step("wait", wait)])
+broken = Pipeline([Step("upper", upper), Step("check", fail, config=StepConfig(max_retries=1, backoff={"base_s": 0}))])
+typed = Pipeline([Step("upper", upper)], context_model=Topic)
+"""
+
+
+@pytest.fixture(scope="module")
+def code():
+    """A folder with the pipelines that clients and workers import."""
+    folder = passable_folder()
+    (folder / "cli_pipelines.py").write_text(PIPELINES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def site(services, code):
+    """A migrated database with one worker process."""
+    with Site(services, code) as site:
+        site.workers(code=code)
+        yield site
+
+
+@pytest.fixture(scope="module")
+def flujo(site):
+    """Call a command; what it printed and how it ended."""
+    environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
+
+    def call(*arguments, code=0, **rest):
+        told = CliRunner().invoke(cli, arguments, env=environment, **{"input": "", **rest})
+        assert told.exit_code == code, told.output
+        return told
+
+    return call
+
+
+@pytest.fixture
+def read(flujo):
+    """Call a command with --json and read what it printed."""
+    return lambda *arguments, **rest: json.loads(flujo(*arguments, "--json", **rest).stdout)
+
+
+@pytest.fixture(scope="module")
+def failed(flujo):
+    """The id of a run that failed."""
+    return json.loads(flujo("run", "cli_pipelines:broken", "-i", "x", "--json", code=1).stdout)["id"]
+
+
+def test_run_prints_the_output_and_nothing_else(flujo):
+    """stdout is the output; progress and steps are talk (SYS-29)."""
+    told = flujo("run", "cli_pipelines:shout", input="piped\n")
+    assert json.loads(told.stdout) == {"text": "PIPED", "length": 5}
+    assert "measure  succeeded" in told.stderr
+
+
+def test_run_without_steps_and_with_text(flujo):
+    """A text is printed as it is (SYS-29)."""
+    told = flujo("run", "cli_pipelines:typed", "-i", "a\x1bb", "-d", '{"topic": "bees"}', "--no-steps")
+    assert told.stdout == "A\x1bB\n"
+    assert "upper  succeeded" not in told.stderr
+
+
+def test_run_and_lens_show_give_the_same_json(read):
+    """One shape for a run, whoever shows it (SYS-29)."""
+    ran = read("run", "cli_pipelines:typed", "-i", "x", "-d", '{"topic": "bees"}')
+    assert (ran["status"], ran["output"], ran["context"]) == ("succeeded", "X", {"topic": "bees"})
+    assert read("lens", "show", ran["id"], "--show-output") == ran
+
+
+def test_a_run_that_failed_ends_with_1(flujo):
+    """The error is told in a line, with the original class (§2.8, U-42)."""
+    told = flujo("run", "cli_pipelines:broken", "-i", "x", code=1)
+    assert told.stdout == ""
+    last = told.stderr.splitlines()[-1]
+    assert last.startswith("RUN_FAILED run run_")
+    assert last.endswith("failed: ValueError: nothing useful")
+
+
+def test_run_gives_up_waiting(flujo, read):
+    """`--timeout` ends the waiting, not the run; meanwhile the current step is told (SYS-29)."""
+    told = flujo("run", "cli_pipelines:hang", "-i", "x", "--timeout", "1", code=1)
+    assert "WAIT_TIMED_OUT" in told.stderr
+    assert "  wait running\n" in told.stderr
+    run = told.stderr.split()[0]
+    assert read("lens", "show", run)["status"] == "running"
+    flujo("runs", "cancel", run)
+
+
+def test_enqueue_prints_the_id_of_the_run(flujo, read):
+    """All that is asked for goes with the run (SYS-29)."""
+    options = ("--tenant", "acme", "--priority", "3", "--deadline", "600", "--metadata", "a=1", "--metadata", "b=x=y")
+    run = flujo("enqueue", "cli_pipelines:shout", "-i", "x", *options).stdout.strip()
+    shown = read("lens", "show", run, "--show-input")
+    assert (shown["tenant"], shown["metadata"], shown["input"]) == ("acme", {"a": "1", "b": "x=y"}, "x")
+    assert shown["deadline_at"] is not None
+
+
+def test_enqueue_under_the_same_key(flujo, read):
+    """The same key gives the same run, and is refused for other work (M-010)."""
+    arguments = ("enqueue", "cli_pipelines:shout", "--idempotency-key", "k-1", "-i")
+    first, again = read(*arguments, "x"), read(*arguments, "x")
+    assert (first["is_new"], again) == (True, {"id": first["id"], "is_new": False})
+    assert flujo(*arguments, "other", code=1).stderr.startswith("IDEMPOTENCY_CONFLICT")
+
+
+@pytest.mark.parametrize("reference", ["cli_pipelines:nope", "no_such_module:pipeline"])
+def test_an_unknown_reference_ends_with_3(flujo, reference):
+    """What cannot be imported is named (§2.8)."""
+    told = flujo("enqueue", reference, code=3)
+    assert told.stderr.startswith(f"UNKNOWN_REFERENCE pipeline '{reference}' not found")
+
+
+def test_a_context_that_does_not_fit_ends_with_4(flujo):
+    """What is wrong with the context is said, and nothing is recorded (§2.8)."""
+    told = flujo("enqueue", "cli_pipelines:typed", "-d", '{"topic": 1}', code=4)
+    assert "the context does not fit Topic: topic:" in told.stderr
+
+
+def test_status(flujo, read):
+    """Services, schema, workers and backlog, without the password (SYS-29)."""
+    state = read("status")
+    assert (state["ok"], state["schema"], len(state["workers"])) == (True, 1, 1)
+    assert list(state["backlog"]) == ["ready", "queued", "running"]
+    assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
+
+
+def test_lens_list_filters(read, failed):
+    """By status, and by the pipeline's name or reference (§2.8)."""
+    assert {run["status"] for run in read("lens", "list", "--status", "failed")} == {"failed"}
+    for name in ("broken", "cli_pipelines:broken"):
+        assert failed in [run["id"] for run in read("runs", "list", "--pipeline", name)]
+    assert len(read("lens", "list", "--limit", "1")) == 1
+
+
+def test_lens_list_says_that_there_is_nothing(flujo):
+    """An empty list is no error (SYS-29)."""
+    told = flujo("lens", "list", "--pipeline", "nobody's")
+    assert (told.stdout, told.stderr) == ("", "no such run\n")
+
+
+def test_lens_show(flujo, failed):
+    """A run at a glance, found by the beginning of its id (§2.8)."""
+    shown = flujo("lens", "show", failed[:-2], "--show-input", "--show-output", "--show-error", "-v").stdout
+    expected = ("broken  failed", failed, "step 'check' failed", "input\n  x", "output\n  none", "type      ValueError")
+    assert [each for each in expected if each not in shown] == []
+
+
+def test_lens_trace_is_what_the_client_gives(site, flujo, read, failed):
+    """The command and the client show the same tree (M-291)."""
+    assert read("lens", "trace", failed) == site.client.get_run(failed).trace().model_dump()
+    drawn = flujo("lens", "trace", failed).stdout
+    assert "attempt 2  failed" in drawn
+    assert "Agent execution failed with ValueError: nothing useful" in drawn
+
+
+def test_a_beginning_that_several_runs_share_is_refused(flujo, failed):
+    """The candidates are listed (§2.8)."""
+    flujo("enqueue", "cli_pipelines:shout", "-i", "x")
+    told = flujo("lens", "show", "run_", code=1)
+    assert told.stderr.startswith("AMBIGUOUS_RUN 'run_' may be any of these runs:\n  run_")
+    assert told.stderr.endswith("→ write more of the id\n")
+
+
+@pytest.mark.parametrize("command", ["lens show", "lens trace", "runs cancel"])
+def test_a_run_that_is_not_there(flujo, command):
+    """A wrong id is a runtime error (§2.8)."""
+    assert flujo(*command.split(), "run_none", code=1).stderr.startswith(
+        "RUN_NOT_FOUND no run's id begins with 'run_none'"
+    )
+
+
+def test_cancel(flujo, read):
+    """A running run ends as cancelled, with the reason that was given (U-38)."""
+    run = flujo("enqueue", "cli_pipelines:hang", "-i", "x").stdout.strip()
+    wait_until(lambda: read("lens", "show", run)["steps"][-1]["status"] == "running", what="the run hangs")
+    cancelled = read("runs", "cancel", run, "--reason", "not needed", "--actor", "ana")
+    assert cancelled == {"id": run, "cancelled": True, "status": "cancelled"}
+    assert read("lens", "show", run)["reason"] == "not needed"
+
+
+def test_a_run_that_has_ended_is_not_cancelled(flujo, failed):
+    """It is left as it is, and that is said (U-38)."""
+    assert flujo("runs", "cancel", failed, code=1).stderr == f"{failed} had failed already\n"
+
+
+def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_path, monkeypatch):
+    """Why a run does not move is told while waiting and in the list (SYS-29)."""
+    (tmp_path / "cli_elsewhere.py").write_text(PIPELINES)
+    monkeypatch.syspath_prepend(tmp_path)
+    told = flujo("run", "cli_elsewhere:shout", "-i", "x", "--timeout", "1.5", code=1)
+    assert "parked: this worker cannot load its pipeline" in told.stderr
+    assert [run["pipeline"] for run in read("lens", "list", "--status", "parked")] == ["shout"]
+
+
+def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
+    """An interrupted `flujo run` ends with 130, says no more than the run's id, and the run goes on (§2.8)."""
+    environment = {**os.environ, **site.settings.as_environment()}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flujo_client.cli.main", "run", "cli_pipelines:hang", "-i", "x"],
+        cwd=code, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    run = process.stderr.readline().split()[0]
+    process.send_signal(signal.SIGINT)
+    out, talk = process.communicate(timeout=20)
+    assert (process.returncode, out, "Traceback" in talk) == (130, "", False)
+    assert read("lens", "show", run)["status"] in ("queued", "running")
+    flujo("runs", "cancel", run)

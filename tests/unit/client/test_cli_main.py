@@ -1,0 +1,264 @@
+"""The `flujo` command: quick to load, tells errors in a line or two, and ends with the codes of requirements §2.8 (SYS-29)."""
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from flujo_client.cli.main import cli
+from flujo_client.cli.output import Exits, exit_code, show_json
+from flujo_client.errors import (
+    ConfigurationError,
+    FlujoError,
+    MissingAgentError,
+    PipelineContextInitializationError,
+    PipelineError,
+    RunFailed,
+    SerializationError,
+    ServiceUnreachable,
+    SettingsError,
+    WaitTimedOut,
+)
+
+NOWHERE = {
+    "FLUJO_DATABASE_URL": "postgresql://me:secret@127.0.0.1:1/none",
+    "FLUJO_BROKER_URL": "redis://:secret@127.0.0.1:1/0",
+}
+
+
+def flujo(*arguments, env=None, **rest):
+    return CliRunner().invoke(cli, arguments, env={**NOWHERE, **(env or {})}, **rest)
+
+
+@pytest.fixture
+def plug_in(tmp_path, monkeypatch):
+    """Install a distribution with one entry point in `flujo.commands`; give its name and its module's source."""
+
+    def install(name, source):
+        info = tmp_path / "other-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[flujo.commands]\n{name} = other_{name}:command\n")
+        (tmp_path / f"other_{name}.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return install
+
+
+def python(code, **rest):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, **rest)
+
+
+def test_help_loads_no_heavy_library():
+    """`flujo --help` is fast because it imports no command (SYS-29)."""
+    code = """
+import sys
+from flujo_client.cli.main import cli
+try:
+    cli(["--help"])
+except SystemExit:
+    print(sorted({"celery", "kombu", "psycopg", "pydantic", "pydantic_ai", "flujo_worker"} & sys.modules.keys()))
+"""
+    ended = python(code)
+    assert ended.stdout.splitlines()[-1] == "[]", ended.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "enqueue", "status", "lens", "runs", "up", "worker", "beat", "migrate", "demo"]
+)
+def test_help_tells_every_command(name):
+    """Every command stands in the help, ours and the operators' (SYS-29)."""
+    assert f"\n  {name} " in flujo("--help").stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "enqueue", "status", "lens", "lens list", "lens show", "lens trace", "runs list", "runs cancel"],
+)
+def test_every_command_explains_itself(command):
+    """`--help` works below the top as well, and ends with 0 (§2.8)."""
+    told = flujo(*command.split(), "--help")
+    assert (told.exit_code, told.stdout.startswith(f"Usage: flujo {command} ")) == (0, True)
+
+
+def test_version_is_that_of_the_distribution():
+    """`--version` names the version (SYS-29)."""
+    assert flujo("--version").stdout.startswith("flujo, version ")
+
+
+def test_runs_list_is_lens_list():
+    """`runs list` takes the options of `lens list` (SYS-29)."""
+    of_lens, of_runs = (flujo(group, "list", "--help").stdout.partition("\n")[2] for group in ("lens", "runs"))
+    assert of_lens == of_runs
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RunFailed("x"), 1),
+        (WaitTimedOut("x"), 1),
+        (FlujoError("x"), 1),
+        (ValueError("x"), 1),
+        (ConfigurationError("x"), 2),
+        (SettingsError("x"), 2),
+        (ServiceUnreachable("x"), 2),
+        (PipelineError("x", code="UNKNOWN_REFERENCE"), 3),
+        (PipelineError("x"), 4),
+        (MissingAgentError("x"), 4),
+        (PipelineContextInitializationError("x"), 4),
+        (SerializationError("x"), 4),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 130),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_exit_codes(error, code):
+    """0 ok, 1 runtime, 2 configuration, 3 import, 4 validation, 130 interrupt (§2.8)."""
+    assert exit_code(error) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["enqueue"], "Missing argument 'REFERENCE'"),
+        (["enqueue", "a:b", "--metadata", "x"], "'x' is not written as key=value"),
+        (["enqueue", "a:b", "--metadata", "=x"], "'=x' is not written as key=value"),
+        (["enqueue", "a:b", "--priority", "10"], "10 is not in the range 0<=x<=9"),
+        (["enqueue", "a:b", "--deadline", "0"], "0.0 is not in the range x>0"),
+        (["enqueue", "a:b", "--queue"], "Option '--queue' requires an argument"),
+        (["run", "a:b", "--timeout", "-1"], "-1.0 is not in the range x>=0"),
+        (["lens", "list", "--status", "paused"], "'paused' is not one of"),
+        (["lens", "list", "--limit", "0"], "0 is not in the range 1<=x<=10000"),
+        (["lens", "trace", "x", "--prompt-preview-len", "-2"], "-2 is not in the range x>=-1"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments, said):
+    """A command line that cannot be meant is refused before anything is asked (§2.8)."""
+    told = flujo(*arguments)
+    assert (told.exit_code, said in told.stderr, told.stdout) == (2, True, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["lens", "list"], 2, "SERVICE_UNREACHABLE Postgres does not answer at postgresql://me:***@127.0.0.1:1/none"),
+        (["lens", "show", "run_1"], 2, "SERVICE_UNREACHABLE"),
+        (["runs", "cancel", "run_1"], 2, "SERVICE_UNREACHABLE"),
+        (["enqueue", "no colon"], 4, "PIPELINE 'no colon' is not a reference to a pipeline"),
+        (["run", "json:loads"], 1, "TypeError"),
+    ],
+)
+def test_an_error_is_told_in_a_line_or_two(arguments, code, said):
+    """No traceback, no password; what went wrong and the way out, on stderr (§2.8, U-42)."""
+    told = flujo(*arguments, input="")
+    assert (told.exit_code, told.stdout) == (code, "")
+    assert told.stderr.startswith(said)
+    assert len(told.stderr.splitlines()) <= 2
+    assert "secret" not in told.stderr
+
+
+def test_debug_shows_the_traceback():
+    """`--debug` shows how it came to an error; the code stays (§2.8)."""
+    told = flujo("--debug", "enqueue", "no colon", input="")
+    assert (told.exit_code, "Traceback (most recent call last)" in told.stderr) == (4, True)
+
+
+def test_settings_that_cannot_be_are_configuration_errors():
+    """A variable that nobody reads is refused with exit code 2 (§2.8)."""
+    told = flujo("status", env={"FLUJO_BROKER_UR": "x"})
+    assert (told.exit_code, "did you mean FLUJO_BROKER_URL?" in told.stderr) == (2, True)
+
+
+def test_status_ends_with_1_when_something_is_down():
+    """What could not be asked is null, what is wrong is said, and no password is shown (SYS-29)."""
+    told = flujo("status", "--json", "--timeout", "5")
+    state = json.loads(told.stdout)
+    assert (told.exit_code, state["ok"], state["schema"], state["workers"], state["backlog"]) == (
+        1,
+        False,
+        None,
+        None,
+        None,
+    )
+    assert [(state[name]["ok"], "does not answer" in state[name]["error"]) for name in ("postgres", "redis")] == [
+        (False, True),
+        (False, True),
+    ]
+    assert "secret" not in told.output
+
+
+def test_status_starts_no_embedded_services(tmp_path):
+    """Asking whether services run must not start them (SYS-29)."""
+    folder = tmp_path / "none"
+    told = flujo("status", env={**dict.fromkeys(NOWHERE, ""), "FLUJO_EMBEDDED_DIR": str(folder)})
+    assert (told.exit_code, folder.exists()) == (1, False)
+    assert "no embedded services run in" in told.stdout
+
+
+def test_a_command_joins_by_entry_point(plug_in):
+    """The worker's commands come by entry points, and so may anyone's (SYS-29)."""
+    plug_in("greet", "import click\n@click.command()\ndef command(): click.echo('hello')\n")
+    assert flujo("greet").stdout == "hello\n"
+    assert "\n  greet  From other_greet:command.\n" in flujo("--help").stdout
+
+
+def test_a_command_whose_libraries_are_missing_says_what_to_install(plug_in):
+    """Without the extra `worker` the operators' commands say so, and the others work (SYS-29)."""
+    plug_in("part", "import no_such_library\n")
+    told = flujo("part")
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert told.stderr == (
+        "WORKER_NOT_INSTALLED `flujo part` cannot run here: no module named 'no_such_library'\n"
+        "  → pip install 'flujo-worker[worker]'\n"
+    )
+
+
+def group_of(act, **rest):
+    group = Exits(name="g", **rest)
+    group.add_command(click.Command("act", callback=act))
+    return group
+
+
+def test_an_unexpected_error_of_a_worker_keeps_its_traceback():
+    """A group without --debug hides nothing: its output is a log (SYS-29)."""
+
+    def act():
+        raise ZeroDivisionError
+
+    assert isinstance(CliRunner().invoke(group_of(act), ["act"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, click.Abort])
+def test_an_interrupt_is_quiet(interrupt):
+    """Ctrl-C ends with 130 and without a word (§2.8)."""
+
+    def act():
+        raise interrupt
+
+    told = CliRunner().invoke(group_of(act), ["act"])
+    assert (told.exit_code, told.output.strip()) == (130, "")
+
+
+def test_a_broken_pipe_is_quiet():
+    """Whoever reads no further, as `head` does, gets no complaint (§2.8)."""
+    code = """
+import click
+from flujo_client.cli.output import Exits, show_json
+group = Exits(name="g")
+group.add_command(click.Command("act", callback=lambda: show_json(["x" * 100] * 10_000)))
+group(["act"])
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (130, b"")
+
+
+def test_json_is_not_cut(capsys):
+    """A program gets all it asked for, however long a trace is (SYS-29)."""
+    show_json([{"event": number} for number in range(30_000)])
+    assert json.loads(capsys.readouterr().out)[-1] == {"event": 29_999}

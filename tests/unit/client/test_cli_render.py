@@ -1,0 +1,333 @@
+"""What people see, to the letter, at 80 columns and without colour; and what programs get (SYS-29, M-291)."""
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from flujo_client.cli.render import (
+    error_section,
+    run_card,
+    runs_table,
+    section,
+    services_table,
+    steps_table,
+    trace_tree,
+)
+from flujo_client.cli.shapes import details_shape, run_shape, step_shape
+from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.run import RunRecord
+from flujo_client.contract.trace import TraceEvent, TraceNode
+
+NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+RUN = "run_0199aabbccdd0011223344556677"
+FEEDBACK = "Agent execution failed with ValueError: the model said \x1b[31mnothing useful about clause 12 [red]"
+FAULT = Fault("agent", "ValueError", "nothing useful", FEEDBACK, suggestion="ask again")
+
+
+def drawn(renderable, width=80):
+    """The lines a terminal without colour would show, without the spaces at their ends."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(renderable)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines), default=0) <= width
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def lines(text):
+    return "\n".join(line.removeprefix("    ") for line in text.strip("\n").rstrip(" ").splitlines())
+
+
+def run_of(**changes):
+    known = {
+        "id": RUN,
+        "reference": "shop:review",
+        "fingerprint": "f" * 64,
+        "name": "review",
+        "version": "1.0",
+        "status": "failed",
+        "created_at": NOW - timedelta(minutes=3),
+        "started_at": NOW - timedelta(minutes=3),
+        "ended_at": NOW - timedelta(minutes=2),
+        "reason": "step 'check' failed",
+        "error": FAULT,
+        "metadata": {"order": 17},
+        "tenant": "acme",
+        "tokens": 1204,
+        "cost_usd": 0.0031,
+    }
+    return RunRecord(**{**known, **changes})
+
+
+def attempt(number, status, *, events=(), **attributes):
+    return TraceNode(
+        name=f"attempt {number}",
+        kind="attempt",
+        status=status,
+        offset_s=number,
+        duration_s=0.4,
+        attributes={"key": "k", "worker": f"w{number}", **attributes},
+        events=list(events),
+    )
+
+
+def event(name, offset_s, level="info", **data):
+    return TraceEvent(name=name, level=level, offset_s=offset_s, data=data)
+
+
+def trace_of():
+    retry = event("flujo.retry", 1.7, "warning", step="check", reason=FEEDBACK, delay_seconds=1.02)
+    said = {"step": "check", "reason": "error", "feedback": FEEDBACK}
+    done = event("step.succeeded", 0.5, step="draft", attempts=1)
+    prompt = event("agent.prompt", 0.2, prompt="say " * 100)
+    draft = TraceNode(
+        name="draft",
+        kind="step",
+        status="succeeded",
+        duration_s=1.2,
+        attributes={"attempts": 1},
+        children=[attempt(1, "succeeded", tokens=1204, cost_usd=0.0031, events=[done, prompt])],
+    )
+    ended = [event("step.failed", 4.0, "error", **said), event("run.failed", 4.0, "error", **said)]
+    check = TraceNode(
+        name="check",
+        kind="step",
+        status="failed",
+        offset_s=1.3,
+        duration_s=63.0,
+        attributes={"attempts": 2},
+        children=[
+            attempt(1, "failed", reason="error", feedback=FEEDBACK, events=[retry]),
+            attempt(2, "failed", reason="lost", feedback=FEEDBACK, deliveries=2, events=ended),
+        ],
+    )
+    return TraceNode(
+        name="review",
+        kind="run",
+        status="failed",
+        duration_s=64.2,
+        attributes={"id": RUN, "reason": "step 'check' failed", "tokens": 1204, "cost_usd": 0.0031},
+        events=[event("run.enqueued", 0.0, pipeline="shop:review")],
+        children=[draft, check],
+    )
+
+
+def test_trace():
+    """Run → steps → attempts with durations, feedback, tokens, cost and events in their order; nothing is said twice (M-291)."""
+    assert drawn(trace_tree(trace_of(), preview=30)) == lines(r"""
+    review  failed  1 min 4 s  1,204 tokens  $0.0031
+    run_0199aabbccdd0011223344556677
+    step 'check' failed
+    ├── +0 ms  run.enqueued  pipeline=shop:review
+    ├── draft  succeeded  1.20 s
+    │   └── attempt 1  succeeded  400 ms  1,204 tokens  $0.0031
+    │       ├── +200 ms  agent.prompt  prompt=say say say say say say say sa…
+    │       └── +500 ms  step.succeeded
+    └── check  failed  1 min 3 s  2 attempts
+        ├── attempt 1  failed  400 ms
+        │   Agent execution failed with ValueError: the model said \x1b[31mnothing
+        │   useful about clause 12 [red]
+        │   └── +1.70 s  flujo.retry  delay_seconds=1.02
+        └── attempt 2  failed (lost)  400 ms  delivered 2 times
+            Agent execution failed with ValueError: the model said \x1b[31mnothing
+            useful about clause 12 [red]
+            ├── +4.00 s  step.failed  reason=error
+            └── +4.00 s  run.failed  reason=error
+    """)
+
+
+def test_trace_shows_whole_values_on_request():
+    """`--prompt-preview-len -1` cuts nothing (§2.8)."""
+    assert drawn(trace_tree(trace_of(), preview=-1)).count("say") == 100
+
+
+def test_runs():
+    """A run in a line; a name that is too long wraps, an id never does (SYS-29)."""
+    runs = [run_of(), run_of(name="a-very-long-name-[red]-for-a-pipeline", status="running", ended_at=None)]
+    assert drawn(runs_table(runs, NOW)) == lines("""
+    run                               pipeline             status     age       took
+    run_0199aabbccdd0011223344556677  review               failed   3 min  1 min 0 s
+    run_0199aabbccdd0011223344556677  a-very-long-name-[r  running  3 min
+                                      ed]-for-a-pipeline
+    """)
+
+
+def test_steps():
+    """A step in a line, its attempts summed up (SYS-29)."""
+    assert drawn(steps_table(trace_of())) == lines("""
+    step   status     attempts       took  tokens     cost
+    draft  succeeded         1     1.20 s   1,204  $0.0031
+    check  failed            2  1 min 3 s
+    """)
+
+
+def test_run_card():
+    """One run at a glance: how it went, why, when, and its steps (SYS-29)."""
+    assert drawn(run_card(run_of(), trace_of(), NOW, verbose=True)) == lines(r"""
+    review  failed  1 min 4 s  1,204 tokens  $0.0031
+    run_0199aabbccdd0011223344556677
+    step 'check' failed
+    Agent execution failed with ValueError: the model said \x1b[31mnothing useful
+    about clause 12 [red]
+
+    reference  shop:review
+    enqueued   2026-01-02 11:57:00 UTC (3 min ago)
+    started    2026-01-02 11:57:00 UTC (3 min ago)
+    ended      2026-01-02 11:58:00 UTC (2 min ago)
+    tenant     acme
+    metadata   {"order":17}
+    version    1.0, fingerprint
+               ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff
+    workers    w1, w2
+
+    step   status     attempts       took  tokens     cost
+    draft  succeeded         1     1.20 s   1,204  $0.0031
+    check  failed            2  1 min 3 s
+    """)
+
+
+def test_a_deadline_lies_ahead():
+    """A time to come is told as such (SYS-29)."""
+    run = run_of(ended_at=None, deadline_at=NOW + timedelta(seconds=90))
+    assert "deadline   2026-01-02 12:01:30 UTC (in 1 min)" in drawn(run_card(run, trace_of(), NOW))
+
+
+def test_sections():
+    """A value under its title, text as it is and the rest as JSON; nothing is said to be none (SYS-29)."""
+    assert drawn(section("output", {"text": "[red]"})) == '\noutput\n  {\n    "text": "[red]"\n  }'
+    assert drawn(section("context", None)) == "\ncontext\n  none"
+
+
+def test_the_whole_error():
+    """All there is to know about an error, and no empty lines for what there is not (U-42)."""
+    shape = details_shape(run_of(), trace_of())["error"]
+    assert drawn(error_section(shape)) == lines(r"""
+
+    error
+      type        ValueError
+      message     nothing useful
+      category    agent
+      suggestion  ask again
+      feedback    Agent execution failed with ValueError: the model said
+                  \x1b[31mnothing useful about clause 12 [red]
+    """).replace("error\n", "\nerror\n", 1)
+
+
+def test_services():
+    """What is there, what is not and why, who works and what waits (SYS-29)."""
+    wrong = "the broker does not answer at redis://127.0.0.1:1/0: Error 111 connecting to 127.0.0.1:1."
+    state = {
+        "postgres": {"ok": True, "url": "postgresql://x", "error": None},
+        "redis": {"ok": False, "url": "redis://y", "error": wrong},
+        "schema": 1,
+        "workers": [],
+        "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
+    }
+    assert drawn(services_table(state)) == lines("""
+    postgres  ok      postgresql://x
+    redis     not ok  the broker does not answer at redis://127.0.0.1:1/0: Error 111
+                      connecting to 127.0.0.1:1.
+    schema    1
+    workers   0       nothing moves without one
+    ready     1,200   oldest 1 min
+    queued    0
+    """)
+
+
+def test_keys_of_a_run():
+    """Programs rely on these keys (SYS-29)."""
+    assert list(run_shape(run_of())) == [
+        "id", "pipeline", "version", "reference", "fingerprint", "status", "reason", "tenant", "metadata", "created_at",
+        "started_at", "ended_at", "deadline_at", "cancel_requested_at", "duration_s", "tokens", "cost_usd",
+    ]  # fmt: skip
+    assert (run_shape(run_of())["duration_s"], run_shape(run_of(ended_at=None))["duration_s"]) == (60.0, None)
+
+
+def test_keys_of_a_runs_details():
+    """Steps and error come with a run, values on request (SYS-29)."""
+    details = details_shape(run_of(), trace_of(), input=1)
+    assert list(details)[-3:] == ["error", "steps", "input"]
+    assert list(details["error"]) == ["type", "message", "code", "category", "suggestion", "feedback"]
+    assert details_shape(run_of(error=None), trace_of())["error"] is None
+
+
+def test_keys_of_a_step():
+    """A step's figures are those of all its attempts, its feedback the last one's (SYS-29)."""
+    check = trace_of().children[1]
+    check.children[0].attributes |= {"tokens": 3, "cost_usd": 0.5}
+    check.children[1].attributes |= {"tokens": 4, "cost_usd": 0.25}
+    assert step_shape(check) == {
+        "name": "check",
+        "status": "failed",
+        "attempts": 2,
+        "duration_s": 63.0,
+        "tokens": 7,
+        "cost_usd": 0.75,
+        "feedback": FEEDBACK,
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 ms"),
+        (0.0316, "32 ms"),
+        (1, "1.00 s"),
+        (59.9, "59.90 s"),
+        (60, "1 min 0 s"),
+        (119.9, "1 min 59 s"),
+        (3600, "1 h 0 min"),
+        (86_399, "23 h 59 min"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_durations(seconds, text):
+    """Time spans are as exact as people need them (SYS-29)."""
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "0 s"), (0.9, "0 s"), (59.9, "59 s"), (60, "1 min"), (7199, "1 h"), (200_000, "2 d")]
+)
+def test_ages(seconds, text):
+    """Ages are told in one unit (SYS-29)."""
+    assert age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("dollars", "text"), [(0, "$0"), (0.5, "$0.5"), (10.0, "$10"), (0.0031, "$0.0031"), (1.2345678, "$1.234568")]
+)
+def test_costs(dollars, text):
+    """Costs are written without trailing zeros (§2.11)."""
+    assert cost(dollars) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 tokens"), (1, "1 token"), (1204, "1,204 tokens")])
+def test_counts(number, text):
+    """One thing is not many (SYS-29)."""
+    assert counted(number, "token") == text
+
+
+@given(st.text())
+def test_no_text_moves_a_terminal(text):
+    """Whatever a model says, no control character but newline and tab reaches a terminal (SYS-29)."""
+    assert all(each.isprintable() or each in "\n\t" for each in printable(text))
+
+
+@given(st.text(alphabet=st.characters(categories=["L", "N", "P"])))
+def test_a_harmless_text_is_shown_as_it_is(text):
+    """What moves no terminal is not changed (SYS-29)."""
+    assert printable(text) == text == written(text)
+
+
+@given(st.text() | st.dictionaries(st.text(), st.integers()), st.integers(0, 50))
+def test_a_preview_is_one_line_and_no_longer_than_asked(value, length):
+    """A preview is cut, and shows that it is (§2.8)."""
+    line = in_a_line(value, length)
+    assert "\n" not in line
+    assert len(line) <= length + 1
+    assert line == in_a_line(value) or line.endswith("…")
