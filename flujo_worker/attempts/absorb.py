@@ -41,6 +41,8 @@ def _sink(step: Step, output: Any, context: Any) -> Any:
         place = place.get(part) if isinstance(place, dict) else getattr(place, part, None)
     if isinstance(place, dict):
         place[rest[-1]] = output
+    elif isinstance(place, BaseModel):
+        setattr(place, rest[-1], getattr(_assign(step, place, {rest[-1]: output}), rest[-1]))
     elif place is not None and hasattr(place, rest[-1]):
         setattr(place, rest[-1], output)
     else:
@@ -76,7 +78,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
         raise ContextMergeError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {}) | dict(changes)
     try:
-        checked = model.model_validate(values)
+        checked = model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise ContextMergeError(
