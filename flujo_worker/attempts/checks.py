@@ -69,7 +69,7 @@ async def consult_validators(step: Step, output: Any, context: Any, threads: Exe
 def _verdict(said: Any) -> ValidationResult:
     """A validator may answer with a result, a bool, or (bool, feedback)."""
     if isinstance(said, tuple):
-        return ValidationResult(is_valid=bool(said[0]), feedback=str(said[1]))
+        return ValidationResult(is_valid=bool(said[0]), feedback=None if said[1] is None else str(said[1]))
     if isinstance(said, bool):
         return ValidationResult(is_valid=said)
     if isinstance(said, ValidationResult):
