@@ -1,8 +1,10 @@
 """The `flujo` command: quick to load, tells errors in a line or two, and ends with the codes of requirements §2.8 (SYS-29)."""
 
 import json
+import socket
 import subprocess
 import sys
+import time
 
 import click
 import pytest
@@ -215,6 +217,26 @@ def test_a_command_whose_libraries_are_missing_says_what_to_install(plug_in):
         "WORKER_NOT_INSTALLED `flujo part` cannot run here: no module named 'no_such_library'\n"
         "  → pip install 'flujo-worker[worker]'\n"
     )
+
+
+def test_without_the_workers_package_its_commands_say_so(monkeypatch):
+    """The operators' commands stand in the help of a bare client, and say what they need (SYS-29)."""
+    monkeypatch.setattr("flujo_client.cli.main.entry_points", lambda **_: ())
+    told = flujo("worker")
+    assert (told.exit_code, "pip install 'flujo-worker[worker]'" in told.stderr) == (2, True)
+
+
+def test_status_waits_no_longer_than_it_is_told():
+    """A service that accepts and never answers is reported within `--timeout` seconds (§2.8)."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        place = f"127.0.0.1:{mute.getsockname()[1]}"
+        urls = {"FLUJO_DATABASE_URL": f"postgresql://{place}/x", "FLUJO_BROKER_URL": f"redis://{place}/0"}
+        began = time.monotonic()
+        told = flujo("status", "--json", "--timeout", "0.2", env=urls)
+    state = json.loads(told.stdout)
+    assert (told.exit_code, state["postgres"]["error"]) == (1, "no answer within 0.2 s")
+    assert state["redis"]["error"] == "no answer within 0.2 s"
+    assert time.monotonic() - began < 3
 
 
 def group_of(act, **rest):
