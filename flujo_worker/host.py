@@ -66,7 +66,6 @@ class Host:
             self._attempts.catalog,
             worker=lambda: self._lease.worker,
             may_judge=self._lease.may_judge,
-            queues=(own.attempts_queue,),
             every_s=own.sweep_s,
             max_lost=own.max_lost,
         )

@@ -112,6 +112,9 @@ class Backlog(Protocol):
     def epoch_start(self, epoch: str) -> float:
         """When this epoch of the broker was first seen, in unix seconds."""
 
+    def queues(self) -> list[str]:
+        """The queues that sent and unclaimed attempts are in."""
+
     def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
         """Mark and return what is to be published again."""
 

@@ -18,7 +18,7 @@ from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.ports import Broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from flujo_worker.attempts.catalog import Catalog
     from flujo_worker.coordinator import Coordinator
@@ -40,7 +40,6 @@ class Sweeper:
         catalog: the code of this worker, for parked runs.
         worker: gives this process's present incarnation.
         may_judge: tells whether this process may call others dead.
-        queues: the queues whose heads are looked at.
         every_s: seconds between two sweeps of the whole fleet.
         max_lost: how often an attempt may be lost.
     """
@@ -54,12 +53,11 @@ class Sweeper:
         *,
         worker: Callable[[], str],
         may_judge: Callable[[], bool],
-        queues: Collection[str],
         every_s: float = 1.0,
         max_lost: int = 3,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
-        self._worker, self._may_judge, self._queues = worker, may_judge, queues
+        self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = float("-inf")
         self._stopping = threading.Event()
@@ -87,7 +85,7 @@ class Sweeper:
         return self._publish_due(may_judge=may_judge)
 
     def _publish_due(self, *, may_judge: bool) -> int:
-        broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._queues))
+        broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH)
         if due:
             self._post.send([each.envelope for each in due])

@@ -329,6 +329,10 @@ class MemoryStore:
         with self._lock:
             return self._epochs.setdefault(epoch, self._clock() if self._epochs else 0.0)
 
+    def queues(self) -> list[str]:
+        with self._lock:
+            return sorted({row.queue for row in self._attempts.values() if row.status == "queued"})
+
     def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
         with self._lock:
             found: list[Due] = []

@@ -182,6 +182,9 @@ class PostgresStore:
     def epoch_start(self, epoch: str) -> float:
         return float(self._rows("epoch", {"epoch": epoch})[0]["started_at"].timestamp())
 
+    def queues(self) -> list[str]:
+        return [row["queue"] for row in self._rows("queues", {})]
+
     def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
         parameters = {
             "epoch_start": broker.epoch_start,

@@ -34,6 +34,14 @@ def test_runs_outlive_a_wiped_redis(site):
     assert [len(site.executions(run.id)) for run in (running, *queued)] == [3] * 6
 
 
+def test_a_message_lost_from_a_queue_of_your_own_is_sent_again(site):
+    """Law of design §5: everything runnable finishes; popped by a worker that died, say, before it could claim."""
+    run = site.enqueue("three", queue="heavy")
+    assert site.redis.delete("heavy")
+    site.workers(arguments=("--queues", "heavy"))
+    assert_merged_once(site, run, THREE)
+
+
 def test_a_backlog_that_waited_for_the_first_worker_is_not_doubled(services, tmp_path):
     """Law of design §5: a long backlog is not republished, not even by the first sweep there ever was."""
     with Site(services, tmp_path, worker=BRISK) as site:

@@ -1,0 +1,1 @@
+SELECT DISTINCT queue FROM flujo_attempts WHERE status = 'queued';
