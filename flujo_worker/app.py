@@ -17,7 +17,7 @@ from celery import Celery, signals
 
 from flujo_client.config import ConfigManager, Settings
 from flujo_client.errors import ConfigurationError
-from flujo_client.gateway.wire import CONTENT_TYPE, SERIALIZER, register
+from flujo_client.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 
 if TYPE_CHECKING:
@@ -67,18 +67,30 @@ class FlujoWorker:
             return host
 
     def _listen(self) -> None:
-        signals.celeryd_init.connect(self._consume_our_queues, weak=False)
+        signals.celeryd_init.connect(self._prepare, weak=False)
         signals.setup_logging.connect(self._set_up_logging, weak=False) if self._is_own else None
         signals.worker_process_init.connect(self._start_in_child, weak=False)
         signals.worker_ready.connect(self._start_in_main, weak=False)
         signals.worker_process_shutdown.connect(self._stop, weak=False)
         signals.worker_shutdown.connect(self._stop, weak=False)
 
-    def _consume_our_queues(self, instance: Any = None, options: Any = None, **_: Any) -> None:
+    def _prepare(self, instance: Any = None, options: Any = None, **_: Any) -> None:
         """A worker started without -Q consumes our queues too; one with -Q consumes what it was told."""
-        if instance is not None and instance.app is self.app and not (options or {}).get("queues"):
+        if instance is None or instance.app is not self.app:
+            return
+        self._require_database()
+        if not (options or {}).get("queues"):
             for queue in self.queues:
                 self.app.amqp.queues.select_add(queue)
+
+    def _require_database(self) -> None:
+        """End the worker before it takes a message that it could not carry; Celery swallows any exception but this one."""
+        from flujo_worker.store.migrate import require_current
+
+        try:
+            require_current(str(self.settings.database_url))
+        except ConfigurationError as error:
+            raise SystemExit(f"flujo: {error}") from error
 
     def _set_up_logging(self, **_: Any) -> None:
         from flujo_worker.observe.log import configure

@@ -9,6 +9,7 @@ import sys
 import pytest
 from celery import Celery
 from fleet import FOLDER, STEPS, assert_merged_once, wait_until
+from services import fresh_database
 
 from flujo_client.errors import ConfigurationError
 from flujo_worker.app import FlujoWorker
@@ -65,6 +66,26 @@ def test_a_prefork_pool_runs_pipelines(site):
     pids = {each.pid for run in runs for each in site.executions(run.id)}
     assert len(pids) == 2
     assert not pids & fleet.pids
+
+
+@pytest.mark.parametrize("trouble", ["unmigrated", "away"])
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, trouble, pool):
+    """House §9: it ends at once and says what to do, instead of dropping message after message."""
+    url = fresh_database(services) if trouble == "unmigrated" else "postgresql://ana:hunter2@127.0.0.1:1/shop"
+    settings = site.settings.model_copy(update={"database_url": url})
+    command = [sys.executable, "-m", "flujo_worker", "worker", "--pool", pool]
+    ended = subprocess.run(
+        command,
+        env={**os.environ, **settings.as_environment()},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert ended.returncode
+    assert ("flujo migrate" if trouble == "unmigrated" else "ana:***@127.0.0.1") in ended.stderr
+    assert "hunter2" not in ended.stdout + ended.stderr
 
 
 def eager(app):
