@@ -57,12 +57,12 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
 
 
 def reference_of(pipeline: Pipeline | Step) -> str:
-    """Find the module attribute that holds this very object.
+    """Find the module attribute that holds this very object; a script's own name for it comes last.
 
     Raises:
         PipelineError: no importable module holds it, so no worker could find it.
     """
-    for module_name, module in list(sys.modules.items()):
+    for module_name, module in sorted(sys.modules.items(), key=lambda pair: pair[0] == "__main__"):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is pipeline:
                 return f"{_importable(module_name)}:{attribute}"
