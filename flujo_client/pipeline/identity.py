@@ -50,7 +50,7 @@ def _agent_traits(agent: Any) -> dict[str, Any]:
     output_type = getattr(agent, "output_type", None)
     if output_type is not None:
         traits["output"] = (
-            _name(output_type) if hasattr(output_type, "__qualname__") else digest(safe_serialize(_schema(output_type)))
+            _name(output_type) if isinstance(output_type, type) else digest(safe_serialize(_schema(output_type)))
         )
     prompts = getattr(agent, "_system_prompts", None) or getattr(agent, "system_prompt", None)
     if isinstance(prompts, str) or (

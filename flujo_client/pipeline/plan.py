@@ -110,9 +110,15 @@ def _node(step: Step) -> Node:
         traits={
             "agent": identify(step.agent),
             "config": config.model_dump(exclude={"backoff", "max_retries"}, exclude_none=True),
-            "plugins": [identify(each[0] if isinstance(each, tuple) else each) for each in step.plugins],
+            "plugins": [_plugin(each) for each in step.plugins],
             "validators": [identify(each) for each in step.validators],
             "updates_context": step.updates_context,
             "sink_to": step.sink_to,
         },
     )
+
+
+def _plugin(given: Any) -> list[Any]:
+    """A plugin and its priority, for the order they are asked in may change the output."""
+    plugin, priority = given if isinstance(given, tuple) else (given, 0)
+    return [identify(plugin), priority]
