@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.step import Step
+
+_QUEUE = r"[\w.:-]{1,120}"
 
 
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
@@ -72,6 +75,8 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     for plugin in step.plugins:
         if not callable(getattr(plugin[0] if isinstance(plugin, tuple) else plugin, "validate", None)):
             yield f"plugin {type(plugin).__name__} has no validate(data)"
+    if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
+        yield f"queue {step.queue[:40]!r} is no queue's name"
     if step.sink_to is not None and not all(part.isidentifier() for part in step.sink_to.split(".")):
         yield f"sink_to '{step.sink_to}' is not a dotted path"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from flujo_client.pipeline.identity import digest
 from flujo_client.serial import Packed, Resolver, decode, encode, safe_serialize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from flujo_client.pipeline.plan import Plan
 
@@ -110,6 +111,10 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
         return context
     if context is None and model is None:
         return None
+    if not isinstance(context, Mapping | None):
+        raise PipelineContextInitializationError(
+            f"the context is a {type(context).__name__}, neither mapping nor model"
+        )
     try:
         return (model or PipelineContext).model_validate(dict(context or {}))
     except pydantic.ValidationError as error:
@@ -150,5 +155,15 @@ def _check_order(order: Order) -> None:
     if order.priority is not None and not 0 <= order.priority <= LOWEST_PRIORITY:
         raise ConfigurationError(f"priority {order.priority} is not between 0, the first to be served, and 9")
     key = order.idempotency_key
-    if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable()):
+    if key is not None and not _is_word(key):
         raise ConfigurationError(f"an idempotency key has 1 to {MAX_KEY} printable characters")
+    for name, word in (("tenant", order.tenant), ("queue", order.queue), ("trace_parent", order.trace_parent)):
+        if word and not _is_word(word):
+            raise ConfigurationError(
+                f"{name} {word[:40]!r} has something else than 1 to {MAX_KEY} printable characters"
+            )
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether Postgres and a broker take it as it is (M-428)."""
+    return 0 < len(text) <= MAX_KEY and text.isprintable()
