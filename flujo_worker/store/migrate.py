@@ -97,7 +97,7 @@ def _version(connection: psycopg.Connection[tuple[object, ...]]) -> int:
 def _connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
     try:
         return psycopg.connect(url, connect_timeout=10, autocommit=True)
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:  # the latter: it is no connection string
         raise ServiceUnreachable(
             f"Postgres does not answer at {mask_url(url)}: {str(error).strip().splitlines()[0]}",
             suggestion="check FLUJO_DATABASE_URL, or unset it and FLUJO_BROKER_URL to use embedded services",
