@@ -1,0 +1,136 @@
+"""How a pipeline is named on the wire, and found again."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from builders import pipeline_of
+
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.reference import load, load_pipeline, reference_of
+from flujo_client.pipeline.step import Step
+
+ALL = ("*",)
+PIPELINE = pipeline_of("a")
+STEP = Step("s", str)
+
+
+def make():
+    return PIPELINE
+
+
+def make_a_step():
+    return STEP
+
+
+NUMBER = 3
+NESTED = SimpleNamespace(inner=SimpleNamespace(pipeline=PIPELINE))
+
+
+def here(name):
+    return f"{__name__}:{name}"
+
+
+@pytest.mark.parametrize("name", ["PIPELINE", "make", "NESTED.inner.pipeline"])
+def test_a_pipeline_is_found_by_its_name_or_made(name):
+    assert load_pipeline(here(name), allowed=ALL) is PIPELINE
+
+
+@pytest.mark.parametrize("name", ["STEP", "make_a_step"])
+def test_a_step_alone_is_a_pipeline(name):
+    assert load_pipeline(here(name), allowed=ALL).steps == [STEP]
+
+
+@pytest.mark.parametrize("reference", ["", "x", ":x", "x:", "builders"])
+def test_what_is_no_reference_says_how_to_write_one(reference):
+    with pytest.raises(PipelineError, match="is not a reference to a pipeline") as caught:
+        load_pipeline(reference, allowed=ALL)
+    assert "package.module:attribute" in caught.value.suggestion
+
+
+def test_what_is_no_pipeline_is_named():
+    with pytest.raises(PipelineError, match="is a int, not a Pipeline"):
+        load_pipeline(here("NUMBER"), allowed=ALL)
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("no_such.thing:x", "no module named 'no_such'"),
+        (here("nothing"), "has no 'nothing'"),
+        (here("make.x"), "'make.x'"),
+    ],
+)
+def test_what_is_not_there_is_named(reference, said):
+    with pytest.raises(PipelineError, match=said) as caught:
+        load_pipeline(reference, allowed=ALL)
+    assert caught.value.error_code == "UNKNOWN_REFERENCE"
+
+
+@pytest.mark.parametrize("allowed", [(), ("acme",), ("os.path",), ("o",)])
+def test_nothing_outside_the_allowed_imports_is_imported(allowed):
+    """M-014."""
+    with pytest.raises(PipelineError, match="outside the allowed imports") as caught:
+        load("os:system", allowed=allowed, what="agent")
+    assert "add 'os' to allowed_imports" in caught.value.suggestion
+
+
+def test_the_main_script_is_never_a_workers_module():
+    with pytest.raises(PipelineError, match="outside the allowed imports"):
+        load_pipeline("__main__:pipeline", allowed=ALL)
+
+
+def test_a_pipeline_is_named_by_the_module_that_holds_it():
+    pipeline = Pipeline([STEP])
+    module = hold("acme_orders", pipeline)
+    try:
+        assert reference_of(pipeline) == "acme_orders:pipeline"
+        assert load_pipeline("acme_orders:pipeline", allowed=ALL) is pipeline
+    finally:
+        del sys.modules[module]
+
+
+def test_what_no_module_holds_cannot_be_sent():
+    with pytest.raises(PipelineError, match="not a module's attribute") as caught:
+        reference_of(Pipeline([STEP]))
+    assert "at the top of a module" in caught.value.suggestion
+
+
+def test_a_script_that_imports_its_pipeline_names_the_module_it_is_from(monkeypatch):
+    """`from acme.orders import pipeline; client.enqueue(pipeline)`: the worker imports acme.orders, not the script."""
+    pipeline = Pipeline([STEP])
+    monkeypatch.setattr(sys.modules["__main__"], "pipeline", pipeline, raising=False)
+    module = hold("acme_orders", pipeline)
+    try:
+        assert reference_of(pipeline) == "acme_orders:pipeline"
+    finally:
+        del sys.modules[module]
+
+
+def test_a_scripts_own_pipeline_is_imported_by_the_files_name(monkeypatch):
+    pipeline = Pipeline([STEP])
+    main = ModuleType("__main__")
+    main.pipeline, main.__file__ = pipeline, "/anywhere/orders.py"
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    assert reference_of(pipeline) == "orders:pipeline"
+
+
+def test_an_interactive_sessions_pipeline_cannot_be_sent(monkeypatch):
+    pipeline = Pipeline([STEP])
+    main = ModuleType("__main__")
+    main.pipeline = pipeline
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    with pytest.raises(PipelineError, match="interactive session"):
+        reference_of(pipeline)
+
+
+def hold(name, pipeline):
+    module = ModuleType(name)
+    module.pipeline = pipeline
+    sys.modules[name] = module
+    return name

@@ -1,0 +1,196 @@
+"""From what a caller gives to what enqueue records; everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+import pytest
+from builders import enqueued, packed, pipeline_of
+from pydantic import BaseModel
+
+from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.envelope import ATTEMPTS_QUEUE, Envelope
+from flujo_client.errors import (
+    ConfigurationError,
+    PipelineContextInitializationError,
+    SerializationError,
+    SnapshotTooLarge,
+)
+from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.serial import Resolver, decode, dumps, loads, register_custom_deserializer, register_custom_serializer
+
+
+class Book(BaseModel):
+    total: int = 0
+    note: str = ""
+
+
+class Odometer:
+    """Comes back as something else than was sent: its registration is wrong."""
+
+    def __init__(self, total):
+        self.total = total
+
+
+register_custom_serializer(Odometer, lambda it: it.total)
+register_custom_deserializer(Odometer, lambda total: Odometer(total + 1))
+
+
+def context_of(new):
+    return decode(new.first.context.tree(), resolve=Resolver(["*"]))
+
+
+def test_the_first_attempt_stands_at_the_root():
+    new = enqueued(value={"k": 1})
+
+    assert (new.first.address, new.first.step, new.first.number, new.first.version) == ("", "a", 1, 0)
+    assert (new.first.input, new.first.context, new.first.queue) == (packed({"k": 1}), None, ATTEMPTS_QUEUE)
+    assert new.first.ticket.fingerprint == new.plan.fingerprint
+
+
+def test_an_envelope_survives_its_journey():
+    """M-005."""
+    order = {"queue": "mine", "priority": 0, "tenant": "acme", "deadline": 12.5, "trace_parent": "00-ab-cd-01"}
+    first = enqueued(context={"n": 1}, **order).first
+
+    assert Envelope.from_wire(loads(dumps(first.to_wire()))) == first
+
+
+@pytest.mark.parametrize(
+    "change", [{"v": 9}, {"key": "run:a:b:1"}, {"task": "os.system"}, {"number": 2}, {"input": None}]
+)
+def test_a_message_that_is_not_itself_is_refused(change):
+    wire = enqueued().first.to_wire() | change
+    with pytest.raises(SerializationError):
+        Envelope.from_wire(wire)
+
+
+def test_an_envelope_with_a_part_missing_is_refused():
+    wire = enqueued().first.to_wire()
+    for name in wire:
+        with pytest.raises(SerializationError):
+            Envelope.from_wire({key: value for key, value in wire.items() if key != name})
+
+
+# the context
+
+
+def test_no_context_is_none():
+    """M-023."""
+    assert enqueued().first.context is None
+
+
+def test_context_data_becomes_the_default_context_that_knows_its_run():
+    new = enqueued(value="the prompt", context={"topic": "bees"})
+
+    context = context_of(new)
+    assert isinstance(context, PipelineContext)
+    assert (context.run_id, context.initial_prompt, context.topic) == (new.first.ticket.run, "the prompt", "bees")
+
+
+def test_a_prompt_that_was_given_stays():
+    assert context_of(enqueued(context={"initial_prompt": "mine"})).initial_prompt == "mine"
+
+
+def test_context_data_becomes_the_pipelines_model():
+    assert context_of(enqueued(context={"total": 3}, context_model=Book)) == Book(total=3)
+    assert context_of(enqueued(context_model=Book)) == Book()
+
+
+def test_a_context_that_does_not_fit_names_every_place_and_no_value():
+    with pytest.raises(PipelineContextInitializationError) as caught:
+        enqueued(context={"total": "hunter2", "note": 3}, context_model=Book)
+    assert "does not fit Book: total: " in str(caught.value)
+    assert "note: " in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("context", ["text", 3, ["total"], PipelineContext()])
+def test_a_context_of_another_kind_is_refused(context):
+    with pytest.raises(PipelineContextInitializationError, match="the context is a"):
+        enqueued(context=context, context_model=Book)
+
+
+def test_a_context_that_comes_back_as_another_is_refused():
+    """M-417."""
+    with pytest.raises(SerializationError, match="context: it does not come back as it was sent"):
+        enqueued(context={"driven": Odometer(1)})
+
+
+@pytest.mark.parametrize(("where", "said"), [("value", "input.deep"), ("context", "context.deep")])
+def test_what_cannot_travel_is_named_by_its_path(where, said):
+    with pytest.raises(SerializationError) as caught:
+        enqueued(**{where: {"deep": object()}})
+    assert caught.value.path.startswith(said)
+
+
+# sizes
+
+NOISE = "".join(chr(33 + number * 7919 % 90) for number in range(4000))
+
+
+@pytest.mark.parametrize(("inline", "is_kept"), [(100, True), (100_000, False)])
+def test_what_is_above_the_inline_limit_is_kept_and_pointed_at(inline, is_kept):
+    new = enqueued(value=NOISE, context={"text": NOISE}, inline=inline)
+
+    assert len(new.blobs) == len(new.first.references) == (2 if is_kept else 0)
+    whole = new.first.inline({blob.digest: blob for blob in new.blobs})
+    assert whole.input == packed(NOISE)
+
+
+@pytest.mark.parametrize("where", ["value", "context"])
+def test_what_is_above_the_limit_is_refused(where):
+    given = {"value": "x", "context": {"n": 1}} | {where: {"text": "x" * 5000}}
+    value = given.pop("value")
+    plan = compile_plan(pipeline_of())
+
+    with pytest.raises(SnapshotTooLarge, match=r"bytes of JSON; at most 1,000 may travel") as caught:
+        new_run(plan, "m:p", value, Order("run_1", **given), size=Limits(100, 1000), allowed=("*",))
+    assert caught.value.path == ("input" if where == "value" else "context")
+
+
+# options
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"priority": -1},
+        {"priority": 10},
+        {"run_id": "a b"},
+        {"run_id": "a:b"},
+        {"run_id": "x" * 81},
+        {"run_id": "a\x00"},
+        {"idempotency_key": ""},
+        {"idempotency_key": "x" * 201},
+        {"idempotency_key": "a\x00"},
+        {"tenant": "a\x00"},
+        {"tenant": "\ud800"},
+        {"queue": "a\nb"},
+        {"trace_parent": "a\x00"},
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(order):
+    """M-428: nothing that Postgres or a broker would choke on gets that far."""
+    with pytest.raises(ConfigurationError):
+        enqueued(**order)
+
+
+@pytest.mark.parametrize("priority", [None, 0, 9])
+def test_a_priority_is_carried(priority):
+    assert enqueued(priority=priority).first.ticket.priority == priority
+
+
+def test_metadata_is_made_safe():
+    assert enqueued(metadata={"when": object}).metadata.keys() == {"when"}
+
+
+# the same work
+
+
+def test_the_same_work_has_the_same_digest_whatever_its_run():
+    assert enqueued(context={"n": 1}).digest == enqueued(context={"n": 1}, priority=3, metadata={"x": 1}).digest
+
+
+@pytest.mark.parametrize("change", [{"value": "other"}, {"context": {"n": 2}}, {"context": None}])
+def test_other_work_has_another_digest(change):
+    assert enqueued(**{"context": {"n": 1}} | change).digest != enqueued(context={"n": 1}).digest
