@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.results import Failed, PipelineResult, StepResult
 from flujo_client.errors import SerializationError
-from flujo_client.serial import Packed, decode, safe_deserialize
+from flujo_client.serial import Packed, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -91,4 +91,15 @@ def _value(packed: Packed | None, resolve: Resolve, fetch: Fetch) -> Any:
     try:
         return decode(tree, resolve=resolve)
     except SerializationError:
-        return safe_deserialize(tree)
+        return _plain(tree)
+
+
+def _plain(tree: Any) -> Any:
+    """What a tree holds, without the classes it was made of."""
+    if isinstance(tree, list):
+        return [_plain(each) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "$" in tree:
+        return _plain(tree.get("v"))
+    return {key: _plain(value) for key, value in tree.items()}
