@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from typing import NamedTuple
 
 ROOT = ""
@@ -35,9 +34,13 @@ class AttemptKey(NamedTuple):
         return cls(run, address, step, int(number))
 
 
-def new_run_id() -> str:
-    """Draw a run id that sorts by time: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7)."""
-    return f"run_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(8)}"
+def new_run_id(at: float) -> str:
+    """Draw a run id that sorts by time: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7).
+
+    Args:
+        at: now, in unix seconds.
+    """
+    return f"run_{int(at * 1000):012x}{secrets.token_hex(8)}"
 
 
 def is_name(text: str) -> bool:

@@ -24,7 +24,6 @@ from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.step import Step
     from collections.abc import Generator, Mapping
 
     from pydantic import BaseModel
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import RunRecord
+    from flujo_client.pipeline.step import Step
 
     Doing = Generator[Effect, Any, Any]
 
@@ -67,7 +67,7 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
     connection, deadline_s = options.pop("connection", None), options.pop("deadline_s", None)
     found: Found = yield from _find(settings, pipeline, has_context=options.get("context") is not None)
     order = Order(
-        new_run_id(),
+        new_run_id(time.time()),
         context_model=found.context_model,
         deadline=None if deadline_s is None else time.time() + deadline_s,
         **options,

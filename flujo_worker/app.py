@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
-from flujo_client.config import ConfigManager, Settings
+from flujo_client.config import ConfigManager, Settings, mask_url
 from flujo_client.errors import ConfigurationError
 from flujo_client.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
@@ -42,7 +42,7 @@ class FlujoWorker:
         keys = tuple((name, secret.get_secret_value().encode()) for name, secret in self.settings.signing_keys.items())
         register(keys, max_bytes=self.settings.limits.message_max_bytes)
         failpoints.arm(self.settings.failpoints)
-        self.app = _own_app(self.settings) if app is None else _checked(app)
+        self.app = _own_app(self.settings) if app is None else _checked(app, self.settings)
         self._is_own = app is None
         self._hosts: dict[int, Host] = {}
         self._lock = threading.Lock()
@@ -62,7 +62,7 @@ class FlujoWorker:
             host = self._hosts.get(os.getpid())
             if host is None:
                 self._hosts.clear()
-                host = self._hosts[os.getpid()] = Host(self.app, self.settings)
+                host = self._hosts[os.getpid()] = Host(self.settings)
                 host.start()
             return host
 
@@ -155,7 +155,11 @@ def _own_app(settings: Settings) -> Celery:
     return app
 
 
-def _checked(app: Celery) -> Celery:
+def _place(url: str) -> str:
+    return url.rstrip("/").removesuffix("/0")
+
+
+def _checked(app: Celery, settings: Settings) -> Celery:
     """Refuse an app that cannot carry pipelines."""
     if app.conf.task_always_eager:
         raise ConfigurationError(
@@ -166,6 +170,13 @@ def _checked(app: Celery) -> Celery:
         raise ConfigurationError(
             "this Celery app's result backend is not Redis, which chords need",
             suggestion="set result_backend to a redis:// URL; only chord members use it",
+        )
+    prefix = str((app.conf.broker_transport_options or {}).get("global_keyprefix", ""))
+    if _place(str(app.conf.broker_url)) != _place(str(settings.broker_url)) or prefix != settings.broker_key_prefix:
+        raise ConfigurationError(
+            f"this Celery app consumes from {mask_url(str(app.conf.broker_url))} with key prefix '{prefix}', "
+            f"pipelines are published to {mask_url(str(settings.broker_url))} with '{settings.broker_key_prefix}'",
+            suggestion="set FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX to the app's",
         )
     if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
         raise ConfigurationError(

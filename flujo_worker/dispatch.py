@@ -1,4 +1,4 @@
-"""The way out to the broker: envelopes to messages, after the commit. The one place that knows Celery's ids and headers.
+"""The way out to the broker, after the commit, and what a sweep asks of it.
 
 What is sent is marked `queued` in batches, off the hot path: a claim accepts a row that is still `ready`, so a mark that is lost
 costs one doubled message, never more.
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import redis
 
-from flujo_client.contract.envelope import TASK_ATTEMPT, message_options
-from flujo_client.gateway.wire import SERIALIZER
+from flujo_client.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_worker.errors import DispatchError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from celery import Celery
-
+    from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.ports import Backlog
 
@@ -30,44 +28,30 @@ logger = logging.getLogger(__name__)
 
 EPOCH_KEY = "flujo:epoch"
 MARK_EVERY_S = 0.1
-PRIORITIES = 10
-SENT_HEADER = "flujo_sent_at"
 
 
-class CeleryPost:
-    """Publishes through a Celery app, and looks at the broker behind it.
+class RedisPost:
+    """Publishes to Redis, and looks at what lies there.
 
     Args:
-        app: the application whose broker is used.
-        broker_url: that broker's Redis URL.
+        settings: where the broker is.
     """
 
-    def __init__(self, app: Celery, broker_url: str) -> None:
-        self._app = app
-        self._redis = redis.Redis.from_url(broker_url, socket_timeout=10, socket_connect_timeout=5)
-        options = app.conf.broker_transport_options or {}
-        self._prefix = str(options.get("global_keyprefix", ""))
-        self._separator = str(options.get("sep", "\x06\x16"))
+    def __init__(self, settings: Settings) -> None:
+        self._broker = Broker(settings)
+        self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
         try:
-            with self._app.producer_pool.acquire(block=True) as producer:
-                for envelope in envelopes:
-                    self._app.send_task(
-                        TASK_ATTEMPT,
-                        args=(envelope.to_wire(),),
-                        producer=producer,
-                        serializer=SERIALIZER,
-                        **message_options(envelope, time.time()),
-                    )
-        except Exception as error:
+            self._broker.publish(envelopes)
+        except redis.RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
 
     def epoch(self) -> str:
         drawn = f"{time.time_ns():x}"
         try:
-            while not self._redis.set(self._prefix + EPOCH_KEY, drawn, nx=True):  # NX with GET needs Redis 7
-                kept: Any = self._redis.get(self._prefix + EPOCH_KEY)
+            while not self._broker.redis.set(self._epoch_key, drawn, nx=True):  # NX together with GET needs Redis 7
+                kept: Any = self._broker.redis.get(self._epoch_key)
                 if kept is not None:
                     return str(bytes(kept).decode())
         except redis.RedisError as error:
@@ -81,14 +65,14 @@ class CeleryPost:
             raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
 
     def close(self) -> None:
-        """Close our own connection to Redis."""
-        self._redis.close()
+        """Close the connections."""
+        self._broker.close()
 
     def _head(self, queue: str) -> float | None:
         """The oldest of the next messages over all priorities; 0.0 for a message that does not say when it was sent."""
-        pipe = self._redis.pipeline(transaction=False)
-        for priority in range(PRIORITIES):
-            pipe.lindex(self._prefix + (f"{queue}{self._separator}{priority}" if priority else queue), -1)
+        pipe = self._broker.redis.pipeline(transaction=False)
+        for step in PRIORITY_STEPS:
+            pipe.lindex(self._broker.key(queue, step), -1)
         sent = [_sent_at(head) for head in pipe.execute() if head is not None]
         return min(sent, default=None)
 
@@ -96,7 +80,7 @@ class CeleryPost:
 class Sender:
     """Sends one attempt's successor, and marks what was sent in batches from a thread of its own."""
 
-    def __init__(self, post: CeleryPost, backlog: Backlog) -> None:
+    def __init__(self, post: RedisPost, backlog: Backlog) -> None:
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()

@@ -17,7 +17,7 @@ from flujo_worker.aio import Loop
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator import Coordinator
-from flujo_worker.dispatch import CeleryPost, Sender
+from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Member
 from flujo_worker.store.migrate import require_current
@@ -26,8 +26,6 @@ from flujo_worker.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from celery import Celery
 
     from flujo_client.config import Settings
 
@@ -38,17 +36,16 @@ class Host:
     """The engine in one worker process.
 
     Args:
-        app: the Celery app that messages go out through.
         settings: with database and broker set.
     """
 
-    def __init__(self, app: Celery, settings: Settings) -> None:
-        database, broker = str(settings.database_url), str(settings.broker_url)
+    def __init__(self, settings: Settings) -> None:
+        database = str(settings.database_url)
         require_current(database)
         own = settings.worker
         self._stopping = threading.Event()
         self._store = PostgresStore(database, pool_max=own.pool_max, stopping=self._stopping)
-        self._post = CeleryPost(app, broker)
+        self._post = RedisPost(settings)
         self._sender = Sender(self._post, self._store)
         self._loop = Loop()
         coordinator = Coordinator(

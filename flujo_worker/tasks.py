@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_SWEEP
-from flujo_client.gateway.wire import SERIALIZER
+from flujo_client.wire import SERIALIZER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -146,26 +146,3 @@ class Envelope:
         if wire.get("key") != envelope.key or wire.get("task") != TASK_ATTEMPT:
             raise SerializationError("the key or task it names is not its own", path="message")
         return envelope
-
-
-def message_options(envelope: Envelope, sent_at: float) -> dict[str, Any]:
-    """Give what a publisher hands to Celery besides task and arguments.
-
-    The reprs are short, for Flower and logs must not show what is in a context; the headers name run and step.
-
-    Args:
-        envelope: what is sent.
-        sent_at: unix seconds, for the sweeper to compare with a queue's head.
-    """
-    headers = {"flujo_run": envelope.ticket.run, "flujo_step": envelope.step, "flujo_sent_at": sent_at}
-    options: dict[str, Any] = {
-        "task_id": envelope.key,
-        "queue": envelope.queue,
-        "headers": headers,
-        "argsrepr": f"({envelope.key})",
-        "kwargsrepr": "{}",
-        "ignore_result": True,
-    }
-    if envelope.ticket.priority is not None:
-        options["priority"] = envelope.ticket.priority
-    return options

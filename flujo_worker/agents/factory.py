@@ -7,6 +7,7 @@ layer (C-37). pydantic-ai is imported when the agent is first needed, so that a 
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,13 +18,15 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic_ai import Agent
     from pydantic_ai.models import Model
     from pydantic_ai.usage import RunUsage
 
 
 def make_agent_async(
-    model: str | Model[Any],
+    model: str | Model[Any] | Callable[[], Model[Any]],
     system_prompt: str = "",
     output_type: Any = str,
     *,
@@ -33,7 +36,7 @@ def make_agent_async(
     """Make an agent.
 
     Args:
-        model: a pydantic-ai model string such as `openai:gpt-4o`, or a model object.
+        model: a pydantic-ai model string such as `openai:gpt-4o`, a model object, or a function that makes one when it is needed.
         system_prompt: what the agent is told before every input.
         output_type: what it answers with: a type, a pydantic model, or pydantic-ai's output markers.
         name: for traces.
@@ -47,7 +50,7 @@ class FlujoAgent:
 
     def __init__(
         self,
-        model: str | Model[Any],
+        model: str | Model[Any] | Callable[[], Model[Any]],
         system_prompt: str,
         output_type: Any,
         *,
@@ -62,8 +65,9 @@ class FlujoAgent:
         """The pydantic-ai agent behind this one."""
         from pydantic_ai import Agent
 
+        model: Any = self.model() if inspect.isroutine(self.model) else self.model
         return Agent(
-            self.model,
+            model,
             output_type=self.output_type,
             system_prompt=self.system_prompt or (),
             name=self.name,
@@ -73,10 +77,9 @@ class FlujoAgent:
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        model = self.model if isinstance(self.model, str) else str(getattr(self.model, "model_name", type(self.model)))
         return {
             "agent": self.name,
-            "model": model,
+            "model": _model_name(self.model),
             "prompt": digest(safe_serialize(self.system_prompt)),
             "output": getattr(self.output_type, "__qualname__", type(self.output_type).__qualname__),
             "options": sorted(self._options),
@@ -104,6 +107,12 @@ class FlujoAgent:
         """
         options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
         return await ask(self.agent, data, guidance=guidance, options=options)
+
+
+def _model_name(model: Any) -> str:
+    if isinstance(model, str):
+        return model
+    return str(getattr(model, "model_name", None) or getattr(model, "__qualname__", type(model).__qualname__))
 
 
 async def ask(agent: Agent[Any, Any], data: Any, *, guidance: str | None, options: dict[str, Any]) -> Answer:

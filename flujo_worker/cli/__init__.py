@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-
+from typing import TYPE_CHECKING
 
 from flujo_client.cli.output import Exits
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import click

@@ -1,0 +1,38 @@
+"""A model without a provider: its answers are computed from what it is asked. For demos and tests, offline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model
+    from pydantic_ai.models.function import AgentInfo
+
+
+def scripted_model(answer: Callable[[str], str | BaseModel], *, name: str = "scripted") -> Model[Any]:
+    """Make a model that answers with `answer(prompt)`: text, or a value of the agent's output type.
+
+    Args:
+        answer: gets the user's prompt as text.
+        name: the model's name in traces.
+    """
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        said = answer(_last_prompt(messages))
+        if isinstance(said, BaseModel) and info.output_tools:
+            return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, said.model_dump(mode="json"))])
+        return ModelResponse(parts=[TextPart(said.model_dump_json() if isinstance(said, BaseModel) else said)])
+
+    return FunctionModel(respond, model_name=name)
+
+
+def _last_prompt(messages: list[ModelMessage]) -> str:
+    prompts = [part.content for message in messages for part in message.parts if part.part_kind == "user-prompt"]
+    return str(prompts[-1]) if prompts else ""

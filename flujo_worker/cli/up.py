@@ -1,0 +1,40 @@
+"""`flujo up`: everything on this machine, supervised: services, tables, workers and beat."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import click
+
+from flujo_client.cli.output import say
+from flujo_client.config import ConfigManager, mask_url
+from flujo_client.local import Fleet, migrate, open_services
+
+MEND_EVERY_S = 1.0
+LOG = "workers.log"
+
+
+@click.command("up")
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
+def command(*, workers: int) -> None:
+    """Start embedded services where none are set, migrate, and keep worker processes running until interrupted."""
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    settings, services = open_services(ConfigManager().settings())
+    try:
+        migrate(settings)
+        log = Path(settings.embedded_dir) / LOG if services is not None else None
+        with Fleet(settings, processes=workers, log=log) as fleet:
+            say(f"postgres  {mask_url(str(settings.database_url))}")
+            say(f"redis     {mask_url(str(settings.broker_url))}")
+            say(f"workers   {workers}" + (f", logging to {log}" if log else ""))
+            say("up; Ctrl-C stops everything")
+            while not stopping.wait(MEND_EVERY_S):
+                if dead := fleet.mend():
+                    say(f"{dead} worker processes died and were replaced")
+    finally:
+        if services is not None:
+            services.stop()
