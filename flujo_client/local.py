@@ -42,6 +42,25 @@ def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
     return settings, services
 
 
+def join_services(settings: Settings) -> Settings:
+    """Give settings that name real services: those that are set, else embedded ones that somebody runs here already.
+
+    Raises:
+        ConfigurationError: nothing is set, and nothing runs.
+    """
+    if not settings.is_embedded:
+        return settings
+    from flujo_client.embedded import running
+
+    services = running(settings.embedded_dir)
+    if services is None:
+        raise ConfigurationError(
+            "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services run here",
+            suggestion="set both, or run `flujo up`, which starts everything",
+        )
+    return settings.with_services(services.database_url, services.broker_url)
+
+
 def migrate(settings: Settings) -> None:
     """Bring the database up to the installed code, in a process of its own.
 

@@ -62,6 +62,11 @@ class Flujo:
         self._client = FlujoClient(settings)
         self._fleet: Fleet | None = None
 
+    @property
+    def client(self) -> FlujoClient:
+        """The client this facade enqueues through."""
+        return self._client
+
     def close(self) -> None:
         """Stop what this facade started."""
         if self._fleet is not None:
@@ -84,13 +89,22 @@ class Flujo:
             initial_context_data: context data of this run, over that of the facade.
             timeout: seconds to wait; raises WaitTimedOut after them.
         """
-        return self._enqueue(value, initial_context_data).result(timeout)
+        return self.start(value, initial_context_data=initial_context_data).result(timeout)
+
+    def start(self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None) -> RunHandle:
+        """Enqueue and do not wait."""
+        context: Any = {**self._initial, **(initial_context_data or {})} or None
+        if self._context_model is not None:
+            context = build_context(context, self._context_model)
+        run = self._client.enqueue(self._pipeline, value, context=context)
+        self._need_worker()
+        return run
 
     async def run_async(
         self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
     ) -> PipelineResult:
         """`run`, awaited."""
-        run = self._enqueue(value, initial_context_data)
+        run = self.start(value, initial_context_data=initial_context_data)
         async with AsyncFlujoClient(self._client.settings) as client:
             result: PipelineResult = await (await client.get_run(run.id)).result()
             return result
@@ -99,7 +113,7 @@ class Flujo:
         self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
     ) -> AsyncIterator[StepOutcome | PipelineResult]:
         """Yield each step's outcome as it ends, and the pipeline's result last."""
-        run, seen = self._enqueue(value, initial_context_data), 0
+        run, seen = self.start(value, initial_context_data=initial_context_data), 0
         async with AsyncFlujoClient(self._client.settings) as client:
             while True:
                 status = await client.perform(status_of(run.id))
@@ -115,12 +129,6 @@ class Flujo:
             if status in ("cancelled", "expired"):
                 yield Aborted(reason=result.error.message if result.error else status)
             yield result
-
-    def _enqueue(self, value: Any, data: Mapping[str, Any] | None) -> RunHandle:
-        self._need_worker()
-        merged = {**self._initial, **(data or {})}
-        context = build_context(merged or None, self._context_model) if merged or self._context_model else None
-        return self._client.enqueue(self._pipeline, value, context=context)
 
     def _need_worker(self) -> None:
         """Embedded services without a worker would wait forever; real ones have workers of their own."""

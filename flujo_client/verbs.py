@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     Doing = Generator[Effect, Any, Any]
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
+_HINTS = {
+    "queued": "is a worker running? `flujo status` tells",
+    "running": "`flujo lens trace` shows how far it is",
+    "parked": "`flujo lens show` tells what it waits for",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +126,9 @@ def wait_for(run_id: str, timeout: float | None) -> Doing:
     while (status := (yield from status_of(run_id))) in LIVE_RUN:
         left = pause if until is None else min(pause, until - time.monotonic())
         if left <= 0:
-            hint = (
-                "it is parked: see its reason with `flujo lens show`" if status == "parked" else "is a worker running?"
+            raise WaitTimedOut(
+                f"run {run_id} is still {status} after {timeout:g} s; it goes on", suggestion=_HINTS[status]
             )
-            raise WaitTimedOut(f"run {run_id} is still {status} after {timeout:g} s", suggestion=hint)
         yield Sleep(left)
         pause = min(pause * 1.5, SLOWEST_POLL_S)
     return status

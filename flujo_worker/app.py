@@ -17,6 +17,7 @@ from celery import Celery, signals
 
 from flujo_client.config import ConfigManager, Settings, mask_url
 from flujo_client.errors import ConfigurationError
+from flujo_client.local import join_services
 from flujo_client.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 
@@ -38,7 +39,7 @@ class FlujoWorker:
     """
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
-        self.settings = _with_running_services(settings or ConfigManager().settings())
+        self.settings = join_services(settings or ConfigManager().settings())
         keys = tuple((name, secret.get_secret_value().encode()) for name, secret in self.settings.signing_keys.items())
         register(keys, max_bytes=self.settings.limits.message_max_bytes)
         failpoints.arm(self.settings.failpoints)
@@ -111,21 +112,6 @@ class FlujoWorker:
         host = self._hosts.pop(os.getpid(), None)
         if host is not None:
             host.stop()
-
-
-def _with_running_services(settings: Settings) -> Settings:
-    """Where nothing is set, join the embedded services that somebody runs in the project's folder."""
-    if not settings.is_embedded:
-        return settings
-    from flujo_client.embedded import running
-
-    services = running(settings.embedded_dir)
-    if services is None:
-        raise ConfigurationError(
-            "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services run here",
-            suggestion="set both, or run `flujo up`, which starts everything",
-        )
-    return settings.with_services(services.database_url, services.broker_url)
 
 
 def _own_app(settings: Settings) -> Celery:

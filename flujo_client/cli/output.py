@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION, INTERRUPT = 0, 1, 2, 3, 4, 130
-UNKNOWN_REFERENCE = "UNKNOWN_REFERENCE"
+IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 # A trace has some twenty values for each attempt; the default would cut what a program asked for.
 MAX_JSON_NODES = 10_000_000
 
@@ -79,7 +79,7 @@ def exit_code(error: BaseException) -> int:
     """The exit code that an error means (requirements §2.8)."""
     if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPT
-    if isinstance(error, PipelineError) and error.error_code == UNKNOWN_REFERENCE:
+    if isinstance(error, PipelineError) and error.error_code in IMPORT_CODES:
         return IMPORT
     if isinstance(error, (PipelineError, MissingAgentError, PipelineContextInitializationError, SerializationError)):
         return VALIDATION

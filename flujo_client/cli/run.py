@@ -18,9 +18,9 @@ from flujo_client.gateway import requests
 from flujo_client.runner import Flujo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from flujo_client.client import RunHandle
+    from flujo_client.client import FlujoClient, RunHandle
     from flujo_client.contract.results import PipelineResult
 
 LOOK_EVERY_S = 0.5
@@ -46,10 +46,10 @@ def command(
     The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. With embedded services and no worker running,
     one is started for as long as this takes. Exits with 1 when the run does not succeed.
     """
-    with _Watched(reference) as flujo:
-        run = flujo.start(value, context)
+    with Flujo(reference) as flujo:
+        run = flujo.start(value, initial_context_data=context)
         say(f"{run.id} enqueued")
-        result = _wait(run, timeout, flujo.progress)
+        result = _wait(run, timeout, flujo.client)
         trace = run.trace()
         if as_json:
             values = {"output": result.output, "context": result.final_pipeline_context}
@@ -61,25 +61,16 @@ def command(
             show_value(result.output)
 
 
-class _Watched(Flujo):
-    """The facade, with a handle on its run."""
-
-    def start(self, value: Any, context: Mapping[str, Any] | None) -> RunHandle:
-        """Enqueue; what is wrong with the pipeline is said before a worker is started for it."""
-        run = self._client.enqueue(self._pipeline, value, context=context)
-        self._need_worker()
-        return run
-
-    def progress(self, run_id: str) -> str:
-        """Say which step is at work, or why none is."""
-        record = self._client.ask(requests.run(run_id))
-        if record.status == "parked":
-            return in_a_line(f"parked: {record.reason}")
-        last = self._client.ask(requests.attempts(run_id))[-1]
-        return in_a_line(f"{last.step} {last.status}" + (f", attempt {last.number}" if last.number > 1 else ""))
+def _progress(client: FlujoClient, run_id: str) -> str:
+    """Say which step is at work, or why none is."""
+    record = client.ask(requests.run(run_id))
+    if record.status == "parked":
+        return in_a_line(f"parked: {record.reason}")
+    last = client.ask(requests.attempts(run_id))[-1]
+    return in_a_line(f"{last.step} {last.status}" + (f", attempt {last.number}" if last.number > 1 else ""))
 
 
-def _wait(run: RunHandle, timeout: float | None, progress: Callable[[str], str]) -> PipelineResult:
+def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> PipelineResult:
     """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes."""
     began, told = time.monotonic(), ""
     with stderr.status("") as line:
@@ -91,7 +82,7 @@ def _wait(run: RunHandle, timeout: float | None, progress: Callable[[str], str])
             except WaitTimedOut as error:
                 if left < LOOK_EVERY_S:
                     raise _timed_out(run, timeout) from error
-            now = progress(run.id)
+            now = _progress(client, run.id)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != told and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from functools import reduce
 from pathlib import Path
@@ -14,7 +15,7 @@ from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
@@ -24,8 +25,8 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
     thing = load(reference, allowed=allowed, what="pipeline")
-    if callable(thing) and not isinstance(thing, Step):
-        thing = thing()
+    if inspect.isfunction(thing):
+        thing = _make(thing, reference)
     if isinstance(thing, Step):
         return Pipeline.from_step(thing)
     if not isinstance(thing, Pipeline):
@@ -46,14 +47,27 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
             suggestion=f"add '{module_name.split('.')[0]}' to allowed_imports in flujo.toml on clients and workers",
         )
     try:
-        return reduce(getattr, attribute.split("."), importlib.import_module(module_name))
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise PipelineError(
             f"{what} '{reference}' not found: no module named '{error.name}'", code="UNKNOWN_REFERENCE", cause=error
         ) from error
+    except Exception as error:
+        message = f"importing {what} '{reference}' raised {type(error).__name__}: {error}"
+        raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
+    try:
+        return reduce(getattr, attribute.split("."), module)
     except AttributeError as error:
         message = f"{what} '{reference}' not found: module '{module_name}' has no '{attribute}'"
         raise PipelineError(message, code="UNKNOWN_REFERENCE", cause=error) from error
+
+
+def _make(function: Callable[[], Any], reference: str) -> Any:
+    try:
+        return function()
+    except Exception as error:
+        message = f"'{reference}' is a function and calling it raised {type(error).__name__}: {error}"
+        raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
 
 
 def reference_of(pipeline: Pipeline | Step) -> str:

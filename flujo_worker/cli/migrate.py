@@ -6,7 +6,7 @@ import click
 
 from flujo_client.cli.output import say, show_json
 from flujo_client.config import ConfigManager
-from flujo_client.errors import ConfigurationError
+from flujo_client.local import join_services
 from flujo_worker.store.migrate import migrate
 
 
@@ -14,12 +14,8 @@ from flujo_worker.store.migrate import migrate
 @click.option("--json", "as_json", is_flag=True, help="Print what was applied as JSON.")
 def command(*, as_json: bool) -> None:
     """Bring the database up to this code. Safe to run from many processes at once, and under running workers."""
-    settings = ConfigManager().settings()
-    if settings.database_url is None:
-        raise ConfigurationError(
-            "FLUJO_DATABASE_URL is not set", suggestion="set it, or run `flujo up`, which migrates by itself"
-        )
-    applied = migrate(settings.database_url)
+    settings = join_services(ConfigManager().settings())
+    applied = migrate(str(settings.database_url))
     if as_json:
         show_json([{"version": each.version, "name": each.name} for each in applied])
         return

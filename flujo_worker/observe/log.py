@@ -86,5 +86,8 @@ def configure(log: Log) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for chatty in ("celery.worker.strategy", "celery.app.trace"):  # a line for each message; the run's story says it better
+    for chatty in (
+        "celery.worker.strategy",
+        "celery.app.trace",
+    ):  # a line for each message; the run's story says it better
         logging.getLogger(chatty).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)

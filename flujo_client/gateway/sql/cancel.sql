@@ -10,5 +10,9 @@ flagged AS (
 ),
 asked AS (
     INSERT INTO flujo_inputs (run_id, kind, actor, note) SELECT id, 'cancel', %(actor)s::text, %(reason)s::text FROM flagged
+),
+story AS (
+    INSERT INTO flujo_events (run_id, name, level, data)
+    SELECT id, 'run.cancel_requested', 'warning', jsonb_build_object('actor', %(actor)s::text, 'reason', %(reason)s::text) FROM flagged
 )
 SELECT id FROM flagged;
