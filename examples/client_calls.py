@@ -1,0 +1,29 @@
+"""What a program does with a client: enqueue, wait, read, cancel."""
+
+from flujo_client import AsyncFlujoClient, FlujoClient, PipelineResult
+
+
+def greet(client: FlujoClient, name: str) -> str:
+    run = client.enqueue("examples.greeting:pipeline", name, metadata={"source": "docs"})
+    result = run.result(timeout=30).raise_for_status()
+    print(result.output, result.final_pipeline_context, result.total_cost_usd)  # noqa: T201 - it is shown to people
+    return run.id
+
+
+def greet_once(client: FlujoClient, name: str, order: str) -> bool:
+    run = client.enqueue("examples.greeting:pipeline", name, idempotency_key=order, deadline_s=600)
+    return run.is_new
+
+
+def story(client: FlujoClient, run_id: str) -> list[str]:
+    run = client.get_run(run_id)
+    return [event.name for event in run.events()]
+
+
+def give_up(client: FlujoClient, run_id: str) -> bool:
+    return client.get_run(run_id).cancel(reason="nobody waits for it", actor="ana")
+
+
+async def greet_awaited(client: AsyncFlujoClient, name: str) -> PipelineResult:
+    run = await client.enqueue("examples.greeting:pipeline", name)
+    return await run.result(timeout=30)
