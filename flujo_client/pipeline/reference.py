@@ -76,7 +76,8 @@ def reference_of(pipeline: Pipeline | Step) -> str:
     Raises:
         PipelineError: no importable module holds it, so no worker could find it.
     """
-    for module_name, module in sorted(sys.modules.items(), key=lambda pair: pair[0] == "__main__"):
+    main = sys.modules["__main__"]  # multiprocessing gives it a second name
+    for module_name, module in sorted(sys.modules.items(), key=lambda pair: pair[1] is main):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is pipeline:
                 return f"{_importable(module_name)}:{attribute}"

@@ -103,6 +103,7 @@ def test_a_script_that_imports_its_pipeline_names_the_module_it_is_from(monkeypa
     """`from acme.orders import pipeline; client.enqueue(pipeline)`: the worker imports acme.orders, not the script."""
     pipeline = Pipeline([STEP])
     monkeypatch.setattr(sys.modules["__main__"], "pipeline", pipeline, raising=False)
+    monkeypatch.setitem(sys.modules, "__mp_main__", sys.modules["__main__"])
     module = hold("acme_orders", pipeline)
     try:
         assert reference_of(pipeline) == "acme_orders:pipeline"
