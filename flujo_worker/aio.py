@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from concurrent.futures import Future
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -18,12 +21,22 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="flujo-loop", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="flujo-loop", daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the loop, with the caller's context variables."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _serve(self) -> None:
+        """Run until closed: a `sys.exit()` in a task that an agent made would end the loop, and with it everybody's work."""
+        while True:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                logger.exception("a task asked to end the process; the event loop goes on")
+            else:
+                return
 
     def close(self) -> None:
         """Cancel what still runs and stop the thread."""

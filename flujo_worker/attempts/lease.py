@@ -65,6 +65,11 @@ class Lease:
         """The id of the present incarnation."""
         return self._member.id
 
+    @property
+    def is_stopping(self) -> bool:
+        """Tell whether this process is going down."""
+        return self._stopping.is_set()
+
     def start(self) -> Lease:
         """Begin the first incarnation and keep it alive."""
         self._store.enlist(self._member, self._lease_s)

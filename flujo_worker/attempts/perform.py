@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
-from flujo_client.errors import FlujoError, SnapshotTooLarge
+from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import Catalog, Entry, Unfit
@@ -108,7 +108,10 @@ class Attempts:
             done = self._run(self._work(envelope, entry), envelope, held)
             output, context = self._packed(envelope, done)
         except CancelledError:
-            return None
+            if held.cancelled or self._lease.is_stopping:
+                return None
+            fault = _fault(AgentError("the agent cancelled its own task"), "agent", None)
+            return self._failed(fault, NO_USAGE, started, story)
         except Stumble as stumble:
             fault = _fault(stumble.error, stumble.during, stumble.timeout_s)
             return self._failed(fault, stumble.usage, started, story)

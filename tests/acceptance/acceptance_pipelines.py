@@ -10,6 +10,8 @@ import asyncio
 import os
 import random
 import signal
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from pydantic import BaseModel
 from flujo_client import Pipeline, Step, StepConfig
 
 LARGE = 2_000_000
+UGLY = "nul \x00 surrogate \ud800"
 ONCE = StepConfig(max_retries=0)
 
 
@@ -82,6 +85,53 @@ async def fail_twice(trail: list[str], *, context: Visits | None = None) -> list
     return [*trail, step]
 
 
+async def mutter(trail: list[str], *, context: Visits | None = None) -> list[str]:
+    """Logs and hands on what models say and Postgres does not take."""
+    step = begin()[1]
+    structlog.get_logger().info(UGLY, said=UGLY, **{UGLY: 1})
+    if context is not None:
+        context.luggage = UGLY
+    return arrived(trail, step, context)
+
+
+async def shout(trail: list[str]) -> list[str]:
+    begin()
+    raise ValueError(UGLY + "!" * 20_000_000)
+
+
+async def leave(_: list[str]) -> None:
+    begin()
+    sys.exit("no key set")
+
+
+def leave_in_thread(_: list[str]) -> None:
+    begin()
+    sys.exit("no key set")
+
+
+async def leave_in_task(_: list[str]) -> None:
+    begin()
+    await asyncio.gather(asyncio.create_task(leave([])))
+
+
+async def give_up(_: list[str]) -> None:
+    begin()
+    raise asyncio.CancelledError
+
+
+async def cancel_itself(_: list[str]) -> None:
+    begin()
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
+
+async def hog(trail: list[str], *, context: Visits | None = None) -> list[str]:
+    """Blocks the event loop, as async code should not, for longer than a lease."""
+    step = begin()[1]
+    time.sleep(2.5)  # noqa: ASYNC251 - that is what it is for
+    return arrived(trail, step, context)
+
+
 async def die(trail: list[str]) -> list[str]:
     begin()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -109,5 +159,13 @@ three = _row(Step("first", visit), Step("second", visit_in_thread), Step("third"
 lingering = _row(Step("first", linger), Step("second", linger), Step("third", linger))
 gated = _row(Step("before", visit), Step("gate", wait_at_gate, config=ONCE), Step("after", visit))
 stubborn = _row(Step("before", visit), Step("stubborn", fail_twice, config=StepConfig(max_retries=2)))
+muttering = _row(Step("first", mutter), Step("second", mutter))
+shouting = Pipeline([Step("shout", shout)])
+hogging = _row(Step("hog", hog), Step("after", visit))
+leaving = Pipeline([Step("quit", leave, config=ONCE)])
+leaving_in_thread = Pipeline([Step("quit", leave_in_thread, config=ONCE)])
+leaving_in_task = Pipeline([Step("quit", leave_in_task, config=ONCE)])
+giving_up = Pipeline([Step("quit", give_up, config=ONCE)])
+cancelling_itself = Pipeline([Step("quit", cancel_itself, config=ONCE)])
 deadly = Pipeline([Step("deadly", die)])
 large = _row(Step("enlarge", enlarge), Step("measure", measure))

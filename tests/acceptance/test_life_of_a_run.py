@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from acceptance_pipelines import LARGE, Visits
+from acceptance_pipelines import LARGE, UGLY, Visits
 from fleet import assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
@@ -53,6 +53,45 @@ def test_large_values_travel_by_reference_and_come_back_whole(site):
     assert result.output == [LARGE, len(luggage) + LARGE]
     assert result.final_pipeline_context.luggage == luggage + enlarged[::-1]
     assert bytes(site.attempts(run.id)[0]["output"]).startswith(b"#")
+
+
+def test_text_that_postgres_does_not_take_stops_no_run(site):
+    """M-428, U-20: NUL and lone surrogates in an output, in the context, in what an agent logs and in the names of its events."""
+    run = site.enqueue("muttering")
+    result = run.result(timeout=15)
+    assert result.output == ["first", "second"]
+    assert result.final_pipeline_context.luggage == UGLY
+    assert len([event for event in run.events() if event.name.startswith("nul")]) == 2
+
+
+def test_an_error_of_any_size_ends_as_an_ordinary_failure(site):
+    """M-025, M-428: tried again like any other, and told in words that fit a message and a row."""
+    run = site.enqueue("shouting")
+    result = run.result(timeout=15)
+    assert [each.attempt for each in site.executions(run.id)] == [1, 2]
+    assert result.run_status == "failed"
+    assert result.step_history[0].feedback.startswith("Agent execution failed with ValueError: nul")
+    assert len(result.step_history[0].feedback) < 100_000
+
+
+@pytest.mark.parametrize("name", ["leaving", "leaving_in_thread", "leaving_in_task", "giving_up", "cancelling_itself"])
+def test_an_agent_that_quits_fails_its_own_step_alone(site, name):
+    """M-025, law of design §5: sys.exit in an agent, or its own cancellation, neither ends the worker nor leaves the run hanging."""
+    beside = site.enqueue("gated")
+    site.wait_for_execution(beside.id, "gate")
+    run = site.enqueue(name)
+    result = run.result(timeout=10)
+    assert (result.run_status, result.error.category) == ("failed", "agent")
+    site.open_gate(beside.id)
+    assert_merged_once(site, beside, ["before", "gate", "after"])
+    assert len(site.executions(beside.id)) == 3
+
+
+def test_a_step_that_blocks_the_event_loop_does_not_cost_the_lease(site):
+    """Law of design §5: the lease is renewed from a thread of its own."""
+    run = site.enqueue("hogging")
+    assert_merged_once(site, run, ["hog", "after"])
+    assert len(site.executions(run.id)) == 2
 
 
 def test_two_worker_processes_give_what_one_gives(site):

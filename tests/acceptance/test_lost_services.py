@@ -34,6 +34,20 @@ def test_runs_outlive_a_wiped_redis(site):
     assert [len(site.executions(run.id)) for run in (running, *queued)] == [3] * 6
 
 
+def test_runs_outlive_a_restart_of_redis(site, services):
+    """Law of design §5: Redis goes away and comes back empty under a running step, with others queued."""
+    site.workers(arguments=("--concurrency", "1"))
+    running = site.enqueue("gated")
+    site.wait_for_execution(running.id, "gate")
+    queued = [site.enqueue("three") for _ in range(5)]
+    services.restart_redis()
+    site.open_gate(running.id)
+    assert_merged_once(site, running, GATED)
+    for run in queued:
+        assert_merged_once(site, run, THREE)
+    assert len(site.executions(running.id)) == 3
+
+
 def test_a_message_lost_from_a_queue_of_your_own_is_sent_again(site):
     """Law of design §5: everything runnable finishes; popped by a worker that died, say, before it could claim."""
     run = site.enqueue("three", queue="heavy")
