@@ -64,15 +64,13 @@ class Broker:
             ) from error
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish one message for each envelope, all in one round trip; raises redis.RedisError."""
-        pipe = self.redis.pipeline(transaction=False)
+        """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError."""
+        messages: dict[str, list[bytes]] = {}
         for envelope in envelopes:
-            headers = {"flujo_run": envelope.ticket.run, "flujo_step": envelope.step}
-            message = self._message(
-                TASK_ATTEMPT, (envelope.to_wire(),), envelope.key, envelope.queue, headers, envelope.ticket.priority
-            )
-            pipe.lpush(self.key(envelope.queue, envelope.ticket.priority), message)
-        pipe.execute()
+            key = self.key(envelope.queue, envelope.ticket.priority)
+            messages.setdefault(key, []).append(self._attempt(envelope))
+        for key, bodies in messages.items():
+            self.redis.lpush(key, *bodies)
 
     def ring(self, queue: str) -> None:
         """Ask a worker to sweep at once; raises redis.RedisError."""
@@ -86,6 +84,11 @@ class Broker:
     def close(self) -> None:
         """Close the connections."""
         self.redis.close()
+
+    def _attempt(self, envelope: Envelope) -> bytes:
+        headers = {"flujo_run": envelope.ticket.run, "flujo_step": envelope.step}
+        priority = envelope.ticket.priority
+        return self._message(TASK_ATTEMPT, (envelope.to_wire(),), envelope.key, envelope.queue, headers, priority)
 
     def _message(
         self, task: str, args: tuple[Any, ...], task_id: str, queue: str, headers: dict[str, Any], priority: int | None

@@ -192,6 +192,7 @@ class Settings(_Section):
     broker_url: RedisUrl | None = None
     result_backend_url: RedisUrl | None = Field(default_factory=_broker_by_default)
     broker_key_prefix: str = ""
+    prepare_statements: bool = True
     embedded_dir: Path = Path(".flujo")
     allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(_listed)] = Field(
         default_factory=_imports_by_mode

@@ -134,7 +134,12 @@ def _own_app(settings: Settings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         # The claim refuses doubles and the sweeper republishes, so nothing rests on this value; it must only not be short.
-        broker_transport_options={"visibility_timeout": 3600, "socket_keepalive": True, "max_connections": 1024},
+        broker_transport_options={
+            "visibility_timeout": 3600,
+            "socket_keepalive": True,
+            "max_connections": 1024,
+            "ack_emulation": False,
+        },
         task_publish_retry_policy={"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0},
         result_expires=604_800,
     )

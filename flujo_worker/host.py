@@ -44,7 +44,9 @@ class Host:
         require_current(database)
         own = settings.worker
         self._stopping = threading.Event()
-        self._store = PostgresStore(database, pool_max=own.pool_max, stopping=self._stopping)
+        self._store = PostgresStore(
+            database, pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self._stopping
+        )
         self._post = RedisPost(settings)
         self._sender = Sender(self._post, self._store)
         self._loop = Loop()

@@ -118,7 +118,7 @@ class Backlog(Protocol):
     def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
         """Mark and return what is to be published again."""
 
-    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
+    def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         """Take, each under a fresh fence, attempts that were lost as often as is allowed."""
 
     def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:

@@ -79,7 +79,7 @@ class Sweeper:
             self._store.stop(run, status, "cancel requested" if status == "cancelled" else "deadline passed")
         may_judge = self._may_judge()
         if may_judge:
-            for envelope, fence in self._store.poisoned(self._worker(), max_lost=self._max_lost, limit=BATCH):
+            for envelope, fence in self._store.poisoned(max_lost=self._max_lost, limit=BATCH):
                 self._coordinator.lost(envelope, fence, self._max_lost + 1)
         self._unpark()
         return self._publish_due(may_judge=may_judge)

@@ -110,6 +110,8 @@ class LocalEngine:
         while True:
             while self.bus:
                 self.deliver(self.bus.popleft())
+            for run_id, status in self.store.turned(1000):
+                self.store.stop(run_id, status, status)
             if not self._skip_wait():
                 return
 

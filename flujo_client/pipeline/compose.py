@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.step import Step
@@ -22,14 +22,12 @@ class Pipeline:
         name: what the runs are listed under; the attribute's name in its module when None.
         version: yours; kept with every run.
         context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
-        meta: kept with the plan; yours.
     """
 
     steps: Sequence[Step]
     name: str | None = None
     version: str = "latest"
     context_model: type[BaseModel] | None = None
-    meta: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_step(cls, step: Step, **rest: Any) -> Pipeline:

@@ -29,7 +29,7 @@ def identify(thing: Any) -> dict[str, Any]:
         return {"type": _name(type(thing)), "target": identify(target)}
     if hasattr(thing, "__qualname__"):
         return {"callable": _name(thing)}
-    return {"type": _name(type(thing)), **_agent_traits(thing)}
+    return {"type": _name(type(thing)), **agent_traits(thing)}
 
 
 def digest(tree: Any) -> str:
@@ -41,12 +41,18 @@ def _name(thing: Any) -> str:
     return f"{getattr(thing, '__module__', '?')}:{getattr(thing, '__qualname__', '?')}"
 
 
-def _agent_traits(agent: Any) -> dict[str, Any]:
+def _nearest_name(thing: Any) -> str:
+    return _name(thing if hasattr(thing, "__qualname__") else type(thing))
+
+
+def agent_traits(agent: Any) -> dict[str, Any]:
     """What two agents of one class differ by: the model, the prompts, the shape of the output."""
     traits: dict[str, Any] = {}
     model = getattr(agent, "model", None)
     if model is not None:
-        traits["model"] = model if isinstance(model, str) else str(getattr(model, "model_name", _name(type(model))))
+        traits["model"] = (
+            model if isinstance(model, str) else str(getattr(model, "model_name", None) or _nearest_name(model))
+        )
     output_type = getattr(agent, "output_type", None)
     if output_type is not None:
         traits["output"] = (

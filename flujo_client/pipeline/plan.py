@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import digest, identify
 from flujo_client.pipeline.step import Backoff
+from flujo_client.serial import safe_serialize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,6 +115,7 @@ def _node(step: Step) -> Node:
             "validators": [identify(each) for each in step.validators],
             "updates_context": step.updates_context,
             "sink_to": step.sink_to,
+            "meta": safe_serialize(step.meta),
         },
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.pipeline.identity import digest
+from flujo_client.pipeline.identity import agent_traits
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
 
@@ -77,13 +77,7 @@ class FlujoAgent:
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        return {
-            "agent": self.name,
-            "model": _model_name(self.model),
-            "prompt": digest(safe_serialize(self.system_prompt)),
-            "output": getattr(self.output_type, "__qualname__", type(self.output_type).__qualname__),
-            "options": sorted(self._options),
-        }
+        return {"agent": self.name, **agent_traits(self), "options": sorted(self._options)}
 
     async def run(
         self,
@@ -107,12 +101,6 @@ class FlujoAgent:
         """
         options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
         return await ask(self.agent, data, guidance=guidance, options=options)
-
-
-def _model_name(model: Any) -> str:
-    if isinstance(model, str):
-        return model
-    return str(getattr(model, "model_name", None) or getattr(model, "__qualname__", type(model).__qualname__))
 
 
 async def ask(agent: Agent[Any, Any], data: Any, *, guidance: str | None, options: dict[str, Any]) -> Answer:

@@ -345,7 +345,7 @@ class MemoryStore:
                 found.append(Due(why, self._envelope(row)))
             return found
 
-    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:  # noqa: ARG002 - taken by fence alone
+    def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         with self._lock:
             rows = [row for row in self._attempts.values() if self._is_lost(row) and row.losses >= max_lost][:limit]
             for row in rows:

@@ -50,9 +50,17 @@ class PostgresStore:
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
         self._stopping = stopping
-        kwargs = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": 3 if prepare else None}
+        kwargs = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": 0 if prepare else None}
         self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
-            url, min_size=1, max_size=pool_max, kwargs=kwargs, open=False, timeout=5, name="flujo", reconnect_timeout=2
+            url,
+            min_size=1,
+            max_size=pool_max,
+            kwargs=kwargs,
+            configure=_plan_once if prepare else None,
+            open=False,
+            timeout=5,
+            name="flujo",
+            reconnect_timeout=2,
         )
 
     def open(self) -> PostgresStore:
@@ -196,7 +204,7 @@ class PostgresStore:
         }
         return [Due(row["why"], envelope_of(row)) for row in self._rows("due", parameters)]
 
-    def poisoned(self, worker: str, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:  # noqa: ARG002 - taken by fence alone
+    def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
         fences = {row["key"]: row["fence"] for row in taken}
         rows = self._rows("envelopes", {"keys": list(fences)}) if fences else []
@@ -211,6 +219,11 @@ class PostgresStore:
 
     def unpark(self, run: str) -> bool:
         return bool(self._do("unpark", {"run": run}))
+
+
+def _plan_once(connection: psycopg.Connection[Any]) -> None:
+    """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
+    connection.execute("SET plan_cache_mode = force_generic_plan")
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:

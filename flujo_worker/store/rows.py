@@ -27,6 +27,7 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
     return {
         "key": envelope.key,
         "run": envelope.ticket.run,
+        "address": envelope.address,
         "fence": notice.fence,
         "version": envelope.version,
         "status": decision.close.status,

@@ -142,7 +142,7 @@ def test_what_was_lost_too_often_is_published_no_more(world, new, swept):
     lose(world, new)
 
     assert world.due() == []
-    assert len(world.store.poisoned("w1", max_lost=MAX_LOST, limit=9)) == 1
+    assert len(world.store.poisoned(max_lost=MAX_LOST, limit=9)) == 1
 
 
 # epoch and gone
@@ -227,19 +227,19 @@ def test_nothing_to_mark_is_nothing(world):
 def test_poisoned_attempts_are_taken_under_a_fresh_fence(world, new):
     lose(world, new, MAX_LOST + 1)
 
-    [(envelope, fence)] = world.store.poisoned("w1", max_lost=MAX_LOST, limit=9)
+    [(envelope, fence)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
 
     assert envelope == new.first
     assert fence == world.attempts(new.first.ticket.run)[0].fence == MAX_LOST + 2
     assert world.conclude(new, succeeded(), fence=fence - 1) == "stale"
     assert world.conclude(new, failed("system"), fence=fence) == "merged"
-    assert world.store.poisoned("w1", max_lost=MAX_LOST, limit=9) == []
+    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
 
 
 def test_what_was_not_lost_often_enough_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST)
 
-    assert world.store.poisoned("w1", max_lost=MAX_LOST, limit=9) == []
+    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
 
 
 def test_what_is_held_is_not_poisoned(world, new):
@@ -247,29 +247,29 @@ def test_what_is_held_is_not_poisoned(world, new):
     world.due()
     world.claim(new)
 
-    assert world.store.poisoned("w2", max_lost=MAX_LOST, limit=9) == []
+    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
 
 
 def test_a_cancelled_run_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST + 1)
     world.request_cancel(new.first.ticket.run)
 
-    assert world.store.poisoned("w1", max_lost=MAX_LOST, limit=9) == []
+    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
 
 
 def test_no_more_is_poisoned_than_wanted(world):
     for _ in range(3):
         lose(world, world.record(enqueued()), MAX_LOST + 1)
 
-    assert len(world.store.poisoned("w1", max_lost=MAX_LOST, limit=2)) == 2
+    assert len(world.store.poisoned(max_lost=MAX_LOST, limit=2)) == 2
 
 
 def test_a_poisoned_attempt_whose_taker_said_nothing_is_taken_again(world, new):
     """The answer was lost, or its taker stumbled over it: nothing may stay held by a worker that does not know it."""
     lose(world, new, MAX_LOST + 1)
-    [(_, fence)] = world.store.poisoned("w1", max_lost=MAX_LOST, limit=9)
+    [(_, fence)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
 
-    [(_, again)] = world.store.poisoned("w1", max_lost=MAX_LOST, limit=9)
+    [(_, again)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
     assert again == fence + 1
 
 

@@ -21,7 +21,7 @@ WITH claimed AS (
 ),
 begun AS (
     UPDATE flujo_runs r SET status = 'running', started_at = now()
-    FROM claimed c WHERE r.id = c.run_id AND r.status = 'queued'
+    WHERE r.id = (SELECT run_id FROM claimed) AND r.status = 'queued'
 )
 SELECT
     (SELECT fence FROM claimed) AS fence,

@@ -1,13 +1,13 @@
 -- The merge: the attempt's end, the scope's move, what comes next, the story and the run's end, or nothing at all.
--- Locks in the one order: attempt → scope → run. Each part hangs on the one before, so a late outcome changes nothing but
--- the spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
+-- Locks in the one order: attempt → scope → run. Each part asks whether the one before did something, which also makes them
+-- happen in this order; rows are named by parameters, so that every plan is a look-up. A late outcome changes nothing but the spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
 -- An attempt that closes without its scope and run following is an error that undoes the statement: division by zero.
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
         latency_s = %(latency_s)s::float8, ended_at = now()
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
-    RETURNING run_id, address
+    RETURNING 1
 ),
 moved AS (
     UPDATE flujo_scopes s
@@ -15,13 +15,14 @@ moved AS (
         output = coalesce(%(output)s::bytea, s.output), context = coalesce(%(context)s::bytea, s.context),
         closed_by = CASE WHEN %(scope_status)s::text <> 'open' THEN %(key)s::text END,
         closed_at = CASE WHEN %(scope_status)s::text <> 'open' THEN now() END
-    FROM won
-    WHERE s.run_id = won.run_id AND s.address = won.address AND s.status = 'open' AND s.version = %(version)s::int
-    RETURNING s.run_id, s.address
+    WHERE s.run_id = %(run)s::text AND s.address = %(address)s::text AND s.status = 'open' AND s.version = %(version)s::int
+      AND EXISTS (SELECT 1 FROM won)
+    RETURNING 1
 ),
 live AS (
-    SELECT r.id FROM flujo_runs r JOIN moved ON r.id = moved.run_id
-    WHERE r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+    SELECT r.id FROM flujo_runs r
+    WHERE r.id = %(run)s::text AND r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+      AND EXISTS (SELECT 1 FROM moved)
     FOR KEY SHARE OF r
 ),
 next AS (
@@ -45,6 +46,6 @@ spent AS (
 ended AS (
     UPDATE flujo_runs r
     SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
-    FROM live WHERE r.id = live.id AND %(run_status)s::text IS NOT NULL
+    WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
 )
 SELECT CASE WHEN (SELECT count(*) FROM won) = 0 THEN 0 ELSE 1 / (SELECT count(*) FROM live) END AS merged;
