@@ -122,7 +122,10 @@ class Limits(_Section):
 
 
 class Worker(_Section):
-    """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process."""
+    """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
+
+    `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
+    """
 
     lease_s: Seconds = 6.0
     renew_s: Seconds = 2.0
@@ -130,6 +133,7 @@ class Worker(_Section):
     max_lost: Count = 3
     pool_max: Count = 10
     concurrency: Count = 8
+    broker_acks: bool = False
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
 

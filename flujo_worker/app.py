@@ -133,12 +133,13 @@ def _own_app(settings: Settings) -> Celery:
         worker_send_task_events=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        # The claim refuses doubles and the sweeper republishes, so nothing rests on this value; it must only not be short.
         broker_transport_options={
-            "visibility_timeout": 3600,
             "socket_keepalive": True,
             "max_connections": 1024,
-            "ack_emulation": False,
+            "global_keyprefix": settings.broker_key_prefix,
+            # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 0005).
+            "ack_emulation": settings.worker.broker_acks,
+            "visibility_timeout": 3600,
         },
         task_publish_retry_policy={"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0},
         result_expires=604_800,
