@@ -158,6 +158,7 @@ def _row(*steps: Step, **rest: Any) -> Pipeline:
 three = _row(Step("first", visit), Step("second", visit_in_thread), Step("third", visit))
 lingering = _row(Step("first", linger), Step("second", linger), Step("third", linger))
 gated = _row(Step("before", visit), Step("gate", wait_at_gate, config=ONCE), Step("after", visit))
+waiting = _row(Step("gate", wait_at_gate, config=ONCE), Step("after", visit))
 stubborn = _row(Step("before", visit), Step("stubborn", fail_twice, config=StepConfig(max_retries=2)))
 muttering = _row(Step("first", mutter), Step("second", mutter))
 shouting = Pipeline([Step("shout", shout)])

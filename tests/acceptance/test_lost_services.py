@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import orjson
 import pytest
 from fleet import BRISK, Site, assert_merged_once, wait_until
 
@@ -52,6 +51,10 @@ def test_a_message_lost_from_a_queue_of_your_own_is_sent_again(site):
     """Law of design §5: everything runnable finishes; popped by a worker that died, say, before it could claim."""
     run = site.enqueue("three", queue="heavy")
     assert site.redis.delete("heavy")
+    with site.connection() as connection:  # long enough ago that a message which is not claimed counts as lost
+        connection.execute(
+            "UPDATE flujo_attempts SET sent_at = sent_at - interval '1 minute' WHERE run_id = %s", [run.id]
+        )
     site.workers(arguments=("--queues", "heavy"))
     assert_merged_once(site, run, THREE)
 
@@ -93,21 +96,16 @@ def test_an_outcome_that_meets_a_crash_is_merged_once(site, services):
 
 def test_a_doubled_message_is_performed_once(site):
     """M-013: two more copies of a message while it is being performed, and two after the run's end."""
+    run = site.enqueue("waiting")
+    message = site.redis.lindex("flujo.attempts", 0)
+    assert run.id.encode() in message
     site.workers(2)
-    run = site.enqueue("gated")
     site.wait_for_execution(run.id, "gate")
-    message = message_under_way(site, f"{run.id}::gate:1")
     site.redis.lpush("flujo.attempts", message, message)
     wait_until(lambda: site.redis.llen("flujo.attempts") == 0)
     site.open_gate(run.id)
-    assert_merged_once(site, run, GATED)
+    assert_merged_once(site, run, ["gate", "after"])
     site.redis.lpush("flujo.attempts", message, message)
     wait_until(lambda: site.redis.llen("flujo.attempts") == 0)
     assert_merged_once(site, site.enqueue("three"), THREE)
-    assert [each.step for each in site.executions(run.id)] == GATED
-
-
-def message_under_way(site, key):
-    """The message of an attempt that a worker has taken and not acknowledged."""
-    taken = [orjson.loads(each)[0] for each in site.redis.hvals("unacked")]
-    return orjson.dumps(next(each for each in taken if each["headers"]["id"] == key))
+    assert [each.step for each in site.executions(run.id)] == ["gate", "after"]
