@@ -1,0 +1,268 @@
+"""The documents say what is: links and paths lead somewhere, examples are files, tables equal the code."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from flujo_client import errors
+from flujo_client.cli.main import _OPERATORS, _OURS, cli
+from flujo_client.config import _VARIABLES, Settings, _flat
+from flujo_client.pipeline.step import Step, StepConfig
+from flujo_worker import errors as worker_errors
+from flujo_worker import failpoints
+from flujo_worker.domain import transitions
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "changes").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+TO_COME = {ROOT / "docs/performance.md"}
+"""Written with the first measurements, and linked already."""
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`((?:flujo_client|flujo_worker|tests|docs|examples|deploy|changes)/[\w./-]*)`")
+MODULE = re.compile(r"`(flujo_(?:client|worker)(?:\.\w+)+)[`(]")
+PYTHON = re.compile(r"^```python\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SQL_EVENT = re.compile(r"'((?:run|step|outcome)\.[a-z]+)'")
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
+
+
+@cache
+def text(page: Path | str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub and the usual renderers make them."""
+    headings = re.findall(r"^#+ (.+)$", text(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def table(page, *, columns, heading=None):
+    """The rows of a page's tables that have so many columns; under a heading, where one is given."""
+    part = text(page) if heading is None else text(page).partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| ")
+    ]
+    return [row for row in rows if len(row) == columns]
+
+
+def words(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@each_page
+def test_every_link_leads_somewhere(page):
+    for link in LINK.findall(text(page)):
+        if re.match(r"https?://", link):
+            continue
+        target, _, anchor = link.partition("#")
+        there = (page.parent / target).resolve() if target else page
+        assert there.exists() or there in TO_COME, link
+        assert not anchor or anchor in anchors(there), link
+
+
+@each_page
+def test_every_path_and_module_that_is_named_exists(page):
+    assert [path for path in CODE.findall(text(page)) if not (ROOT / path).exists()] == []
+    for name in MODULE.findall(text(page)):
+        assert found(name), name
+
+
+def found(name):
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        module, _, attribute = name.rpartition(".")
+        return hasattr(import_module(module), attribute)
+    return True
+
+
+@each_page
+def test_every_piece_of_python_stands_in_an_example(page):
+    """House §8: examples in the documents are files, which other tests run."""
+    assert text(page).count("```python") == len(PYTHON.findall(text(page)))
+    for path, shown in PYTHON.findall(text(page)):
+        assert shown in text(path), f"{path} does not hold:\n{shown}"
+
+
+def test_every_example_is_shown():
+    shown = {path for page in PAGES for path, _ in PYTHON.findall(text(page))}
+    assert shown == {f"examples/{path.name}" for path in (ROOT / "examples").glob("[!_]*.py")}
+
+
+@each_page
+def test_nothing_more_is_promised_than_is_kept(page):
+    """Design §1: merged exactly once, run at least once; and no page says where or how it was written."""
+    assert not re.search(
+        r"(?i)exactly[- ]once (execution|delivery|processing)|(run|called|executed) exactly once", text(page)
+    )
+
+
+def test_every_page_is_reached_from_the_index():
+    index = (ROOT / "docs/index.md", ROOT / "docs/adr/README.md")
+    linked = {(page.parent / link).resolve() for page in index for link in LINK.findall(text(page))}
+    assert set((ROOT / "docs").rglob("*.md")) - {index[0]} - linked - TO_COME == set()
+
+
+# decisions
+
+
+def test_every_decision_is_in_the_index_under_its_title_and_status():
+    """House §9: numbered without a gap, with a status."""
+    listed = {link: (title, status) for link, title, status in index_of_decisions()}
+    files = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
+    assert list(listed) == [file.name for file in files]
+    for file in files:
+        assert text(file).startswith(
+            f"# {int(file.name[:4])}. {listed[file.name][0]}\n\nStatus: {listed[file.name][1]}\n"
+        )
+
+
+def index_of_decisions():
+    for number, title, status, _ in table("docs/adr/README.md", columns=4):
+        if link := LINK.search(number):
+            yield link[1], title, status
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs/adr").glob("[0-9]*.md")), ids=lambda file: file.name[:4])
+def test_a_decision_has_its_four_parts(file):
+    assert re.findall(r"^## (.+)$", text(file), re.MULTILINE) == ["Context", "Decision", "Consequences", "Alternatives"]
+
+
+# tables that equal the code
+
+
+def test_every_setting_is_listed_with_its_variables_and_default():
+    rows = [row for row in table("docs/reference/configuration.md", columns=4) if words(row[0])]
+    listed = {words(row[0])[0]: (tuple(words(row[1])), words(row[2])) for row in rows}
+    defaults = dict(_flat(Settings().model_dump(by_alias=True)))
+    assert listed == {name: (_VARIABLES[name], written(default)) for name, default in defaults.items()}
+    assert all(row[3] for row in rows)
+
+
+def written(default):
+    if default in (None, "", {}):
+        return []
+    if isinstance(default, tuple):
+        return [",".join(default)]
+    return [
+        str(default).lower()
+        if isinstance(default, bool)
+        else f"{default:g}"
+        if isinstance(default, float)
+        else str(default)
+    ]
+
+
+def test_every_event_is_listed():
+    listed = {words(row[0])[0] for row in table("docs/reference/events.md", columns=4) if words(row[0])}
+    assert listed == events_in_sql() | events_in_python()
+
+
+def events_in_sql():
+    """A name is written out, or made of the run's new status where a run is wound down."""
+    files = [file.read_text(encoding="utf-8") for package in ("flujo_client", "flujo_worker") for file in sql(package)]
+    made = {f"run.{status}" for status in ("cancelled", "expired") if any("'run.' ||" in file for file in files)}
+    return made | {name for file in files for name in SQL_EVENT.findall(file)}
+
+
+def sql(package):
+    return [file for file in (ROOT / package).rglob("*.sql") if "migrations" not in file.parts]
+
+
+def events_in_python():
+    calls = [
+        node
+        for file in (ROOT / "flujo_worker").rglob("*.py")
+        if file.name != "memory.py"  # it repeats what the SQL says
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Event"
+    ]
+    return {node.args[0].value for node in calls if isinstance(node.args[0], ast.Constant)}
+
+
+def test_every_error_is_listed_under_its_parent_with_its_code():
+    listed, above = {}, []
+    for name, code, _ in table("docs/reference/errors.md", columns=3):
+        if words(name):
+            depth = name.count("—")
+            above[depth:] = words(name)
+            listed[above[depth]] = (above[depth - 1] if depth else None, *words(code))
+    classes = [kind for module in (errors, worker_errors) for kind in vars(module).values() if is_error(kind)]
+    assert listed == {kind.__name__: (parent(kind), kind.code) for kind in classes}
+
+
+def is_error(kind):
+    return inspect.isclass(kind) and issubclass(kind, errors.FlujoError)
+
+
+def parent(kind):
+    return kind.__base__.__name__ if is_error(kind.__base__) else None
+
+
+def test_every_transition_is_listed():
+    listed = {(what, before): after for what, before, after in table("docs/reference/states.md", columns=3)}
+    for what, allowed in (("run", transitions.RUN), ("scope", transitions.SCOPE), ("attempt", transitions.ATTEMPT)):
+        told = {before: after for (each, before), after in listed.items() if each == what}
+        assert told == {before: ", ".join(sorted(after)) for before, after in allowed.items()}
+
+
+def commands(group, path="flujo"):
+    with click.Context(group, info_name=path) as context:
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            yield from (
+                commands(command, f"{path} {name}")
+                if isinstance(command, click.Group)
+                else [(f"{path} {name}", command)]
+            )
+
+
+def test_every_command_is_listed_with_its_options():
+    parts = re.split(r"^## `(.+)`$", text("docs/reference/cli.md"), flags=re.MULTILINE)
+    listed = {name: set(re.findall(r"`(--[\w-]+)`", part)) for name, part in zip(parts[1::2], parts[2::2], strict=True)}
+    known = {
+        path: {max(each.opts, key=len) for each in command.params if isinstance(each, click.Option)}
+        for path, command in commands(cli)
+    }
+    assert listed == known
+    assert {path.split()[1] for path in known} == _OURS.keys() | _OPERATORS.keys()
+
+
+def test_every_option_of_a_step_is_listed():
+    rows = table("docs/reference/pipelines.md", columns=2, heading="Step")
+    assert [name for row in rows for name in words(row[0])] == list(Step.__dataclass_fields__)
+    rows = [row for row in table("docs/reference/pipelines.md", columns=3, heading="Step") if words(row[0])]
+    assert {name for row in rows for name in words(row[0])} == set(StepConfig.model_fields)
+    assert rows[0][1] == str(StepConfig().max_retries)
+
+
+def test_every_failpoint_and_make_target_is_named():
+    page = text("docs/development.md")
+    assert [name for name in failpoints.NAMES if f"`{name}`" not in page] == []
+    targets = re.findall(r"^([a-z]+):.*## ", text("Makefile"), re.MULTILINE)
+    assert sorted(re.findall(r"`make ([a-z]+)`", page.partition("## Where")[0])) == sorted(targets)
+
+
+def test_the_readme_begins_with_the_two_commands():
+    first_screen = text("README.md").splitlines()[:40]
+    assert first_screen[0] == "# Flujo Worker"
+    commands_shown = [line.split("#")[0].strip() for line in first_screen if line.startswith("$ ")]
+    assert commands_shown == ["$ make demo", "$ make test"]
+
+
+@each_page
+def test_no_page_holds_a_figure_without_its_source(page):
+    """What is measured stands in one place, so that no other page can be wrong about it."""
+    if page.name != "performance.md":
+        assert not re.search(r"\d\s?(steps/s|runs/s|ms\b|times (as fast|faster))", text(page))

@@ -1,0 +1,132 @@
+"""What users may import is a list, and this is the lock on it. Importing the client stays cheap."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import flujo_client
+from flujo_client.gateway.door import SCHEMA
+from flujo_worker.store.migrate import migrations
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 0.35
+HEAVY = ("celery.worker", "celery.app", "pydantic_ai", "psycopg_pool", "structlog", "flujo_worker")
+
+CLIENT = [
+    "Aborted",
+    "AsyncFlujoClient",
+    "AsyncRunHandle",
+    "Backoff",
+    "ConfigManager",
+    "ContextState",
+    "Failure",
+    "Flujo",
+    "FlujoClient",
+    "Pipeline",
+    "PipelineContext",
+    "PipelineRegistry",
+    "PipelineResult",
+    "RunHandle",
+    "Settings",
+    "Step",
+    "StepConfig",
+    "StepResult",
+    "Success",
+    "TaskClient",
+    "TraceNode",
+    "register_custom_deserializer",
+    "register_custom_serializer",
+    "safe_deserialize",
+    "safe_serialize",
+    "step",
+]
+
+WORKER = {
+    "flujo_worker.agents": ["FlujoAgent", "make_agent_async"],
+    "flujo_worker.agents.scripted": ["scripted_model"],
+    "flujo_worker.app": ["FlujoWorker"],
+    "flujo_worker.attempts.checks": ["PluginOutcome", "ValidationResult"],
+    "flujo_worker.consumer": ["SafeConsumer"],
+    "flujo_worker.testing": ["LocalEngine"],
+}
+"""The worker's doors that the documents name."""
+
+
+def loaded_by(code):
+    """Run code in a process of its own; tell how long it took and which modules it loaded."""
+    told = "import json, sys, time; began = time.perf_counter(); exec(sys.argv[1]); took = time.perf_counter() - began"
+    told += "; print(json.dumps([took, sorted(sys.modules)]))"
+    done = subprocess.run([sys.executable, "-c", told, code], cwd=ROOT, capture_output=True, text=True, check=True)
+    took, modules = json.loads(done.stdout)
+    return took, modules
+
+
+def heavy(modules):
+    return [name for name in modules if any(name == each or name.startswith(f"{each}.") for each in HEAVY)]
+
+
+def test_the_clients_names_are_these():
+    """House §9, pinned surface: no name comes or goes by accident."""
+    assert flujo_client.__all__ == CLIENT
+
+
+def test_every_name_is_there_and_comes_from_where_it_is_said_to():
+    assert set(flujo_client._HOME) == set(CLIENT)
+    for name in CLIENT:
+        assert getattr(flujo_client, name) is getattr(import_module(f"flujo_client.{flujo_client._HOME[name]}"), name)
+
+
+def test_another_name_is_refused():
+    with pytest.raises(AttributeError, match="no attribute 'Manager'"):
+        _ = flujo_client.Manager
+
+
+@pytest.mark.parametrize(("module", "names"), WORKER.items())
+def test_the_workers_doors_are_there(module, names):
+    assert [name for name in names if not hasattr(import_module(module), name)] == []
+
+
+def test_the_agents_door_gives_nothing_else():
+    assert import_module("flujo_worker.agents").__all__ == WORKER["flujo_worker.agents"]
+
+
+def test_every_command_that_joins_can_be_loaded():
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["flujo.commands"]
+    assert sorted(points) == ["beat", "demo", "migrate", "up", "worker"]
+    for place in points.values():
+        module, _, name = place.partition(":")
+        assert callable(getattr(import_module(module), name))
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import flujo_client", "from flujo_client import *", "import flujo_client.cli.main"],
+    ids=["package", "names", "command"],
+)
+def test_what_is_heavy_is_loaded_when_it_is_used(code):
+    """Design §8, M-010: neither the package, nor its names, nor the command line's door loads a worker."""
+    assert heavy(loaded_by(code)[1]) == []
+
+
+def test_a_heavy_import_would_be_seen():
+    assert heavy(loaded_by("import flujo_worker.observe.log")[1])
+
+
+def test_importing_the_client_is_quick():
+    """Design §8: at most 0.35 s, the best of five."""
+    assert min(loaded_by("import flujo_client")[0] for _ in range(5)) <= SECONDS
+
+
+def test_the_client_knows_the_newest_schema():
+    """The client and the worker refuse the same databases."""
+    newest = migrations()[-1]
+    assert newest.version == SCHEMA == len(migrations())
+    assert re.fullmatch(r"\w+", newest.name)
