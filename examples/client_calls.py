@@ -1,6 +1,15 @@
 """What a program does with a client: enqueue, wait, read, cancel."""
 
-from flujo_client import AsyncFlujoClient, FlujoClient, PipelineResult
+from flujo_client import AsyncFlujoClient, FlujoClient, PipelineResult, RunHandle
+
+
+def file_ticket(client: FlujoClient, text: str, number: str) -> RunHandle:
+    return client.enqueue("examples.ticket:pipeline", text, idempotency_key=number)
+
+
+def team_of(run: RunHandle) -> str:
+    result = run.result(timeout=60).raise_for_status()
+    return str(result.final_pipeline_context.team)
 
 
 def greet(client: FlujoClient, name: str) -> str:

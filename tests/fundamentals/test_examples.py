@@ -75,6 +75,15 @@ def test_an_attached_app_keeps_its_settings(site, monkeypatch):
     assert app.conf.task_default_queue == Celery().conf.task_default_queue
 
 
+@pytest.mark.acceptance
+def test_a_ticket_is_filed_once_though_nobody_works(site):
+    """M-001: a run is recorded without a worker; no model is asked here."""
+    site.dismiss()
+    first, again = (client_calls.file_ticket(site.client, "my invoice is wrong", "ticket-17") for _ in range(2))
+    assert (first.id, first.is_new, first.status()) == (again.id, True, "queued")
+    assert not again.is_new
+
+
 def test_a_pipeline_that_cannot_be_found_is_refused():
     """M-014: what the documents say of references."""
     from flujo_client.pipeline.reference import load_pipeline
