@@ -86,7 +86,7 @@ def _signing_key(secret: SecretStr) -> SecretStr:
 
 
 PostgresUrl = Annotated[str, _service_url("postgresql", "postgres")]
-RedisUrl = Annotated[str, _service_url("redis", "rediss", "redis+socket", "unix")]
+RedisUrl = Annotated[str, _service_url("redis", "rediss")]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 SigningKeys = Annotated[

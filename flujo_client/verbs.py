@@ -6,6 +6,7 @@ Values in, values out. Nothing here waits, connects or reads a clock but through
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,15 @@ from flujo_client.address import new_run_id
 from flujo_client.contract.read import read_result
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.contract.trace import TraceNode, build_trace
-from flujo_client.errors import ClientError, FlujoError, IdempotencyConflict, PipelineError, RunNotFound, WaitTimedOut
+from flujo_client.errors import (
+    ClientError,
+    FlujoError,
+    IdempotencyConflict,
+    PipelineError,
+    RunNotFound,
+    ServiceUnreachable,
+    WaitTimedOut,
+)
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Ask, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.pipeline.check import check
@@ -123,7 +132,8 @@ def wait_for(run_id: str, timeout: float | None) -> Doing:
     """
     until = None if timeout is None else time.monotonic() + timeout
     pause = FIRST_POLL_S
-    while (status := (yield from status_of(run_id))) in LIVE_RUN:
+    status = yield from status_of(run_id)
+    while status in LIVE_RUN:
         left = pause if until is None else min(pause, until - time.monotonic())
         if left <= 0:
             raise WaitTimedOut(
@@ -131,6 +141,8 @@ def wait_for(run_id: str, timeout: float | None) -> Doing:
             )
         yield Sleep(left)
         pause = min(pause * 1.5, SLOWEST_POLL_S)
+        with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+            status = yield from status_of(run_id)
     return status
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
@@ -56,6 +57,13 @@ class Broker:
     heads: Mapping[str, float | None]
 
 
+Publish = Callable[[Sequence[Due]], None]
+
+
+def publish_nothing(due: Sequence[Due]) -> None:
+    """Publish nothing: for those who only look."""
+
+
 class Leases(Protocol):
     """Who is alive. Judged by the store's clock."""
 
@@ -72,8 +80,8 @@ class Leases(Protocol):
 class Ledger(Protocol):
     """What an attempt and the coordinator do to a run."""
 
-    def claim(self, key: str, worker: str, *, max_lost: int) -> Claim:
-        """Take an attempt and raise its fence."""
+    def claim(self, key: str, worker: str, *, max_lost: int, may_judge: bool = True) -> Claim:
+        """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that."""
 
     def commit(self, decision: Decision) -> Verdict:
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence."""
@@ -115,8 +123,14 @@ class Backlog(Protocol):
     def queues(self) -> list[str]:
         """The queues that sent and unclaimed attempts are in."""
 
-    def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
-        """Mark and return what is to be published again."""
+    def due(
+        self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int, publish: Publish = publish_nothing
+    ) -> list[Due]:
+        """Mark what is to be published again, publish it, and return it.
+
+        `publish` is called inside the transaction that marks: whoever dies in between only doubles, and if it raises nothing is
+        marked.
+        """
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         """Take, each under a fresh fence, attempts that were lost as often as is allowed."""

@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flujo_worker import failpoints
@@ -18,11 +19,11 @@ from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.ports import Broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from flujo_worker.attempts.catalog import Catalog
     from flujo_worker.coordinator import Coordinator
-    from flujo_worker.ports import Post, Store
+    from flujo_worker.ports import Due, Post, Store
 
 logger = logging.getLogger(__name__)
 
@@ -76,23 +77,24 @@ class Sweeper:
     def sweep(self) -> int:
         """Sweep once, whoever's turn it is; return how many messages went out."""
         for run, status in self._store.turned(BATCH):
-            self._store.stop(run, status, "cancel requested" if status == "cancelled" else "deadline passed")
+            reason = "cancel requested" if status == "cancelled" else "deadline passed"
+            _safely(f"winding down {run}", partial(self._store.stop, run, status, reason))
         may_judge = self._may_judge()
         if may_judge:
             for envelope, fence in self._store.poisoned(max_lost=self._max_lost, limit=BATCH):
-                self._coordinator.lost(envelope, fence, self._max_lost + 1)
+                _safely(f"failing {envelope.key}", partial(self._coordinator.lost, envelope, fence, self._max_lost + 1))
         self._unpark()
-        return self._publish_due(may_judge=may_judge)
-
-    def _publish_due(self, *, may_judge: bool) -> int:
         broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
-        due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH)
-        if due:
-            self._post.send([each.envelope for each in due])
-            failpoints.hit("sweep_published")
-            for each in due:
-                logger.info("attempt %s published again: %s", each.envelope.key, each.why)
+        due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH, publish=self._publish)
         return len(due)
+
+    def _publish(self, due: Sequence[Due]) -> None:
+        if not due:
+            return
+        self._post.send([each.envelope for each in due])
+        failpoints.hit("sweep_published")
+        for each in due:
+            logger.info("attempt %s published again: %s", each.envelope.key, each.why)
 
     def _unpark(self) -> None:
         now = time.monotonic()
@@ -104,7 +106,7 @@ class Sweeper:
                 self._catalog.entry(reference, fingerprint)
             except Unfit:
                 continue
-            self._store.unpark(run)
+            _safely(f"unparking {run}", partial(self._store.unpark, run))
 
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
@@ -116,3 +118,13 @@ class Sweeper:
                 logger.warning("sweep put off: %s", error)
             except Exception:
                 logger.exception("a sweep failed; the next one tries again")
+
+
+def _safely(what: str, act: Callable[[], object]) -> None:
+    """Do one thing of a sweep; what is wrong with one row must not keep the others waiting."""
+    try:
+        act()
+    except StoreError:
+        raise
+    except Exception:
+        logger.exception("%s failed; the next sweep tries again", what)

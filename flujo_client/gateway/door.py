@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.config import mask_url
-from flujo_client.errors import ClientError, SchemaVersionError, ServiceUnreachable
+from flujo_client.errors import ClientError, FlujoError, SchemaVersionError, ServiceUnreachable
 from flujo_client.gateway.effects import Ask, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.gateway.post import Post
 from flujo_client.gateway.requests import schema_version, statement
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from flujo_client.config import Settings
 
@@ -55,13 +56,16 @@ class Door:
 
     def perform(self, verb: Generator[Effect, Any, Any]) -> Any:
         """Run a verb to its end and return what it returns."""
-        answer: Any = None
+        step: Callable[[], Effect] = partial(next, verb)
         while True:
             try:
-                effect = verb.send(answer)
+                effect = step()
             except StopIteration as end:
                 return end.value
-            answer = self._do(effect)
+            try:
+                step = partial(verb.send, self._do(effect))
+            except FlujoError as error:  # the verb may know what to do about it
+                step = partial(verb.throw, error)
 
     def close(self) -> None:
         """Close every connection."""
@@ -88,7 +92,7 @@ class Door:
         except psycopg.errors.UndefinedTable as error:
             raise _unmigrated() from error
         except psycopg.OperationalError as error:
-            raise _unreachable(self._settings, error) from error
+            raise _unreachable(self._settings, error, is_closed=self._pool.closed) from error
 
     def _connect(self) -> Any:
         if not self._is_checked:  # a wrong URL is told at once, not after the pool's patience
@@ -106,13 +110,16 @@ class AsyncDoor:
 
     async def perform(self, verb: Generator[Effect, Any, Any]) -> Any:
         """Run a verb to its end and return what it returns."""
-        answer: Any = None
+        step: Callable[[], Effect] = partial(next, verb)
         while True:
             try:
-                effect = verb.send(answer)
+                effect = step()
             except StopIteration as end:
                 return end.value
-            answer = await self._do(effect)
+            try:
+                step = partial(verb.send, await self._do(effect))
+            except FlujoError as error:  # the verb may know what to do about it
+                step = partial(verb.throw, error)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -206,7 +213,9 @@ def _check_schema(row: dict[str, Any]) -> None:
         )
 
 
-def _unreachable(settings: Settings, error: Exception) -> ServiceUnreachable:
+def _unreachable(settings: Settings, error: Exception, *, is_closed: bool = False) -> FlujoError:
+    if is_closed:
+        return ClientError("this client is closed")
     said = (str(error).strip() or type(error).__name__).splitlines()[0]
     return ServiceUnreachable(
         f"Postgres does not answer at {mask_url(str(settings.database_url))}: {said}",

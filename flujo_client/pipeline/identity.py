@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sys
+from pathlib import Path
 from typing import Any
 
 from flujo_client.serial import canonical, safe_serialize
@@ -38,7 +40,21 @@ def digest(tree: Any) -> str:
 
 
 def _name(thing: Any) -> str:
-    return f"{getattr(thing, '__module__', '?')}:{getattr(thing, '__qualname__', '?')}"
+    module = str(getattr(thing, "__module__", "?"))
+    return f"{importable(module) or module}:{getattr(thing, '__qualname__', '?')}"
+
+
+def importable(module_name: str) -> str | None:
+    """The name under which a worker imports a module: a script run as `__main__` is imported by its file's name.
+
+    None for what no worker can import, such as an interactive session.
+    """
+    main = sys.modules["__main__"]
+    if module_name != "__main__" and sys.modules.get(module_name) is not main:
+        return module_name
+    spec = getattr(main, "__spec__", None)
+    stem = str(spec.name) if spec is not None else Path(getattr(main, "__file__", None) or "").stem
+    return stem if all(part.isidentifier() for part in stem.split(".")) else None
 
 
 def _nearest_name(thing: Any) -> str:

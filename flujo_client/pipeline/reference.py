@@ -6,11 +6,11 @@ import importlib
 import inspect
 import sys
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.identity import importable
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver
 
@@ -80,24 +80,17 @@ def reference_of(pipeline: Pipeline | Step) -> str:
     for module_name, module in sorted(sys.modules.items(), key=lambda pair: pair[1] is main):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is pipeline:
-                return f"{_importable(module_name)}:{attribute}"
+                return f"{_findable(module_name)}:{attribute}"
     raise PipelineError(
         "this pipeline is not a module's attribute, so no worker could find it",
         suggestion="assign it to a name at the top of a module, or enqueue it as 'package.module:attribute'",
     )
 
 
-def _importable(module_name: str) -> str:
-    """The name under which a worker imports the module; a script run as `__main__` is imported by its file's name."""
-    if module_name != "__main__":
-        return module_name
-    main = sys.modules["__main__"]
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name)
-    stem = Path(getattr(main, "__file__", None) or "").stem
-    if stem.isidentifier():
-        return stem
-    raise PipelineError(
-        "a pipeline defined in an interactive session cannot be found by a worker", suggestion="put it in a module"
-    )
+def _findable(module_name: str) -> str:
+    name = importable(module_name)
+    if name is None:
+        raise PipelineError(
+            "a pipeline defined in an interactive session cannot be found by a worker", suggestion="put it in a module"
+        )
+    return name

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _IMPORTABLE = "define it at the top level of a module that the workers can import"
 
+_OWN = "flujo_client"
+
 
 def reference(thing: Any) -> str:
     """Write how to find a class or function again. Raises SerializationError if a worker could not find it."""
@@ -38,11 +40,12 @@ class Resolver:
     """Finds what a reference names, if its module is allowed.
 
     Args:
-        allowed_prefixes: `"*"` allows every module; any other entry allows the module of that name and those below.
+        allowed_prefixes: `"*"` allows every module; any other entry allows the module of that name and those below. This package's
+            own classes, which contexts are made of, are always allowed.
     """
 
     def __init__(self, allowed_prefixes: Sequence[str]) -> None:
-        self._prefixes = tuple(allowed_prefixes)
+        self._prefixes = (_OWN, *allowed_prefixes)
         self._found: dict[str, Any] = {}
 
     def __call__(self, ref: str) -> Any:

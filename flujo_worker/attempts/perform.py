@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
@@ -16,6 +17,7 @@ from flujo_worker.attempts.classify import ErrorCategory, describe
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.domain.values import Notice
+from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.observe.log import telling
 
 if TYPE_CHECKING:
@@ -77,7 +79,9 @@ class Attempts:
     def _claim(self, key: str, held: Held) -> Refusal | None:
         while True:
             worker = self._lease.worker
-            claim = self._ledger.claim(key, worker, max_lost=self._settings.worker.max_lost)
+            claim = self._ledger.claim(
+                key, worker, max_lost=self._settings.worker.max_lost, may_judge=self._lease.may_judge()
+            )
             if claim.fence is not None:
                 held.fence = claim.fence
                 return None
@@ -99,7 +103,18 @@ class Attempts:
             outcome = self._outcome(envelope, entry, held, started, story)
         if outcome is None:
             return "cancelled"
-        return self._coordinator.conclude(Notice(envelope, fence, outcome))
+        return self._conclude(Notice(envelope, fence, outcome), started)
+
+    def _conclude(self, notice: Notice, started: float) -> Verdict:
+        """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
+        try:
+            return self._coordinator.conclude(notice)
+        except (StoreError, DispatchError):
+            raise
+        except Exception as error:
+            logger.exception("the outcome of %s could not be merged", notice.envelope.key)
+            bare = self._failed(_fault(error, "system", None), notice.outcome.usage, started, ())
+            return self._coordinator.conclude(replace(notice, outcome=bare))
 
     def _outcome(
         self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event]

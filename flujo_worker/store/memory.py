@@ -15,7 +15,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.run import LIVE_ATTEMPT, LIVE_RUN, AttemptRecord, EventRecord, RunRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_worker.domain.transitions import ATTEMPT, RUN, require
-from flujo_worker.ports import Broker, Claim, Due, Member, Refusal, Verdict
+from flujo_worker.ports import Broker, Claim, Due, Member, Publish, Refusal, Verdict, publish_nothing
 from flujo_worker.store.rows import GRACE_S
 
 if TYPE_CHECKING:
@@ -228,12 +228,12 @@ class MemoryStore:
 
     # ledger
 
-    def claim(self, key: str, worker: str, *, max_lost: int) -> Claim:
+    def claim(self, key: str, worker: str, *, max_lost: int, may_judge: bool = True) -> Claim:
         with self._lock:
             row = self._attempts.get(key)
             if row is None:
                 return Claim(refusal="unknown")
-            refusal = self._refusal(row, worker, max_lost)
+            refusal = self._refusal(row, worker, max_lost if may_judge else 0)
             if refusal is not None:
                 return Claim(refusal=refusal, fence=row.fence if refusal == "busy" and row.worker == worker else None)
             row.losses += row.status == "running"
@@ -333,17 +333,18 @@ class MemoryStore:
         with self._lock:
             return sorted({row.queue for row in self._attempts.values() if row.status == "queued"})
 
-    def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
+    def due(
+        self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int, publish: Publish = publish_nothing
+    ) -> list[Due]:
         with self._lock:
-            found: list[Due] = []
-            for row in sorted(self._attempts.values(), key=lambda each: each.available_at):
-                why = self._why_due(row, broker, may_judge=may_judge, max_lost=max_lost)
-                if why is None or len(found) == limit:
-                    continue
+            rows = sorted(self._attempts.values(), key=lambda each: each.available_at)
+            whys = [(row, self._why_due(row, broker, may_judge=may_judge, max_lost=max_lost)) for row in rows]
+            found = [(row, Due(why, self._envelope(row))) for row, why in whys if why is not None][:limit]
+            publish([due for _, due in found])
+            for row, _ in found:
                 row.losses += row.status == "running"
                 self._mark(row, self._clock())
-                found.append(Due(why, self._envelope(row)))
-            return found
+            return [due for _, due in found]
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         with self._lock:

@@ -19,7 +19,7 @@ from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import Broker, Claim, Due, Member, Refusal, Verdict
+from flujo_worker.ports import Broker, Claim, Due, Member, Publish, Refusal, Verdict, publish_nothing
 from flujo_worker.store.rows import as_json, as_text, bind_decision, bind_usage, envelope_of
 from flujo_worker.store.statements import statement
 
@@ -120,8 +120,9 @@ class PostgresStore:
 
     # ledger
 
-    def claim(self, key: str, worker: str, *, max_lost: int) -> Claim:
-        rows = self._rows("claim", {"key": key, "worker": worker, "max_lost": max_lost})
+    def claim(self, key: str, worker: str, *, max_lost: int, may_judge: bool = True) -> Claim:
+        parameters = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
+        rows = self._rows("claim", parameters)
         return _read_claim(rows[0] if rows else None, worker)
 
     def commit(self, decision: Decision) -> Verdict:
@@ -193,7 +194,9 @@ class PostgresStore:
     def queues(self) -> list[str]:
         return [row["queue"] for row in self._rows("queues", {})]
 
-    def due(self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int) -> list[Due]:
+    def due(
+        self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int, publish: Publish = publish_nothing
+    ) -> list[Due]:
         parameters = {
             "epoch_start": broker.epoch_start,
             "queues": list(broker.heads),
@@ -202,7 +205,14 @@ class PostgresStore:
             "max_lost": max_lost,
             "limit": limit,
         }
-        return [Due(row["why"], envelope_of(row)) for row in self._rows("due", parameters)]
+
+        def mark_and_publish(connection: psycopg.Connection[dict[str, Any]]) -> list[Due]:
+            with connection.transaction():
+                due = [Due(row["why"], envelope_of(row)) for row in connection.execute(statement("due"), parameters)]
+                publish(due)
+            return due
+
+        return self._patiently(mark_and_publish)
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})

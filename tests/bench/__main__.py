@@ -18,6 +18,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +29,6 @@ from flujo_client.embedded import Embedded
 from flujo_client.gateway.requests import statuses
 from flujo_client.local import Fleet, migrate
 from tests.services import passable_folder
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ WITH claimed AS (
       AND (
           a.status IN ('ready', 'queued')
           OR (
-              a.status = 'running' AND a.losses < %(max_lost)s
+              a.status = 'running' AND %(may_judge)s::bool AND a.losses < %(max_lost)s
               AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
           )
       )

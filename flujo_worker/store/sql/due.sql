@@ -1,4 +1,4 @@
--- Rows to publish, marked before they are sent: dying in between only doubles.
+-- Rows to publish, marked in the transaction that sends them: dying in between only doubles.
 --   ready   due by its own clock: a tail that died, a backoff, a timer
 --   lost    its worker's lease is over (only when the caller may judge)
 --   epoch   sent before the broker's present epoch began: Redis was wiped

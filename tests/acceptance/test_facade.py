@@ -1,0 +1,113 @@
+"""`Flujo(pipeline)` and `TaskClient` on real workers, and on nothing at all."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import acceptance_pipelines as pipelines
+import pytest
+
+from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineContext, PipelineResult, Success, TaskClient
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+
+
+@pytest.fixture(scope="module")
+def working(site):
+    site.workers(1)
+    return site
+
+
+def test_run_gives_the_result(working):
+    """M-032: the familiar facade is enqueue and wait."""
+    with Flujo(pipelines.three, settings=working.settings) as flujo:
+        result = flujo.run([], timeout=30)
+    assert result.success
+    assert [step.name for step in result.step_history] == ["first", "second", "third"]
+
+
+def test_context_data_of_the_facade_and_of_the_run_are_joined(working):
+    """§2.1: initial context data, the run's own over the facade's."""
+    with Flujo(
+        pipelines.three, context_model=PipelineContext, initial_context_data={"a": 1, "b": 1}, settings=working.settings
+    ) as flujo:
+        context = flujo.run([], initial_context_data={"b": 2}, timeout=30).final_pipeline_context
+    assert (context.a, context.b) == (1, 2)
+
+
+def test_a_stream_yields_each_step_and_then_the_result(working):
+    """§2.1: typed outcomes, in order."""
+
+    async def collect(name):
+        with Flujo(f"acceptance_pipelines:{name}", settings=working.settings) as flujo:
+            return [each async for each in flujo.run_stream([])]
+
+    *outcomes, result = asyncio.run(collect("three"))
+    assert [type(each) for each in outcomes] == [Success] * 3
+    assert isinstance(result, PipelineResult)
+    *_, failure, result = asyncio.run(collect("shouting"))
+    assert isinstance(failure, Failure)
+    assert (failure.feedback, result.status) == (result.step_history[-1].feedback, "failed")
+
+
+def test_the_async_client_has_the_same_verbs(working):
+    """Design §7: the same names, awaited."""
+
+    async def use():
+        async with AsyncFlujoClient(working.settings) as client:
+            run = await client.enqueue(pipelines.three, [], metadata={"order": 17})
+            result = await run.result(timeout=30)
+            listed = await client.list_runs(metadata={"order": 17})
+            trace, events = await run.trace(), await run.events()
+            return result, [each.id for each in listed] == [run.id], trace.status, events[-1].name, await run.status()
+
+    result, is_listed, status, last, said = asyncio.run(use())
+    assert result.success
+    assert is_listed
+    assert (status, last, said) == ("succeeded", "run.succeeded", "succeeded")
+
+
+def test_task_client_is_thin_names_over_the_client(working):
+    """§2.2."""
+
+    async def use():
+        run = working.enqueue("three")
+        run.result(timeout=30)
+        async with TaskClient(working.settings) as tasks:
+            listed = await tasks.list_tasks(status="succeeded", limit=100)
+            return run.id in [each.id for each in listed], await tasks.get_task(run.id), await tasks.cancel_task(run.id)
+
+    assert asyncio.run(use())[0]
+    _, result, was_cancelled = asyncio.run(use())
+    assert result.success
+    assert was_cancelled is False
+
+
+SCRIPT = """
+from flujo_client import Flujo, Pipeline, step
+
+
+@step
+async def double(value: int) -> int:
+    return 2 * value
+
+
+pipeline = Pipeline([double])
+
+if __name__ == "__main__":
+    with Flujo(pipeline) as flujo:
+        print(flujo.run(21).output)
+"""
+
+
+def test_a_script_needs_nothing_running(tmp_path):
+    """Design §7: with nothing set, services and a worker are started, used, and stopped."""
+    (tmp_path / "first.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "42\n", done.stderr
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
+    assert left == ""
