@@ -77,8 +77,11 @@ class PostgresStore:
         wait = 0.02
         while True:
             try:
-                with self._pool.connection() as connection:
+                connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
+                try:
                     return act(connection)
+                finally:
+                    self._pool.putconn(connection)
             except _AWAY as error:
                 if self._stopping is not None and self._stopping.is_set():
                     raise StoreError(f"Postgres is away and this worker is stopping: {error}", cause=error) from error

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROCESSES = 2
-W1_STEPS, W2_RUNS, W2_STEPS = 20, 200, 10
+W1_RUNS, W1_STEPS, W2_RUNS, W2_STEPS = 5, 20, 200, 10
 TARGETS = {"W1": ("<=", 1.5), "W2": (">=", 1.0), "W7": ("<=", 15.0)}
 REFERENCE = "tests.bench.pipelines"
 
@@ -79,7 +79,8 @@ def throughput(client: FlujoClient, settings: Settings, rounds: int, wanted: lis
                     bare.send_chains(PROCESSES * 4, 2)
                     bare.send_hops(PROCESSES * 4, 2)
                     if "W1" in wanted:
-                        keep(took, f"W1 bare {arrangement}", lambda: bare.send_hops(1, W1_STEPS), W1_STEPS)
+                        for _ in range(W1_RUNS):
+                            keep(took, f"W1 bare {arrangement}", lambda: bare.send_hops(1, W1_STEPS), W1_STEPS)
                     if "W2" in wanted:
                         keep(
                             took,
@@ -93,8 +94,10 @@ def throughput(client: FlujoClient, settings: Settings, rounds: int, wanted: lis
                             lambda: bare.send_hops(W2_RUNS, W2_STEPS),
                             W2_RUNS * W2_STEPS,
                         )
+            run_ours(client, "ten", PROCESSES)
             if "W1" in wanted:
-                keep(took, "W1 ours", lambda: run_ours(client, "twenty", 1), W1_STEPS)
+                for _ in range(W1_RUNS):
+                    keep(took, "W1 ours", lambda: run_ours(client, "twenty", 1), W1_STEPS)
             if "W2" in wanted:
                 keep(took, "W2 ours", lambda: run_ours(client, "ten", W2_RUNS), W2_RUNS * W2_STEPS)
     return summarise(took, wanted)
