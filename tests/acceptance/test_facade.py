@@ -9,7 +9,7 @@ import sys
 import acceptance_pipelines as pipelines
 import pytest
 
-from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineContext, PipelineResult, Success, TaskClient
+from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineResult, Success, TaskClient
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -30,11 +30,10 @@ def test_run_gives_the_result(working):
 
 def test_context_data_of_the_facade_and_of_the_run_are_joined(working):
     """§2.1: initial context data, the run's own over the facade's."""
-    with Flujo(
-        pipelines.three, context_model=PipelineContext, initial_context_data={"a": 1, "b": 1}, settings=working.settings
-    ) as flujo:
-        context = flujo.run([], initial_context_data={"b": 2}, timeout=30).final_pipeline_context
-    assert (context.a, context.b) == (1, 2)
+    data = {"luggage": "bag", "visits": ["home"]}
+    with Flujo(pipelines.three, initial_context_data=data, settings=working.settings) as flujo:
+        context = flujo.run([], initial_context_data={"luggage": "suitcase"}, timeout=30).final_pipeline_context
+    assert (context.luggage, context.visits[0], len(context.visits)) == ("suitcase", "home", 4)
 
 
 def test_a_stream_yields_each_step_and_then_the_result(working):
