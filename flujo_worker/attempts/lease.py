@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from flujo_worker.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from flujo_worker.ports import Leases, Member
 
@@ -127,31 +127,28 @@ class Lease:
         if lost is None:
             self._reincarnate()
         else:
-            self._cancel(lost)
+            self._cancel({key: held[key] for key in lost})
         self._beat_at = time.monotonic()
 
     def _reincarnate(self) -> None:
         old = self.worker
         with self._lock:
-            keys = set(self._held)
+            held = {key: each.fence for key, each in self._held.items()}
         reborn = replace(self._member, id=f"{old.split('~')[0]}~{secrets.token_hex(4)}")
-        adopted = self._store.enlist(reborn, self._lease_s, old=old, held=keys)
+        adopted = self._store.enlist(reborn, self._lease_s, old=old, held=held.keys())
         with self._changed:
             self._member = reborn
             self._unbroken_since = time.monotonic()
             self._changed.notify_all()
         logger.warning(
-            "lease of %s was over; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(keys)
+            "lease of %s was over; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(held)
         )
-        self._cancel({key for key in keys - adopted if self._has_fence(key)})
+        self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 
-    def _has_fence(self, key: str) -> bool:
-        held = self._held.get(key)
-        return held is not None and held.fence is not None
-
-    def _cancel(self, keys: set[str]) -> None:
-        for key in keys:
+    def _cancel(self, fences: Mapping[str, int]) -> None:
+        """Stop work under these fences. What was claimed since they were looked up goes on: nobody else would do it."""
+        for key, fence in fences.items():
             held = self._held.get(key)
-            if held is not None:
+            if held is not None and held.fence == fence:
                 logger.info("attempt %s is no longer ours", key)
                 held.cancel()

@@ -1,0 +1,109 @@
+"""The lease's thread against claims that answer while it asks: only work that was lost is cancelled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.ports import Member
+
+DEADLINE_S = 5.0
+
+
+class Roll:
+    """A store that answers what it is told to, and lets something happen before an answer arrives."""
+
+    def __init__(self):
+        self.renewals = []
+        self.adopts = set()
+        self.before_adopting = lambda: None
+        self.is_settled = threading.Event()
+
+    def enlist(self, member, lease_s, *, old=None, held=()):
+        if old is not None:
+            self.before_adopting()
+        return self.adopts & set(held)
+
+    def renew(self, worker, lease_s, held):
+        if self.renewals:
+            return self.renewals.pop(0)(held)
+        self.is_settled.set()
+        return set()
+
+    def retire(self, worker):
+        pass
+
+    def wait(self):
+        """Wait until every told answer was given and acted upon: the renewal after the last one begins."""
+        until = time.monotonic() + DEADLINE_S
+        while self.renewals:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        self.is_settled.clear()
+        assert self.is_settled.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def roll():
+    return Roll()
+
+
+@pytest.fixture
+def lease(roll):
+    lease = Lease(roll, Member("w", "host", 1, "build", 1), lease_s=1.0, renew_s=0.01).start()
+    yield lease
+    lease.stop()
+
+
+@contextmanager
+def working(lease, key, fence):
+    with lease.holding(key) as held:
+        held.fence = fence
+        yield held
+
+
+def over(_held):
+    return None
+
+
+def test_what_a_new_incarnation_does_not_adopt_is_cancelled(roll, lease):
+    """M-013, protocol rule 6."""
+    with working(lease, "kept", 1) as kept, working(lease, "taken", 1) as taken:
+        roll.adopts = {"kept"}
+        roll.renewals.append(over)
+        roll.wait()
+        assert (kept.cancelled, taken.cancelled) == (False, True)
+
+
+def test_a_claim_that_answers_during_an_adoption_is_not_cancelled(roll, lease):
+    """M-013, law of design §5: it waited for the new incarnation and claimed under it; cancelled, nobody would do its work."""
+    with working(lease, "late", None) as late:
+        roll.before_adopting = lambda: setattr(late, "fence", 1)
+        roll.renewals.append(over)
+        roll.wait()
+        assert not late.cancelled
+
+
+def test_a_key_held_again_is_not_cancelled_for_its_last_fence(roll, lease):
+    """M-013: a renewal that was long under way tells of a fence that this process has since replaced itself."""
+    with working(lease, "again", 1) as again:
+
+        def claimed_meanwhile(held):
+            again.fence = 2
+            return set(held)
+
+        roll.renewals.append(claimed_meanwhile)
+        roll.wait()
+        assert not again.cancelled
+
+
+def test_a_lost_attempt_is_cancelled(roll, lease):
+    """M-013, protocol rule 5."""
+    with working(lease, "lost", 1) as lost:
+        roll.renewals.append(set)
+        roll.wait()
+        assert lost.cancelled
