@@ -10,6 +10,7 @@ out.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ from flujo_worker import failpoints, tasks
 
 if TYPE_CHECKING:
     from flujo_worker.host import Host
+
+CONFIGURATION = 2
+"""The exit code of a worker that is set up wrongly: that of every command (requirements §2.8)."""
 
 _LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
 
@@ -91,7 +95,8 @@ class FlujoWorker:
         try:
             require_current(str(self.settings.database_url))
         except ConfigurationError as error:
-            raise SystemExit(f"flujo: {error}") from error
+            sys.stderr.write(f"flujo: {error}\n")
+            raise SystemExit(CONFIGURATION) from error
 
     def _set_up_logging(self, **_: Any) -> None:
         from flujo_worker.observe.log import configure

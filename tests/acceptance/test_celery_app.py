@@ -83,9 +83,10 @@ def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, 
         timeout=20,
         check=False,
     )
-    assert ended.returncode
+    assert ended.returncode == 2
     assert ("flujo migrate" if trouble == "unmigrated" else "ana:***@127.0.0.1") in ended.stderr
     assert "hunter2" not in ended.stdout + ended.stderr
+    assert len(ended.stderr.splitlines()) == 2
 
 
 def eager(app):

@@ -1,0 +1,48 @@
+"""A worker that is told to stop while it works."""
+
+from __future__ import annotations
+
+import pytest
+from fleet import assert_merged_once, wait_until
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_a_worker_told_to_stop_keeps_its_lease_until_its_step_is_done(site, pool):
+    """M-011: the step goes on for two leases after SIGTERM, with another worker ready to take over what is lost."""
+    leaving = site.workers(arguments=("--pool", pool, "--concurrency", "2")) if pool == "threads" else prefork(site)
+    run = site.enqueue("gated")
+    begun = site.wait_for_execution(run.id, "gate")
+    site.workers()
+    before = renewed(site, begun.pid)
+    stopping = leaving.processes[0]
+    stopping.terminate()
+    wait_until(lambda: renewed(site, begun.pid) > before + 2 * site.settings.worker.lease_s, what=site.log)
+    assert stopping.poll() is None
+    site.open_gate(run.id)
+    assert_merged_once(site, run, ["before", "gate", "after"])
+    assert site.executions(run.id, "gate") == [begun]
+    assert stopping.wait(timeout=20) == 0
+    wait_until(lambda: begun.pid not in site.live_pids(), 1, what="the lease given back")
+
+
+def prefork(site):
+    fleet = site.unready_workers(arguments=("--pool", "prefork", "--concurrency", "2"))
+    wait_until(lambda: len(site.live_pids() - fleet.pids) >= 2, what=site.log)
+    return fleet
+
+
+def renewed(site, pid):
+    """When the process's lease will be over, in seconds of the database's clock."""
+    [row] = site.rows(
+        "SELECT extract(epoch FROM max(lease_until))::float8 AS until FROM flujo_workers WHERE pid = %(pid)s", pid=pid
+    )
+    return row["until"]
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(site):
+    """Each test has the workers it started, and no others."""
+    yield
+    site.dismiss()
