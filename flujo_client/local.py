@@ -114,7 +114,11 @@ class Fleet:
         environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
         try:
             return subprocess.Popen(  # noqa: S603 - our own module
-                _command("worker", *self._arguments), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                _command("worker", f"--parent={os.getpid()}", *self._arguments),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
         finally:
             if not isinstance(out, int):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+
 import click
 
 from flujo_client.config import ConfigManager
 from flujo_worker.app import FlujoWorker
+
+FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
 
 
 @click.command("worker")
@@ -14,8 +21,11 @@ from flujo_worker.app import FlujoWorker
 @click.option(
     "--pool", "-P", default="threads", show_default=True, help="Celery's pool: threads, or prefork for CPU-bound steps."
 )
-def command(*, concurrency: int | None, queues: str | None, pool: str) -> None:
+@click.option("--parent", type=int, hidden=True, help="Stop in order when this process, which started us, is gone.")
+def command(*, concurrency: int | None, queues: str | None, pool: str, parent: int | None) -> None:
     """Run one worker process. Run one for each core, on as many machines as you like."""
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent,), name="flujo-parent", daemon=True).start()
     settings = ConfigManager().settings()
     if concurrency is not None:
         own = settings.worker.model_copy(update={"concurrency": concurrency})
@@ -32,3 +42,12 @@ def command(*, concurrency: int | None, queues: str | None, pool: str) -> None:
         f"--loglevel={settings.log.level}",
     ]
     worker.app.worker_main(options)
+
+
+def _follow(parent: int) -> None:
+    """A fleet whose owner was killed must not go on for ever."""
+    while os.getppid() == parent:
+        time.sleep(FOLLOW_EVERY_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)  # its services may be gone as well, and an orderly stop would wait for them
+    os.kill(os.getpid(), signal.SIGKILL)

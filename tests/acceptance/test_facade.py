@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 import acceptance_pipelines as pipelines
 import pytest
+from fleet import wait_until
 
 from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineResult, Success, TaskClient
 
@@ -110,3 +112,19 @@ def test_a_script_needs_nothing_running(tmp_path):
     assert done.stdout == "42\n", done.stderr
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
     assert left == ""
+
+
+def test_workers_stop_when_whoever_started_them_was_killed(tmp_path):
+    """Nothing lingers after kill -9 of an owner: neither its services nor its workers."""
+    hold = SCRIPT.replace(
+        "print(flujo.run(21).output)", "print(flujo.run(21).output, flush=True); import time; time.sleep(60)"
+    )
+    (tmp_path / "hold.py").write_text(hold)
+    owner = subprocess.Popen([sys.executable, "hold.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout.readline() == "42\n"
+    workers = subprocess.run(
+        ["pgrep", "-P", str(owner.pid), "-f", "flujo_worker worker"], capture_output=True, text=True, check=True
+    )
+    owner.kill()
+    owner.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers.stdout.split()), what="workers linger")
