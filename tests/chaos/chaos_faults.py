@@ -50,6 +50,7 @@ class Tally:
     """What was done, and what was seen of it."""
 
     faults: Counter[str] = field(default_factory=Counter)
+    doubled: int = 0
     cancels: list[Future[Cancelled | None]] = field(default_factory=list)
     recovered_s: list[float] = field(default_factory=list)
     deadlocks: int = 0
@@ -106,7 +107,7 @@ class Injector:
     def cancel(self) -> None:
         """Cancel a few random live runs, aside: the next fault does not wait for the acknowledgement."""
         live = [row["id"] for row in self._rows("SELECT id FROM flujo_runs WHERE ended_at IS NULL ORDER BY id")]
-        for run in self._draw.sample(live, min(len(live), self._draw.randint(1, 3))):
+        for run in self._draw.sample(live, min(len(live), self._draw.randint(1, 4))):
             self.tally.cancels.append(self._aside.submit(self._cancel, run))
 
     def kill(self) -> None:
@@ -154,6 +155,7 @@ class Injector:
         """Put a copy of every queued message behind it."""
         for queue, messages in self._queued().items():
             self._site.redis.lpush(queue, *messages)
+            self.tally.doubled += len(messages)
 
     def repeat_old(self) -> None:
         """Publish some message once more that lay in a queue at any time since the beginning."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from acceptance_pipelines import ONCE, Visits, arrived, begin, linger, visit, visit_in_thread, wait_at_gate
+from acceptance_pipelines import ONCE, Visits, arrived, begin, visit, visit_in_thread, wait_at_gate
 
 from flujo_client import Pipeline, Step, StepConfig
 
@@ -19,6 +19,13 @@ LOAD = 200_000
 def load_of(step: str) -> str:
     """What a burdened step adds to the luggage: hardly compressible, and always the same."""
     return random.Random(step).randbytes(LOAD // 2).hex()
+
+
+async def linger(trail: list[str], *, context: Visits) -> list[str]:
+    """Takes its time, so that there is always something to be interrupted."""
+    step = begin()[1]
+    await asyncio.sleep(random.uniform(0.0, 0.4))
+    return arrived(trail, step, context)
 
 
 async def falter(trail: list[str], *, context: Visits) -> list[str]:

@@ -69,10 +69,10 @@ class Customer:
         return self._orders
 
     def _order_and_open(self) -> None:
-        while not self._enough.wait(self._draw.uniform(0.2, 0.8)):
-            for _ in range(self._draw.randint(1, 6)):
+        while not self._enough.wait(self._draw.uniform(0.1, 0.6)):
+            for _ in range(self._draw.randint(1, 8)):
                 self._order()
-            if self._shut and self._draw.random() < 0.5:
+            if self._shut and self._draw.random() < 0.3:
                 self._site.open_gate(self._shut.pop(self._draw.randrange(len(self._shut))).id)
 
     def _order(self) -> None:

@@ -93,7 +93,7 @@ def told(site, seed, orders, tally, cancelled):
     faults = ", ".join(f"{name} {often}" for name, often in tally.faults.most_common())
     return (
         f"\nseed {seed}: {len(orders)} runs, {begun.total()} executions, {len(cancelled)} of {len(tally.cancels)} cancels landed"
-        f"\n  faults: {faults}"
+        f"\n  faults: {faults}; {tally.doubled} messages doubled"
         f"\n  repeated executions {repeated}, attempts lost {lost['count']}, outcomes refused {refused['count']}, "
         f"deadlocks {tally.deadlocks}\n  kill -9 → running again: {again}"
     )
