@@ -41,7 +41,7 @@ class Door:
         from psycopg_pool import ConnectionPool
 
         self._settings, self._post, self._is_checked = settings, Post(settings), False
-        kwargs = {"autocommit": True, "row_factory": dict_row, "connect_timeout": 5}
+        kwargs = _options(settings)
         url = str(settings.database_url)
         self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
             url,
@@ -158,7 +158,7 @@ class AsyncDoor:
                 url, connect_timeout=5, row_factory=dict_row
             ) as connection:
                 _check_schema((await _arows(connection, _VERSION))[0])
-            kwargs = {"autocommit": True, "row_factory": dict_row, "connect_timeout": 5}
+            kwargs = _options(self._settings)
             pool = AsyncConnectionPool(
                 url,
                 min_size=0,
@@ -170,6 +170,11 @@ class AsyncDoor:
             )
             await pool.open()
             self._pool = pool
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    prepare_after = 5 if settings.prepare_statements else None
+    return {"autocommit": True, "row_factory": dict_row, "connect_timeout": 5, "prepare_threshold": prepare_after}
 
 
 def _rows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
