@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from functools import reduce
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import PipelineError
@@ -35,7 +35,11 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
-    """Import what `module:attribute` names, if its module stands under an allowed prefix."""
+    """Import what `module:attribute` names, if its module stands under an allowed prefix.
+
+    Raises:
+        PipelineError: as for `load_pipeline`, or its import fails; a module that exits when it is imported ends nobody else.
+    """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise PipelineError(
@@ -50,22 +54,47 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise PipelineError(
-            f"{what} '{reference}' not found: no module named '{error.name}'", code="UNKNOWN_REFERENCE", cause=error
+            f"{what} '{reference}' not found: no module named '{error.name}'",
+            suggestion=_as_module(module_name, attribute),
+            code="UNKNOWN_REFERENCE",
+            cause=error,
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"importing {what} '{reference}' raised {type(error).__name__}: {error}"
         raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
     try:
-        return reduce(getattr, attribute.split("."), module)
+        found = _follow(module, attribute)
     except AttributeError as error:
         message = f"{what} '{reference}' not found: module '{module_name}' has no '{attribute}'"
         raise PipelineError(message, code="UNKNOWN_REFERENCE", cause=error) from error
+    if isinstance(found, ModuleType):
+        raise PipelineError(
+            f"{what} '{reference}' leads into the module '{found.__name__}'",
+            suggestion=f"a module stands before the colon: '{found.__name__}:…'",
+        )
+    return found
+
+
+def _as_module(name: str, attribute: str) -> str | None:
+    """The way out for whoever named a file, which is what a shell completes."""
+    dotted = name.removesuffix(".py").replace("/", ".").strip(".")
+    return None if dotted == name else f"write it as '{dotted}:{attribute}'"
+
+
+def _follow(module: ModuleType, attribute: str) -> Any:
+    """Walk to the attribute, and no further than to another module, which may not be an allowed one (M-014)."""
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part)
+        if isinstance(found, ModuleType):
+            break
+    return found
 
 
 def _make(function: Callable[[], Any], reference: str) -> Any:
     try:
         return function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"'{reference}' is a function and calling it raised {type(error).__name__}: {error}"
         raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
 

@@ -77,7 +77,7 @@ class Resolver:
 def _import(module: str, ref: str) -> ModuleType:
     try:
         return importlib.import_module(module)
-    except Exception as error:  # an import runs foreign code
+    except (Exception, SystemExit) as error:  # an import runs foreign code
         raise SerializationError(
             f"{ref!r}: the module cannot be imported ({type(error).__name__}: {error})",
             suggestion="deploy the module that defines it here",

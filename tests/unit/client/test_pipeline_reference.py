@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -70,12 +71,39 @@ def test_what_is_not_there_is_named(reference, said):
     assert caught.value.error_code == "UNKNOWN_REFERENCE"
 
 
+@pytest.mark.parametrize("reference", ["acme/orders.py:main", "acme.orders.py:main", "./acme/orders:main"])
+def test_a_file_is_told_how_it_is_called_as_a_module(reference):
+    """What a shell completes is a file's name."""
+    with pytest.raises(PipelineError, match="not found") as caught:
+        load_pipeline(reference, allowed=ALL)
+    assert caught.value.suggestion == "write it as 'acme.orders:main'"
+
+
 @pytest.mark.parametrize("allowed", [(), ("acme",), ("os.path",), ("o",)])
 def test_nothing_outside_the_allowed_imports_is_imported(allowed):
     """M-014."""
     with pytest.raises(PipelineError, match="outside the allowed imports") as caught:
         load("os:system", allowed=allowed, what="agent")
     assert "add 'os' to allowed_imports" in caught.value.suggestion
+
+
+@pytest.mark.parametrize("reference", [here("logging.shutdown"), here("logging")])
+def test_no_reference_leads_through_an_allowed_module_into_another(monkeypatch, reference):
+    """M-014: a function that makes a pipeline is called, so it must stand where only allowed code does."""
+    monkeypatch.setattr(logging, "shutdown", lambda: pytest.fail("called"))
+    with pytest.raises(PipelineError, match="leads into the module 'logging'"):
+        load_pipeline(reference, allowed=(__name__,))
+
+
+@pytest.mark.parametrize("body", ["raise SystemExit('bye')", "def make():\n    raise SystemExit('bye')"])
+def test_a_module_that_exits_ends_nobody_else(tmp_path, monkeypatch, body):
+    """On a worker the attempt would be `running` for as long as the process lives (law 6)."""
+    (tmp_path / "leaving.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "leaving", raising=False)
+    with pytest.raises(PipelineError, match="raised SystemExit: bye") as caught:
+        load_pipeline("leaving:make", allowed=ALL)
+    assert caught.value.error_code == "IMPORT_FAILED"
 
 
 def test_the_main_script_is_never_a_workers_module():

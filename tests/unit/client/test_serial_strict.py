@@ -495,6 +495,14 @@ def test_the_resolver_refuses(ref, reason):
         HERE(ref)
 
 
+def test_a_module_that_exits_is_refused_like_one_that_raises(tmp_path, monkeypatch):
+    """On a worker the attempt would be `running` for as long as the process lives (law 6)."""
+    (tmp_path / "leaving_models.py").write_text("raise SystemExit('bye')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SerializationError, match=r"cannot be imported \(SystemExit: bye\)"):
+        Resolver(["leaving_models"])("leaving_models:Base")
+
+
 def test_the_resolver_follows_allowed_prefixes():
     assert Resolver(["email"])("email.message:Message").__name__ == "Message"
     assert Resolver(["*"])(reference(Frozen)) is Frozen
