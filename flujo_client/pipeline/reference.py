@@ -77,7 +77,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
 
 def _as_module(name: str, attribute: str) -> str | None:
     """The way out for whoever named a file, which is what a shell completes."""
-    dotted = name.removesuffix(".py").replace("/", ".").strip(".")
+    dotted = name.removesuffix(".py").replace("/", ".")
     return None if dotted == name else f"write it as '{dotted}:{attribute}'"
 
 

@@ -71,7 +71,7 @@ def test_what_is_not_there_is_named(reference, said):
     assert caught.value.error_code == "UNKNOWN_REFERENCE"
 
 
-@pytest.mark.parametrize("reference", ["acme/orders.py:main", "acme.orders.py:main", "./acme/orders:main"])
+@pytest.mark.parametrize("reference", ["acme/orders.py:main", "acme.orders.py:main", "acme/orders:main"])
 def test_a_file_is_told_how_it_is_called_as_a_module(reference):
     """What a shell completes is a file's name."""
     with pytest.raises(PipelineError, match="not found") as caught:
