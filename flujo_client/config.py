@@ -115,9 +115,11 @@ class Limits(_Section):
 
     @model_validator(mode="after")
     def _inline_fits(self) -> Self:
-        for name in ("snapshot_max_bytes", "message_max_bytes"):
-            if self.snapshot_inline_bytes > getattr(self, name):
-                raise ValueError(f"snapshot_inline_bytes must not be above {name}")
+        if self.snapshot_inline_bytes > self.snapshot_max_bytes:
+            raise ValueError("snapshot_inline_bytes must not be above snapshot_max_bytes")
+        # A message holds an input and a context, each a third longer as text, and the envelope around them.
+        if self.message_max_bytes < 4 * self.snapshot_inline_bytes:
+            raise ValueError("message_max_bytes must be at least four times snapshot_inline_bytes")
         return self
 
 

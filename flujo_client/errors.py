@@ -12,6 +12,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── PluginError             a plugin refused the output
 │   ├── RunFailed / RunCancelled / RunExpired   how a run ended, for whoever waits for its result
 │   ├── NonRetryableError       raise it in an agent: do not try this again
+│   ├── ResumeError             a run that cannot be gone on with in this way
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
 │   └── PipelineAbortSignal     stop this run now
@@ -107,6 +108,10 @@ class PluginError(ExecutionError):
 
 class NonRetryableError(ExecutionError):
     code = "NON_RETRYABLE"
+
+
+class ResumeError(ExecutionError):
+    code = "RESUME"
 
 
 class StepInvocationError(ExecutionError):

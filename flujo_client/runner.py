@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flujo_client.client import AsyncFlujoClient, FlujoClient
 from flujo_client.contract.results import Aborted, Failure, Success
 from flujo_client.contract.run import LIVE_RUN
-from flujo_client.errors import ConfigurationError
+from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Sleep
 from flujo_client.local import Fleet
@@ -61,6 +61,29 @@ class Flujo:
         self._context_model, self._initial = context_model, dict(initial_context_data or {})
         self._client = FlujoClient(settings)
         self._fleet: Fleet | None = None
+
+    async def resume_async(self, paused_result: PipelineResult | str, human_input: Any = None) -> PipelineResult:
+        """Go on with a run that this or another process started: wait for its end and give the result.
+
+        Args:
+            paused_result: the run's id, or what was read of it before.
+            human_input: the answer to the run's open question.
+
+        Raises:
+            ResumeError: an answer is given and the run has no question open.
+            RunNotFound: there is no such run.
+        """
+        run_id = paused_result if isinstance(paused_result, str) else paused_result.run_id
+        async with AsyncFlujoClient(self._client.settings) as client:
+            run = await client.get_run(run_id)
+            if human_input is not None:
+                status = await run.status()
+                raise ResumeError(
+                    f"run {run_id} is {status} and has no question open, so there is nothing to answer",
+                    suggestion="leave human_input out to wait for its result",
+                )
+            self._need_worker()
+            return await run.result()
 
     @property
     def client(self) -> FlujoClient:

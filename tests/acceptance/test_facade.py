@@ -12,6 +12,7 @@ import pytest
 from fleet import wait_until
 
 from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineResult, Success, TaskClient
+from flujo_client.errors import ResumeError
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -51,6 +52,17 @@ def test_a_stream_yields_each_step_and_then_the_result(working):
     *_, failure, result = asyncio.run(collect("shouting"))
     assert isinstance(failure, Failure)
     assert (failure.feedback, result.status) == (result.step_history[-1].feedback, "failed")
+
+
+def test_a_run_is_gone_on_with_by_whoever_knows_its_id(working):
+    """§2.1: another process, or the same one after its wait was cut short; an answer nobody asked for is refused."""
+    with Flujo(pipelines.three, settings=working.settings) as flujo:
+        run = flujo.start([])
+        result = asyncio.run(flujo.resume_async(run.id))
+        assert asyncio.run(flujo.resume_async(result)) == result
+        with pytest.raises(ResumeError, match="no question open"):
+            asyncio.run(flujo.resume_async(result, human_input={"approved": True}))
+    assert result.success
 
 
 def test_the_async_client_has_the_same_verbs(working):
