@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import traceback
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -30,6 +29,7 @@ from flujo_client.errors import (
     PluginError,
     ValidationError,
 )
+from flujo_worker.observe.redact import redact
 
 MAX_MESSAGE_BYTES = 4096
 _READ_CHARS = 4 * MAX_MESSAGE_BYTES
@@ -172,24 +172,6 @@ def root_cause(error: BaseException) -> BaseException:
         seen.add(id(behind))
         error = behind
     return error
-
-
-def redact(text: str) -> str:
-    """Replace what looks like a secret: provider keys, bearer tokens, passwords in URLs and in `password=` pairs."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-_SECRETS = (
-    (re.compile(r"(://[^\s:/@]{0,256}:)\S{0,4096}@"), r"\1***@"),
-    (re.compile(r"\b(sk-|gsk_|xai-|ghp_|AIza)[\w-]{6,}"), r"\1***"),
-    (re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{6,}"), r"\1 ***"),
-    (
-        re.compile(r"(?i)(password|passwd|secret|api[_-]?key|access[_-]?token)(['\"]?\s*[=:]\s*['\"]?)[^\s'\",;&]+"),
-        r"\1\2***",
-    ),
-)
 
 
 def _behind(error: BaseException) -> BaseException | None:

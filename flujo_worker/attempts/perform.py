@@ -19,6 +19,7 @@ from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.observe.log import telling
+from flujo_worker.observe.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,8 +97,9 @@ class Attempts:
         try:
             entry = self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
         except Unfit as finding:
-            logger.error("run %s is parked: %s", envelope.ticket.run, finding)  # noqa: TRY400 - the finding is all there is
-            self._ledger.park(envelope.key, fence, str(finding))
+            reason = redact(str(finding))
+            logger.error("run %s is parked: %s", envelope.ticket.run, reason)  # noqa: TRY400 - the finding is all there is
+            self._ledger.park(envelope.key, fence, reason)
             return "parked"
         with telling(envelope, worker=self._lease.worker) as story:
             outcome = self._outcome(envelope, entry, held, started, story)

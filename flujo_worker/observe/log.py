@@ -1,7 +1,7 @@
 """structlog, configured once; and the lines of an attempt kept aside, to be written with its merge.
 
 A line logged inside an attempt (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
-into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168).
+into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168). Both without what looks like a secret.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import structlog
 
 from flujo_client.contract.outcome import Event
 from flujo_client.serial import safe_serialize
+from flujo_worker.observe.redact import redact, redact_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
@@ -53,8 +54,15 @@ def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> Muta
             for key, value in line.items()
             if key not in _BOUND and key not in ("event", "level", "timestamp")
         }
-        events.append(Event(str(line.get("event", "")), safe_serialize(data), level, time.time()))
+        told = redact(str(line.get("event", "")))
+        events.append(Event(told, redact_tree(safe_serialize(data)), level, time.time()))
     return line
+
+
+def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A structlog processor: the last before a line is written, when tracebacks are texts already."""
+    hidden: dict[str, Any] = redact_tree(dict(line))
+    return hidden
 
 
 def configure(log: Log) -> None:
@@ -67,7 +75,7 @@ def configure(log: Log) -> None:
     last = structlog.processors.JSONRenderer() if log.as_json else structlog.dev.ConsoleRenderer(colors=False)
     level = logging.getLevelNamesMapping()[log.level]
     structlog.configure(
-        processors=[*shared, keep_for_the_run, structlog.processors.format_exc_info, last],
+        processors=[*shared, keep_for_the_run, structlog.processors.format_exc_info, hide_secrets, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stdout),
         cache_logger_on_first_use=True,
@@ -79,6 +87,7 @@ def configure(log: Log) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                hide_secrets,
                 last,
             ],
         )

@@ -26,9 +26,9 @@ from flujo_worker.attempts.classify import (
     ErrorHandler,
     ErrorInfo,
     describe,
-    redact,
     root_cause,
 )
+from flujo_worker.observe.redact import redact
 
 
 def throw(error: Exception, *, cause: Exception | None = None, context: Exception | None = None) -> None:
@@ -275,6 +275,10 @@ def test_an_error_that_cannot_be_printed_is_described():
         ("p@ss/w:rd", "cannot reach postgresql://app:p@ss/w:rd@db/app"),
         ("hunter2", "connection failed: host=db password=hunter2 user=app"),
         ("hunter2", "{'api_key': 'hunter2', 'model': 'm'}"),
+        ("hunter2", "AWS_SECRET_ACCESS_KEY=hunter2 is not known"),
+        ("hunter2", "refresh_token: hunter2"),
+        ("horse battery", 'password="correct horse battery"'),
+        ("hunter2", 'password="hunter2'),
     ],
 )
 def test_secrets_are_redacted_everywhere(secret, text):

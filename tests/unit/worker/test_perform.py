@@ -20,6 +20,7 @@ from flujo_client.errors import NonRetryableError, PipelineAbortSignal, RunFaile
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer
 from flujo_worker.attempts.catalog import Entry
 from flujo_worker.attempts.checks import PluginOutcome, ValidationResult
@@ -393,6 +394,17 @@ def test_a_run_of_other_code_is_parked_with_its_reason(engine):
     run = engine.store.read_run(run_id)
     assert run.status == "parked"
     assert "fingerprint" in run.reason
+
+
+def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypatch):
+    """Modules that connect when they are imported say where to, with the password."""
+    (tmp_path / "connecting.py").write_text("raise OSError('no route to postgresql://app:hunter2@db/app')")
+    monkeypatch.syspath_prepend(tmp_path)
+    run_id = engine.enqueue(Pipeline([Step("s", plain)]), "in")
+    message = loads(engine.bus.popleft()) | {"reference": "connecting:pipeline"}
+
+    assert engine.deliver(dumps(message)) == "parked"
+    assert "raised OSError: no route to postgresql://app:***@db/app" in engine.store.read_run(run_id).reason
 
 
 def test_a_cancelled_run_calls_nobody(engine):

@@ -1,0 +1,69 @@
+"""What a worker logs, and what of it becomes a run's story."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+
+import pytest
+import structlog
+
+from flujo_client.config import Log
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.step import Step
+from flujo_worker.observe.log import configure
+from flujo_worker.observe.redact import redact_tree
+from flujo_worker.testing import LocalEngine
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """Lines on stdout, as a worker of ours writes them."""
+    root, out = logging.getLogger(), io.StringIO()
+    before = root.handlers[:], root.level
+    monkeypatch.setattr(sys, "stdout", out)
+    configure(Log())
+    yield lambda: [json.loads(line) for line in out.getvalue().splitlines()]
+    root.handlers[:], root.level = before
+    structlog.reset_defaults()
+
+
+def connect(data):
+    structlog.get_logger().info(
+        f"connecting as app:{data}",
+        dsn=f"postgresql://app:{SECRET}@db/app",
+        db_password=SECRET,
+        deep=[{"token": SECRET}],
+    )
+    return data
+
+
+def test_what_an_agent_logs_is_told_without_its_secrets(lines):
+    """SYS-21: once as a line and once as an event, both redacted."""
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([Step("connect", connect)]), "me")
+        engine.drain()
+        (event,) = [event for event in engine.story(run) if event.name == "connecting as app:me"]
+    told = {"dsn": "postgresql://app:***@db/app", "db_password": "***", "deep": [{"token": "***"}]}
+    assert event.data == told
+    (line,) = [line for line in lines() if line["event"] == event.name]
+    assert {key: line[key] for key in told} == told
+
+
+def test_a_traceback_is_told_without_its_secrets(lines):
+    try:
+        raise ValueError(f"no connection: password={SECRET}")
+    except ValueError:
+        logging.getLogger("acme").exception("failed with api_key=%s", SECRET)
+    (line,) = lines()
+    assert SECRET not in json.dumps(line)
+    assert "password=***" in line["exception"]
+
+
+@pytest.mark.parametrize("name", ["tokens", "secretary", "token_count", "keyboard"])
+def test_names_that_only_resemble_one_hide_nothing(name):
+    assert redact_tree({name: "plain"}) == {name: "plain"}
