@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +20,7 @@ from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.observe.log import telling
 from flujo_worker.observe.redact import redact
+from flujo_worker.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,11 +60,11 @@ class Attempts:
         )
         self.catalog = Catalog(settings.allowed_imports)
         self._resolve = Resolver(settings.allowed_imports)
-        self._threads = ThreadPoolExecutor(settings.worker.concurrency, thread_name_prefix="flujo-agent")
+        self._threads = Threads("flujo-agent")
 
     def close(self) -> None:
         """Let go of the threads that sync agents run in."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
 
     def perform(self, envelope: Envelope) -> Verdict | Refusal | Disposition:
         """Perform one attempt, or refuse the delivery; say which."""

@@ -258,6 +258,19 @@ def test_sync_agents_do_not_hold_up_the_others(engine):
     assert threads[0].startswith("flujo-agent")
 
 
+def test_sync_agents_that_hang_leave_room_for_the_next():
+    """Nothing ends a thread: what its attempt's timeout left behind must not fail the runs that come after it."""
+    wake = threading.Event()
+    hanging = Pipeline([Step("hang", lambda data: wake.wait(30), config=StepConfig(max_retries=0, timeout_s=0.05))])
+    with LocalEngine(Settings(worker={"concurrency": 2})) as engine:
+        stuck = [engine.run(hanging, "in") for _ in range(4)]
+        try:
+            assert engine.run(Pipeline([Step("s", plain, config=StepConfig(timeout_s=5))]), "in").success
+        finally:
+            wake.set()
+    assert [result.error.type_name for result in stuck] == ["TimeoutError"] * 4
+
+
 # what becomes of the output
 
 

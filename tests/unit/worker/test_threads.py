@@ -1,0 +1,56 @@
+"""The threads that code runs in which is not `async`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from flujo_worker.threads import Threads
+
+HANGING = """
+import threading, time
+from flujo_worker.threads import Threads
+started = threading.Event()
+def hang():
+    started.set()
+    time.sleep(60)
+Threads("agent").submit(hang)
+started.wait()
+"""
+
+
+@pytest.fixture
+def threads():
+    threads = Threads("agent")
+    yield threads
+    threads.shutdown()
+
+
+def test_no_call_waits_for_another(threads):
+    wake = threading.Event()
+    hanging = [threads.submit(wake.wait, 30) for _ in range(50)]
+    assert threads.submit(sum, [1, 2]).result(timeout=5) == 3
+    wake.set()
+    assert all(each.result(timeout=5) for each in hanging)
+
+
+def test_threads_are_used_again(threads):
+    """Making one for each call would cost more than most calls."""
+    assert len({threads.submit(threading.get_ident).result(timeout=5) for _ in range(200)}) < 100
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
+def test_what_a_call_raises_comes_back_and_the_thread_goes_on(threads, error):
+    def fail():
+        raise error
+
+    assert threads.submit(fail).exception(timeout=5) is error
+    assert threads.submit(str, 1).result(timeout=5) == "1"
+
+
+def test_a_call_that_hangs_does_not_keep_the_process_from_ending():
+    """Else a worker that is told to stop would wait for it, past its lease, until it is killed."""
+    subprocess.run([sys.executable, "-c", HANGING], check=True, timeout=30)
