@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from click.testing import CliRunner
@@ -239,6 +240,7 @@ def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
     process = subprocess.Popen(
         [sys.executable, "-m", "flujo_client.cli.main", "run", "cli_pipelines:hang", "-i", "x"],
         cwd=code, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's background job ignores it
     )  # fmt: skip
     run = process.stderr.readline().split()[0]
     process.send_signal(signal.SIGINT)
