@@ -73,6 +73,7 @@ def migrate(settings: Settings) -> None:
         capture_output=True,
         text=True,
         check=False,
+        start_new_session=True,  # Ctrl-C is for whoever waits for it: cut short, it would look like a failure
     )
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()

@@ -1,0 +1,29 @@
+"""`flujo up`, as a person starts and stops it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from fleet import wait_until
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+
+SERVICES = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
+
+
+def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
+    """Ctrl-C reaches every process of the terminal, so the migration under way must not report it as its failure."""
+    alone = {name: text for name, text in os.environ.items() if not name.startswith("FLUJO_") and name not in SERVICES}
+    command = [sys.executable, "-m", "flujo_worker", "up"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=alone, start_new_session=True, stderr=subprocess.PIPE, text=True
+    ) as up:
+        wait_until((tmp_path / ".flujo" / "services.json").exists, what="the services are up")
+        os.killpg(up.pid, signal.SIGINT)
+        talk = up.communicate(timeout=60)[1]
+    assert (up.returncode, "CONFIGURATION" in talk) == (0, False), talk
+    assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).stdout == b""
