@@ -91,6 +91,8 @@ class Door:
                 return _rows(connection, ask)
         except psycopg.errors.UndefinedTable as error:
             raise _unmigrated() from error
+        except psycopg.DataError as error:
+            raise _refused(error) from error
         except psycopg.OperationalError as error:
             raise _unreachable(self._settings, error, is_closed=self._pool.closed) from error
 
@@ -144,6 +146,8 @@ class AsyncDoor:
                 return await _arows(connection, ask)
         except psycopg.errors.UndefinedTable as error:
             raise _unmigrated() from error
+        except psycopg.DataError as error:
+            raise _refused(error) from error
         except psycopg.OperationalError as error:
             raise _unreachable(self._settings, error) from error
 
@@ -204,6 +208,11 @@ def _send(post: Post, effect: Effect) -> Any:
 
 def _unmigrated() -> SchemaVersionError:
     return SchemaVersionError("the database has no flujo tables", suggestion="run `flujo migrate`")
+
+
+def _refused(error: psycopg.DataError) -> ClientError:
+    """An id with a NUL, a limit below zero: told as an error of ours, whatever was asked (M-428)."""
+    return ClientError(f"Postgres takes no such value: {str(error).strip().splitlines()[0]}", cause=error)
 
 
 def _check_schema(row: dict[str, Any]) -> None:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Plan
 
 MAX_KEY = 200
-LOWEST_PRIORITY = 9
+PRIORITIES = range(10)
+LAST_DEADLINE = 253_402_300_799.0
+"""The end of the year 9999, the last that Python's dates know; unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,10 @@ def _pack(tree: Any, what: str, size: Limits) -> Packed:
 def _check_order(order: Order) -> None:
     if not is_run_id(order.run_id):
         raise ConfigurationError(f"run id {order.run_id!r} may hold letters, digits, '_', '-' and '.' only, 80 at most")
-    if order.priority is not None and not 0 <= order.priority <= LOWEST_PRIORITY:
-        raise ConfigurationError(f"priority {order.priority} is not between 0, the first to be served, and 9")
+    if order.priority is not None and order.priority not in PRIORITIES:
+        raise ConfigurationError(f"priority {order.priority!r} is none of 0, the first to be served, to 9")
+    if order.deadline is not None and not 0 <= order.deadline <= LAST_DEADLINE:
+        raise ConfigurationError(f"a deadline at unix second {order.deadline:g} is not before the year 10000")
     key = order.idempotency_key
     if key is not None and not _is_word(key):
         raise ConfigurationError(f"an idempotency key has 1 to {MAX_KEY} printable characters")

@@ -13,6 +13,7 @@ from services import drop_database, fresh_database
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.errors import (
+    ClientError,
     ConfigurationError,
     MissingAgentError,
     PipelineContextInitializationError,
@@ -154,6 +155,7 @@ def test_an_oversize_value_is_refused(site, what):
     ("option", "said"),
     [
         ({"priority": 10}, "priority 10"),
+        ({"deadline_s": 1e300}, "before the year 10000"),
         ({"idempotency_key": ""}, "1 to 200"),
         ({"idempotency_key": "\0"}, "printable"),
     ],
@@ -162,6 +164,23 @@ def test_an_option_that_cannot_be_is_refused(site, option, said):
     """M-010, M-428."""
     with pytest.raises(ConfigurationError, match=said):
         site.client.enqueue(fine, "in", **option)
+
+
+@pytest.mark.parametrize(
+    ("method", "argument"),
+    [("get_run", {"run_id": "\0"}), ("list_runs", {"prefix": "\0"}), ("list_runs", {"limit": -1})],
+)
+def test_a_question_that_cannot_be_asked_is_refused(site, method, argument):
+    """M-428: with an error of ours, by both clients."""
+
+    async def ask():
+        async with AsyncFlujoClient(site.settings) as client:
+            await getattr(client, method)(**argument)
+
+    with pytest.raises(ClientError, match="Postgres takes no such value: "):
+        getattr(site.client, method)(**argument)
+    with pytest.raises(ClientError, match="Postgres takes no such value: "):
+        asyncio.run(ask())
 
 
 def test_a_broker_that_does_not_answer_is_told_before_anything_is_recorded(site):

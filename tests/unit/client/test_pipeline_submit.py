@@ -156,6 +156,11 @@ def test_what_is_above_the_limit_is_refused(where):
     [
         {"priority": -1},
         {"priority": 10},
+        {"priority": 2.5},
+        {"priority": "1"},
+        {"deadline": float("nan")},
+        {"deadline": float("inf")},
+        {"deadline": 1e300},
         {"run_id": "a b"},
         {"run_id": "a:b"},
         {"run_id": "x" * 81},
