@@ -197,7 +197,7 @@ def _make(directory: Path) -> None:
     except OSError as error:
         raise ConfigurationError(
             f"embedded services: {directory} cannot be made: {error.strerror}",
-            suggestion="choose a directory of your own",
+            suggestion="name a directory of your own in FLUJO_EMBEDDED_DIR",
             cause=error,
         ) from error
 

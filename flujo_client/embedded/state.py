@@ -48,7 +48,7 @@ class Ownership:
         except OSError as error:
             raise ConfigurationError(
                 f"embedded services: {directory} cannot be written: {error.strerror}",
-                suggestion="choose a directory of your own, or run as the user it belongs to",
+                suggestion="name a directory of your own in FLUJO_EMBEDDED_DIR, or run as the user it belongs to",
                 cause=error,
             ) from error
         try:

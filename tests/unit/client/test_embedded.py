@@ -290,6 +290,14 @@ def test_a_file_in_the_way_is_named(tmp_path):
         Embedded(tmp_path / "flujo").start()
 
 
+def test_a_directory_that_cannot_be_made_names_the_way_out(tmp_path):
+    """Nobody gives one on the command line: it is a setting."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot be made: Not a directory") as refused:
+        Embedded(tmp_path / "file" / ".flujo").start()
+    assert "FLUJO_EMBEDDED_DIR" in refused.value.suggestion
+
+
 def test_a_server_that_does_not_come_up_is_quoted(directory):
     (directory / "postgres").mkdir(parents=True, mode=0o700)
     if os.geteuid() == 0:
