@@ -139,7 +139,7 @@ class Backlog(Protocol):
         """Runs that are to be wound down."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        """Parked runs: id, reference, fingerprint."""
+        """Parked runs: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
 
     def unpark(self, run: str) -> bool:
         """Let a parked run go on."""

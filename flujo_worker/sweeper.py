@@ -101,10 +101,14 @@ class Sweeper:
         if now - self._unparked_at < UNPARK_EVERY_S:
             return
         self._unparked_at = now
-        for run, reference, fingerprint in self._store.parked(BATCH):
+        unfit = set()  # what does not load is tried once, however many runs wait for it
+        for run, *code in self._store.parked(BATCH):
+            if tuple(code) in unfit:
+                continue
             try:
-                self._catalog.entry(reference, fingerprint)
+                self._catalog.entry(*code)
             except Unfit:
+                unfit.add(tuple(code))
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
 

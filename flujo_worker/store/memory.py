@@ -6,8 +6,10 @@ For tests and the in-process engine. One lock makes each act one commit. Its clo
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from flujo_client.address import AttemptKey
@@ -363,7 +365,9 @@ class MemoryStore:
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:
             tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets[:limit]]
+            places: defaultdict[tuple[str, str], count[int]] = defaultdict(count)
+            fair = sorted(tickets, key=lambda ticket: next(places[ticket.reference, ticket.fingerprint]))
+            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
 
     def unpark(self, run: str) -> bool:
         with self._lock:

@@ -135,6 +135,17 @@ def test_a_parked_run_waits_with_its_reason(world, new):
     assert [line.name for line in world.events(run_of(new))] == ["run.parked"]
 
 
+def test_parked_runs_of_one_pipeline_do_not_hide_those_of_another(world):
+    """Code that nobody deploys any more may have left more of them than a sweep looks at."""
+    gone = [world.record(enqueued(pipeline_of("gone"))) for _ in range(3)]
+    here = [world.record(enqueued(pipeline_of("here"))) for _ in range(2)]
+    for new in (*gone, *here):
+        world.store.park(new.first.key, world.claim(new), "no such code here")
+
+    looked_at = [run for run, _, _ in world.store.parked(4)]
+    assert looked_at == [run_of(new) for new in (gone[0], here[0], gone[1], here[1])]
+
+
 def test_a_parked_run_is_not_published(world, new):
     world.store.park(new.first.key, world.claim(new), "no such code here")
     world.pass_time(100)

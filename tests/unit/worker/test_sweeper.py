@@ -1,0 +1,52 @@
+"""What a sweep does besides what the stores promise."""
+
+from __future__ import annotations
+
+import sys
+
+from builders import enqueued, member
+
+from flujo_client.pipeline.step import Backoff
+from flujo_worker.attempts.catalog import Catalog
+from flujo_worker.coordinator import Coordinator
+from flujo_worker.store.memory import MemoryStore
+from flujo_worker.sweeper import Sweeper
+
+
+class Post:
+    """A broker that is there, and whose queues are empty."""
+
+    def send(self, envelopes):
+        raise AssertionError(f"nothing is due, but {envelopes} went out")
+
+    def epoch(self):
+        return "first"
+
+    def heads(self, queues):
+        return dict.fromkeys(queues)
+
+
+def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypatch):
+    """However many runs are parked for it: an import that fails may have loaded half the world before."""
+    tried = tmp_path / "tried"
+    (tmp_path / "shapes.py").write_text(f"print('tried', file=open({str(tried)!r}, 'a'))\nraise OSError('no model')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shapes", raising=False)
+    store = MemoryStore(lambda: 1_800_000_000.0)
+    store.enlist(member("w"), 30.0)
+    for _ in range(3):
+        new = enqueued()
+        store.record(new)
+        store.park(new.first.key, store.claim(new.first.key, "w", max_lost=3).fence, "no such code here")
+    sweeper = Sweeper(
+        store,
+        Post(),
+        Coordinator(store, lambda _: None, backoff=Backoff()),
+        Catalog(["shapes"]),
+        worker=lambda: "w",
+        may_judge=lambda: True,
+    )
+
+    assert sweeper.sweep() == 0
+    assert tried.read_text() == "tried\n"
+    assert len(store.parked(10)) == 3
