@@ -23,7 +23,6 @@ from flujo_worker.domain import transitions
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "changes").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-TO_COME = {ROOT / "docs/performance.md"}
 """Written with the first measurements, and linked already."""
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -66,7 +65,7 @@ def test_every_link_leads_somewhere(page):
             continue
         target, _, anchor = link.partition("#")
         there = (page.parent / target).resolve() if target else page
-        assert there.exists() or there in TO_COME, link
+        assert there.exists(), link
         assert not anchor or anchor in anchors(there), link
 
 
@@ -110,7 +109,7 @@ def test_nothing_more_is_promised_than_is_kept(page):
 def test_every_page_is_reached_from_the_index():
     index = (ROOT / "docs/index.md", ROOT / "docs/adr/README.md")
     linked = {(page.parent / link).resolve() for page in index for link in LINK.findall(text(page))}
-    assert set((ROOT / "docs").rglob("*.md")) - {index[0]} - linked - TO_COME == set()
+    assert set((ROOT / "docs").rglob("*.md")) - {index[0]} - linked == set()
 
 
 # decisions

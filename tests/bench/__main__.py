@@ -75,6 +75,7 @@ def throughput(client: FlujoClient, settings: Settings, rounds: int, wanted: lis
         client.enqueue(f"{REFERENCE}:ten", 0).result(timeout=60)
         for _ in range(rounds):
             for arrangement in ("prefork", "threads"):
+                bare.done.flushdb()
                 with bare_workers(arrangement):
                     bare.send_chains(PROCESSES * 4, 2)
                     bare.send_hops(PROCESSES * 4, 2)

@@ -15,7 +15,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     worker_hijack_root_logger=False,
 )
-done = redis.Redis.from_url(URL)
+done = redis.Redis.from_url(URL, socket_timeout=None)
 DONE = "bench:done"
 
 
@@ -38,7 +38,8 @@ def send_hops(runs: int, steps: int) -> None:
     for _ in range(runs):
         hop.apply_async((steps,))
     for _ in range(runs):
-        done.blpop(DONE, timeout=30)
+        if done.blpop(DONE, timeout=30) is None:
+            raise TimeoutError("a hop was lost: bare Celery does not get it back")
 
 
 def send_chains(runs: int, steps: int) -> None:
