@@ -73,6 +73,9 @@ class Leases(Protocol):
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
         """Extend the lease. Return which held attempts (key → fence) are no longer this worker's; None: the lease is over."""
 
+    def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+        """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`."""
+
     def retire(self, worker: str) -> None:
         """End the incarnation; whatever it still held may be taken at once."""
 

@@ -128,7 +128,15 @@ class Lease:
             self._reincarnate()
         else:
             self._cancel({key: held[key] for key in lost})
+            self._disown()
         self._beat_at = time.monotonic()
+
+    def _disown(self) -> None:
+        """Give back what stands as ours and is not worked on here: its outcome was refused, or could not be told."""
+        with self._lock:
+            kept = set(self._held)
+        for key in self._store.disown(self.worker, kept, self._lease_s):
+            logger.warning("attempt %s was ours and nobody worked on it; it counts as lost", key)
 
     def _reincarnate(self) -> None:
         old = self.worker

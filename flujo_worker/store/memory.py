@@ -224,6 +224,15 @@ class MemoryStore:
             self._leases[worker] = self._clock() + lease_s
             return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
 
+    def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+        with self._lock:
+            before = self._clock() - older_s
+            mine = [row for row in self._attempts.values() if (row.status, row.worker) == ("running", worker)]
+            gone = [row for row in mine if str(row.key) not in kept and (row.started_at or 0.0) < before]
+            for row in gone:
+                row.worker = None
+            return {str(row.key) for row in gone}
+
     def retire(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)

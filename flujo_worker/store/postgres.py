@@ -118,6 +118,10 @@ class PostgresStore:
         rows = self._rows("renew", parameters)
         return set(rows[0]["lost"]) if rows else None
 
+    def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+        parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
+        return {row["key"] for row in self._rows("disown", parameters)}
+
     def retire(self, worker: str) -> None:
         self._do("retire", {"id": worker})
 

@@ -104,3 +104,17 @@ def test_retire_frees_what_is_still_held(world, new):
     world.store.retire("w1")
 
     assert [due.why for due in world.due()] == ["lost"]
+
+
+def test_what_nobody_works_on_is_disowned_and_counts_as_lost(world):
+    """Law 6: an attempt whose outcome was refused under its own fence does not stay running for as long as its worker lives."""
+    forgotten, kept = world.record(enqueued()), world.record(enqueued())
+    for new in (forgotten, kept):
+        world.claim(new)
+    assert world.store.disown("w1", {kept.first.key}, older_s=1.0) == set()
+    world.pass_time(2.0)
+
+    assert world.store.disown("w2", set(), older_s=1.0) == set()
+    assert world.store.disown("w1", {kept.first.key}, older_s=1.0) == {forgotten.first.key}
+
+    assert [(each.why, each.envelope.key) for each in world.due()] == [("lost", forgotten.first.key)]

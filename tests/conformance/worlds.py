@@ -28,7 +28,7 @@ LEASE_S = 30.0
 _TABLES = "runs scopes attempts spends workers events inputs blobs broker_epochs pipelines"
 _AGES = {
     "workers": "lease_until",
-    "attempts": "available_at sent_at",
+    "attempts": "available_at sent_at started_at",
     "runs": "deadline_at",
     "sweeps": "swept_at",
     "broker_epochs": "started_at",

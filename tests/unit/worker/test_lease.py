@@ -28,6 +28,9 @@ class Roll:
             self.before_adopting()
         return self.adopts & set(held)
 
+    def disown(self, worker, kept, older_s):
+        return set()
+
     def renew(self, worker, lease_s, held):
         if self.renewals:
             return self.renewals.pop(0)(held)

@@ -1,0 +1,9 @@
+-- Attempts that point to this worker and that it does not work on: their outcome was refused or could not be told. Without a
+-- worker they count as lost, so a sweep sends them again, or fails them when that has happened too often.
+WITH forgotten AS (
+    SELECT key FROM flujo_attempts
+    WHERE worker = %(worker)s AND status = 'running' AND NOT (key = ANY(%(kept)s::text[]))
+      AND started_at < now() - make_interval(secs => %(older_s)s)
+    ORDER BY key FOR UPDATE SKIP LOCKED
+)
+UPDATE flujo_attempts a SET worker = NULL FROM forgotten WHERE a.key = forgotten.key RETURNING a.key;

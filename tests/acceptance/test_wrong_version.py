@@ -1,0 +1,28 @@
+"""A message that names a version its scope has not: the outcome is refused, and the run goes on."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from flujo_client.broker import Broker
+from flujo_client.contract.envelope import Envelope
+from flujo_client.wire import load
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+
+
+def test_a_wrong_version_costs_a_repeat_and_not_the_run(site):
+    """Law 6: nobody's fault may leave an attempt running under a worker that does not work on it."""
+    run = site.enqueue("three")
+    message = orjson.loads(site.redis.rpop("flujo.attempts"))
+    (wire,), _, _ = load(base64.b64decode(message["body"]))
+    Broker(site.settings).publish([replace(Envelope.from_wire(wire), version=7)])
+    site.workers(1)
+
+    assert run.result(timeout=30).success
+    assert len(site.executions(run.id, "first")) == 2
+    assert [event["data"]["verdict"] for event in site.told(run.id, "outcome.refused")] == ["stale"]
