@@ -16,7 +16,6 @@ WIRE_VERSION = 1
 TASK_ATTEMPT = "flujo.attempt"
 TASK_SWEEP = "flujo.sweep"
 ATTEMPTS_QUEUE = "flujo.attempts"
-CONTROL_QUEUE = "flujo.control"
 
 AttemptKind = Literal["step"]
 

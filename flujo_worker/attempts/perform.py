@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Disposition = Literal["dropped", "parked", "cancelled"]
+Disposition = Literal["parked", "cancelled"]
 
 
 class Attempts:
