@@ -1,7 +1,11 @@
 """How places are written: readable, derived, never drawn.
 
-A scope's address is a path such as `review/loop#3/legal`; the root scope's is the empty string. An attempt's key is
-`run:address:step:number`, and that is also its Celery task id.
+A scope's address is a path such as `review/loop#3/legal`; the root scope's is the empty string. A container has a scope of its own,
+`<sequence>/<node>`, and its children's addresses extend it: iterations and items by `#3`, branches and paths by `/legal`. So a
+child's address always begins with its parent's and is longer.
+
+An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that is no try at a step has the word for
+its kind in the number's place.
 """
 
 from __future__ import annotations
@@ -11,27 +15,30 @@ import secrets
 from typing import NamedTuple
 
 ROOT = ""
+STEP = "step"
 MAX_NAME = 120
 _NAME = re.compile(r"[^/:#\x00-\x1f\x7f\ud800-\udfff]{1,120}")
+_CHILD = re.compile(r"[/#][^/]+")
 _RUN_ID = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
 class AttemptKey(NamedTuple):
-    """One try at one step: where it stands and which number it has, counted from 1."""
+    """One try at one piece of work: where it stands and which number it has, counted from 1."""
 
     run: str
     address: str
     step: str
     number: int
+    kind: str = STEP
 
     def __str__(self) -> str:
-        return f"{self.run}:{self.address}:{self.step}:{self.number}"
+        return f"{self.run}:{self.address}:{self.step}:{self.number if self.kind == STEP else self.kind}"
 
     @classmethod
     def parse(cls, text: str) -> AttemptKey:
         """Read a key back from its text; raises ValueError if it is not one."""
-        run, address, step, number = text.split(":")
-        return cls(run, address, step, int(number))
+        run, address, step, last = text.split(":")
+        return cls(run, address, step, int(last)) if last.isdecimal() else cls(run, address, step, 1, last)
 
 
 def new_run_id(at: float) -> str:
@@ -41,6 +48,14 @@ def new_run_id(at: float) -> str:
         at: now, in unix seconds.
     """
     return f"run_{int(at * 1000):012x}{secrets.token_hex(8)}"
+
+
+def branch_of(fan_out: str, address: str) -> str:
+    """The address of the branch of `fan_out` that `address` is, or lies in."""
+    found = _CHILD.match(address, len(fan_out))
+    if not address.startswith(fan_out) or found is None:
+        raise ValueError(f"'{address}' lies in no branch of '{fan_out}'")
+    return address[: found.end()]
 
 
 def is_name(text: str) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import Decision
+    from flujo_worker.domain.values import Decision, ScopeRow
 
 Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked"]
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
@@ -21,10 +21,22 @@ Verdict = Literal["merged", "repeated", "stale", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The answer to a claim: the fence to work under, or why not."""
+    """The answer to a claim: the fence to work under, or why not.
+
+    `aborted`: a fan-out the attempt stands in was aborted, so it is to close itself without being performed.
+    """
 
     fence: int | None = None
     refusal: Refusal | None = None
+    aborted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The answer to a commit. `taken`: the sibling's first attempt that got the lane of the branch that closed."""
+
+    verdict: Verdict
+    taken: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +95,15 @@ class Leases(Protocol):
 class Ledger(Protocol):
     """What an attempt and the coordinator do to a run."""
 
-    def claim(self, key: str, worker: str, *, max_lost: int, may_judge: bool = True) -> Claim:
-        """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that."""
+    def claim(
+        self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
+    ) -> Claim:
+        """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that.
 
-    def commit(self, decision: Decision) -> Verdict:
+        `fan_outs` are those it stands in, for the answer's `aborted`.
+        """
+
+    def commit(self, decision: Decision) -> Committed:
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence."""
 
     def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
@@ -109,6 +126,38 @@ class Ledger(Protocol):
 
     def note(self, run: str, events: Sequence[Event], *, key: str | None = None) -> None:
         """Append lines to a run's story that belong to no merge."""
+
+
+class Tree(Protocol):
+    """A run's scopes: what decides looks at, and what a fan-out needs beyond a merge."""
+
+    def scope(self, run: str, address: str) -> ScopeRow | None:
+        """Read one scope."""
+
+    def children(self, run: str, address: str) -> list[ScopeRow]:
+        """Read a scope's children in their order, without their contexts."""
+
+    def envelopes(self, keys: Collection[str]) -> list[Envelope]:
+        """Rebuild the messages of work rows."""
+
+    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+        """Make the join's work row if all branches are closed; tell whether it is there and live.
+
+        Args:
+            run: the run.
+            address: the fan-out's.
+            queue: the join's queue.
+            by: who rings: chord, worker or sweeper; told in the event `join.rung` when this ring made the row.
+        """
+
+    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
+        """Tell whether one of these fan-outs was aborted."""
+
+    def wind_down_branches(self, run: str, fan_out: str) -> None:
+        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running stands in."""
+
+    def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
+        """Tell whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
 
 
 class Backlog(Protocol):
@@ -138,6 +187,12 @@ class Backlog(Protocol):
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         """Take, each under a fresh fence, attempts that were lost as often as is allowed."""
 
+    def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
+        """Fan-outs (run, address) whose branches were all closed longer ago than that and whose join has no work row."""
+
+    def aborted(self, limit: int) -> list[tuple[str, str]]:
+        """Aborted fan-outs (run, address) that still wait for branches."""
+
     def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
         """Runs that are to be wound down."""
 
@@ -148,7 +203,7 @@ class Backlog(Protocol):
         """Let a parked run go on."""
 
 
-class Store(Leases, Ledger, Backlog, Protocol):
+class Store(Leases, Ledger, Tree, Backlog, Protocol):
     """All of it, as one object."""
 
 
@@ -156,7 +211,13 @@ class Post(Protocol):
     """The way out to the broker."""
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish each envelope as one message; raises DispatchError when the broker does not take them."""
+        """Publish each envelope as one message; raises DispatchError when the broker does not take them.
+
+        What stands in a fan-out is a member of its chord, whoever publishes it.
+        """
+
+    def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
+        """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
 
     def epoch(self) -> str:
         """The broker's present epoch, drawn anew when Redis has lost it."""

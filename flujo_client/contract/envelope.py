@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from flujo_client.address import AttemptKey
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 WIRE_VERSION = 1
 TASK_ATTEMPT = "flujo.attempt"
+TASK_START = "flujo.start"
+TASK_JOIN = "flujo.join"
 TASK_SWEEP = "flujo.sweep"
 ATTEMPTS_QUEUE = "flujo.attempts"
+CONTROL_QUEUE = "flujo.control"
 
-AttemptKind = Literal["step"]
+AttemptKind = Literal["step", "start", "join"]
+TASKS: dict[AttemptKind, str] = {"step": TASK_ATTEMPT, "start": TASK_START, "join": TASK_JOIN}
+"""The task that carries each kind of work. Names are few and constant: an unknown one in a header hangs its chord."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,9 @@ class Envelope:
         version: the scope's version that `context` is the snapshot of; checked again in the merge.
         context: None when the run has no context (M-023); a reference when it is above the inline limit.
         guidance: why the attempt before this one failed.
+        kind: a try at a step; the start of a scope that begins with a container; or the join of a fan-out.
+        lanes: the fan-outs this work stands in, outermost first, each with the lane it runs in: what its part in their chords is
+            derived from.
     """
 
     ticket: Ticket
@@ -62,11 +70,12 @@ class Envelope:
     guidance: str | None = None
     queue: str = ATTEMPTS_QUEUE
     kind: AttemptKind = "step"
+    lanes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """The attempt's key, which is also its Celery task id."""
-        return str(AttemptKey(self.ticket.run, self.address, self.step, self.number))
+        return str(AttemptKey(self.ticket.run, self.address, self.step, self.number, self.kind))
 
     @property
     def references(self) -> tuple[Packed, ...]:
@@ -87,7 +96,7 @@ class Envelope:
         ticket = self.ticket
         return {
             "v": WIRE_VERSION,
-            "task": TASK_ATTEMPT,
+            "task": TASKS[self.kind],
             "key": self.key,
             "kind": self.kind,
             "run": ticket.run,
@@ -106,6 +115,7 @@ class Envelope:
             "input": self.input.to_wire(),
             "context": None if self.context is None else self.context.to_wire(),
             "guidance": self.guidance,
+            "lanes": dict(self.lanes),
         }
 
     @classmethod
@@ -139,9 +149,10 @@ class Envelope:
                 guidance=wire["guidance"],
                 queue=wire["queue"],
                 kind=wire["kind"],
+                lanes=wire.get("lanes") or {},
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
-        if wire.get("key") != envelope.key or wire.get("task") != TASK_ATTEMPT:
+        if wire.get("key") != envelope.key or wire.get("task") != TASKS.get(envelope.kind):
             raise SerializationError("the key or task it names is not its own", path="message")
         return envelope

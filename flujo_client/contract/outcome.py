@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flujo_client.serial import Packed
 
-OutcomeKind = Literal["success", "failure", "aborted", "lost"]
+OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ another fingerprint, the code is not the code the run was started with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.pipeline.identity import digest, identify
 from flujo_client.pipeline.step import Backoff
@@ -22,16 +22,82 @@ if TYPE_CHECKING:
 PLAN_VERSION = 1
 
 
+FAN_OUTS = frozenset({"parallel", "router"})
+"""Kinds whose children run side by side. A map is one too when its rules say `parallel`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place in the plan. `traits` is what the fingerprint knows of it beyond what decides."""
+    """A place in the plan.
+
+    Attributes:
+        path: where the node stands in the plan, unique: names of nodes and keys of their bodies, `/` between them.
+        rules: what decides needs to know about a container, as plain data.
+        bodies: what a container runs, by key: a branch's, path's or state's name, or `body`.
+        traits: what the fingerprint knows of it beyond what decides.
+    """
 
     name: str
     kind: str
-    max_attempts: int
-    backoff: Backoff | None
-    queue: str | None
-    traits: dict[str, Any]
+    max_attempts: int = 1
+    backoff: Backoff | None = None
+    queue: str | None = None
+    traits: dict[str, Any] = field(default_factory=dict)
+    rules: dict[str, Any] = field(default_factory=dict)
+    bodies: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    path: str = ""
+
+    @property
+    def is_fan_out(self) -> bool:
+        """Tell whether its children are branches, which run side by side and meet in a join."""
+        return self.kind in FAN_OUTS or (self.kind == "map" and bool(self.rules.get("parallel")))
+
+    def to_tree(self) -> dict[str, Any]:
+        """Give the node as plain data."""
+        tree = {
+            "name": self.name,
+            "kind": self.kind,
+            "max_attempts": self.max_attempts,
+            "backoff": None if self.backoff is None else self.backoff.model_dump(),
+            "queue": self.queue,
+            "traits": self.traits,
+        }
+        if self.rules:
+            tree["rules"] = self.rules
+        if self.bodies:  # pairs, for jsonb keeps no order
+            tree["bodies"] = [[key, [node.to_tree() for node in nodes]] for key, nodes in self.bodies.items()]
+        return tree
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any], above: str = "") -> Node:
+        """Read a node; `above` is the path of the body it stands in, with a `/` at its end."""
+        path = above + tree["name"]
+        return cls(
+            name=tree["name"],
+            kind=tree["kind"],
+            max_attempts=tree["max_attempts"],
+            backoff=None if tree["backoff"] is None else Backoff(**tree["backoff"]),
+            queue=tree["queue"],
+            traits=tree["traits"],
+            rules=tree.get("rules", {}),
+            bodies={
+                key: tuple(cls.from_tree(node, f"{path}/{key}/") for node in nodes)
+                for key, nodes in tree.get("bodies", ())
+            },
+            path=path,
+        )
+
+
+class Spot(NamedTuple):
+    """What an address stands for in the plan.
+
+    Attributes:
+        container: the container it is, or is a child of; None for the root.
+        nodes: what runs there, in order; None for the scope of a container itself.
+    """
+
+    container: Node | None
+    nodes: tuple[Node, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +110,34 @@ class Plan:
     context_model: str | None
     fingerprint: str
 
+    def locate(self, address: str) -> Spot:
+        """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
+        container: Node | None = None
+        nodes: tuple[Node, ...] | None = self.nodes
+        parts = address.split("/") if address else []
+        for part in parts:
+            if nodes is None and container is not None:
+                nodes = container.bodies[part]
+                continue
+            name, child, _ = part.partition("#")
+            container = {node.name: node for node in nodes or ()}[name]
+            nodes = container.bodies["body"] if child and "body" in container.bodies else None
+        return Spot(container, nodes)
+
     def to_tree(self) -> dict[str, Any]:
         """Give the plan as plain data, to be stored with its runs."""
-        nodes = [
-            {
-                "name": node.name,
-                "kind": node.kind,
-                "max_attempts": node.max_attempts,
-                "backoff": None if node.backoff is None else node.backoff.model_dump(),
-                "queue": node.queue,
-                "traits": node.traits,
-            }
-            for node in self.nodes
-        ]
         return {
             "v": PLAN_VERSION,
             "name": self.name,
             "version": self.version,
             "context_model": self.context_model,
-            "nodes": nodes,
+            "nodes": [node.to_tree() for node in self.nodes],
         }
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
         """Read a stored plan."""
-        nodes = tuple(
-            Node(
-                name=node["name"],
-                kind=node["kind"],
-                max_attempts=node["max_attempts"],
-                backoff=None if node["backoff"] is None else Backoff(**node["backoff"]),
-                queue=node["queue"],
-                traits=node["traits"],
-            )
-            for node in tree["nodes"]
-        )
+        nodes = tuple(Node.from_tree(node) for node in tree["nodes"])
         return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import AttemptKind, Envelope
@@ -34,29 +34,104 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The scope's next state. `output` and `context` are None where they stay as they are.
+    """The next state of a scope that was there before: the attempt's own, or one above it. None: stays as it is.
 
-    `merges` is true for a success alone: it raises the scope's version (M-006).
+    Attributes:
+        version: the scope's, as it was read; the commit is refused if it is another by then.
+        merges: raises the version (M-006).
+        drops_context: a scope that closes hands its context up and keeps none.
+        patch: what a branch that succeeded changed in its context.
     """
 
+    address: str
+    version: int
     cursor: int
     status: ScopeStatus = "open"
     merges: bool = False
     output: Packed | None = None
     context: Packed | None = None
+    drops_context: bool = False
+    patch: Packed | None = None
+    fault: Fault | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A scope to be made. It may be closed again by the same decision.
+
+    Attributes:
+        parent: the address of the scope above it.
+        kind: `sequence` for what runs nodes in order, else the container's kind.
+        step: the name of the container's node.
+        name: what it is called in results: the node's, branch's, path's or state's name, or `loop#3`.
+        place: its place among its siblings, from 0 in declared order; iterations count from 1.
+        output: its input, as long as nothing in it has given an output.
+        lanes: the fan-outs it stands in, outermost first, with its lane in each.
+        waiting: a fan-out that waits for its branches.
+    """
+
+    address: str
+    parent: str
+    kind: str
+    step: str
+    name: str
+    place: int
+    output: Packed
+    context: Packed | None
+    lanes: dict[str, int]
+    cursor: int = 0
+    status: ScopeStatus = "open"
+    waiting: bool = False
+    fault: Fault | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
-    """A work row to be made: published at once, or when `delay_s` seconds are over."""
+    """A work row to be made, with all that its message needs: published at once, or when `delay_s` seconds are over.
+
+    Attributes:
+        held: nobody publishes it until a lane is free for it.
+        version, input, context, lanes: of its scope, as this decision leaves it.
+    """
 
     address: str
     step: str
     number: int
     queue: str
+    input: Packed
+    context: Packed | None
+    version: int
+    lanes: dict[str, int] = field(default_factory=dict)
     kind: AttemptKind = "step"
     delay_s: float = 0.0
     guidance: str | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """A fan-out that begins: `lanes` strands are published, as one chord."""
+
+    address: str
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BranchEnd:
+    """A branch that this decision closes.
+
+    Attributes:
+        fan_out: the address of the fan-out it belongs to.
+        lane: the lane it leaves; the commit takes the next sibling that waits for one.
+        aborts: the fan-out is to be marked, so that the siblings close themselves.
+    """
+
+    address: str
+    fan_out: str
+    lane: int
+    aborts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +146,79 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """All that one commit changes, and what is to be published after it."""
+    """All that one commit changes, and what is to be published after it.
+
+    Attributes:
+        moves: the attempt's own scope first, then those above it, each followed by its parent.
+        answers: what user code and rows answered on the way, for a replay without them.
+    """
 
     notice: Notice
     close: Close
-    move: Move
-    next: NextAttempt | None = None
+    moves: tuple[Move, ...]
+    opens: tuple[Opening, ...] = ()
+    next: tuple[NextAttempt, ...] = ()
+    fan_out: FanOut | None = None
+    branch_end: BranchEnd | None = None
     end: End | None = None
     events: tuple[Event, ...] = ()
+    answers: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def move(self) -> Move:
+        """The attempt's own scope."""
+        return self.moves[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRow:
+    """A scope as it is recorded."""
+
+    address: str
+    parent: str | None
+    kind: str
+    step: str | None
+    name: str | None
+    place: int
+    status: ScopeStatus
+    cursor: int
+    version: int
+    output: Packed
+    context: Packed | None
+    patch: Packed | None
+    lanes: dict[str, int]
+    fault: Fault | None
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to user code, or to what only live values can tell; asked without any lock held.
+
+    Attributes:
+        role: what is asked, a key of `flujo_worker.evaluate.ROLES`.
+        path: the node's path in the plan.
+        values: packed arguments.
+        data: plain arguments.
+    """
+
+    role: str
+    path: str
+    values: tuple[Packed | None, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A question to the rows: one scope, or with `children` all its children in their order."""
+
+    address: str
+    children: bool = False
+
+
+class Refused(Exception):
+    """An Ask that user code did not answer: it raised, took too long, or gave what cannot be."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
