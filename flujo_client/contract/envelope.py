@@ -149,7 +149,7 @@ class Envelope:
                 guidance=wire["guidance"],
                 queue=wire["queue"],
                 kind=wire["kind"],
-                lanes=wire.get("lanes") or {},
+                lanes=wire["lanes"],
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error

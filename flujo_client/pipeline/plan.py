@@ -94,10 +94,12 @@ class Spot(NamedTuple):
     Attributes:
         container: the container it is, or is a child of; None for the root.
         nodes: what runs there, in order; None for the scope of a container itself.
+        above: the address of the scope above it; None for the root.
     """
 
     container: Node | None
     nodes: tuple[Node, ...] | None
+    above: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +114,17 @@ class Plan:
 
     def locate(self, address: str) -> Spot:
         """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
-        container: Node | None = None
-        nodes: tuple[Node, ...] | None = self.nodes
-        parts = address.split("/") if address else []
-        for part in parts:
-            if nodes is None and container is not None:
-                nodes = container.bodies[part]
+        spot, here, box = Spot(None, self.nodes, None), "", ""
+        for part in address.split("/") if address else ():
+            if spot.nodes is None and spot.container is not None:
+                spot, here = Spot(spot.container, spot.container.bodies[part], box), f"{here}/{part}"
                 continue
             name, child, _ = part.partition("#")
-            container = {node.name: node for node in nodes or ()}[name]
-            nodes = container.bodies["body"] if child and "body" in container.bodies else None
-        return Spot(container, nodes)
+            container = {node.name: node for node in spot.nodes or ()}[name]
+            above, box, here = here, _under(here, name), _under(here, part)
+            body = container.bodies.get("body") if child else None
+            spot = Spot(container, body, above if body is None else box)
+        return spot
 
     def to_tree(self) -> dict[str, Any]:
         """Give the plan as plain data, to be stored with its runs."""
@@ -139,6 +141,10 @@ class Plan:
         """Read a stored plan."""
         nodes = tuple(Node.from_tree(node) for node in tree["nodes"])
         return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree))
+
+
+def _under(address: str, part: str) -> str:
+    return f"{address}/{part}" if address else part
 
 
 def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
