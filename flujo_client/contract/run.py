@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LIVE_RUN = ("queued", "running", "parked")
 LIVE_ATTEMPT = ("ready", "queued", "running")
+SEQUENCE = "sequence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,34 @@ class RunRecord:
     def is_live(self) -> bool:
         """Tell whether the run can still move."""
         return self.status in LIVE_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRecord:
+    """One row of `flujo_scopes`, without its context.
+
+    Attributes:
+        kind: `sequence` for what runs nodes in order, else the container's kind.
+        step: the name of the container's node, on its own scope and on its children's.
+        name: what it is called in results; None for the root.
+        place: its place among its siblings.
+        output: its input, as long as it is open; its result once it has succeeded.
+        lanes: the fan-outs it stands in, by address, with its lane in each.
+    """
+
+    address: str
+    status: str
+    opened_at: datetime
+    parent: str | None = None
+    kind: str = SEQUENCE
+    step: str | None = None
+    name: str | None = None
+    place: int = 0
+    output: Packed | None = None
+    fault: Fault | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    closed_at: datetime | None = None
+    lanes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

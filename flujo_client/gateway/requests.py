@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import orjson
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, WorkerRecord
+from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord, WorkerRecord
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed, safe_serialize
 
@@ -132,6 +132,11 @@ def attempts(run_id: str) -> Request[list[AttemptRecord]]:
     return Request("attempts", {"run": run_id}, lambda rows: [_attempt(row) for row in rows])
 
 
+def scopes(run_id: str) -> Request[list[ScopeRecord]]:
+    """Read a run's scopes in the order they were opened, without their contexts."""
+    return Request("scopes", {"run": run_id}, lambda rows: [_scope(row) for row in rows])
+
+
 def events(run_id: str, *, after: int = 0, limit: int = 1000) -> Request[list[EventRecord]]:
     """Read a run's story from a cursor on."""
     parameters = {"run": run_id, "after": after, "limit": limit}
@@ -197,3 +202,8 @@ def _attempt(row: Row) -> AttemptRecord:
     return AttemptRecord(
         **rest, output=_packed(row["output"]), fault=_fault(row["error"]), metadata=row["metadata"] or {}
     )
+
+
+def _scope(row: Row) -> ScopeRecord:
+    rest = {key: value for key, value in row.items() if key not in ("error", "output")}
+    return ScopeRecord(**rest, output=_packed(row["output"]), fault=_fault(row["error"]))
