@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import redis
 
+from flujo_client.chord import membership
 from flujo_client.config import mask_url
-from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_SWEEP
+from flujo_client.contract.doorbell import Doorbell
+from flujo_client.contract.envelope import TASK_SWEEP, TASKS
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.wire import CONTENT_TYPE, MAX_BYTES, dump
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
+PUSH_MESSAGES = 1000
+PUSH_BYTES = 8 * 1024 * 1024
+"""What one push holds at most: Redis serves nobody else meanwhile."""
 _EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
@@ -44,6 +49,7 @@ class Broker:
         self._url, self._prefix = str(settings.broker_url), settings.broker_key_prefix
         self._keys = tuple((name, secret.get_secret_value().encode()) for name, secret in settings.signing_keys.items())
         self._max_bytes = settings.limits.message_max_bytes
+        self._control = settings.worker.control_queue
         self.redis = redis.Redis.from_url(
             self._url, socket_timeout=10, socket_connect_timeout=5, socket_keepalive=True, max_connections=64
         )
@@ -64,13 +70,17 @@ class Broker:
             ) from error
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError."""
-        messages: dict[str, list[bytes]] = {}
+        """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError.
+
+        What stands in a fan-out is published as a part of its chord (M-007), and a join as its doorbell.
+        """
+        queues: dict[str, list[bytes]] = {}
         for envelope in envelopes:
             key = self.key(envelope.queue, envelope.ticket.priority)
-            messages.setdefault(key, []).append(self._attempt(envelope))
-        for key, bodies in messages.items():
-            self.redis.lpush(key, *bodies)
+            queues.setdefault(key, []).append(self._work(envelope))
+        for key, messages in queues.items():
+            for some in _pushes(messages):
+                self.redis.lpush(key, *some)
 
     def ring(self, queue: str) -> None:
         """Ask a worker to sweep at once; raises redis.RedisError."""
@@ -85,20 +95,34 @@ class Broker:
         """Close the connections."""
         self.redis.close()
 
-    def _attempt(self, envelope: Envelope) -> bytes:
-        headers = {"flujo_run": envelope.ticket.run, "flujo_step": envelope.step}
-        priority = envelope.ticket.priority
-        return self._message(TASK_ATTEMPT, (envelope.to_wire(),), envelope.key, envelope.queue, headers, priority)
+    def _work(self, envelope: Envelope) -> bytes:
+        run, priority = envelope.ticket.run, envelope.ticket.priority
+        headers: dict[str, Any] = {"flujo_run": run, "flujo_step": envelope.step}
+        embed = _EMBED
+        if envelope.lanes:
+            part = membership(run, envelope.lanes, queue=self._control, priority=priority)
+            headers |= {"group": part["group_id"], "group_index": part["group_index"]}
+            embed = {**_EMBED, "chord": part["chord"]}
+        joins = envelope.kind == "join"
+        args: tuple[Any, ...] = ([], Doorbell(run, envelope.address).to_wire()) if joins else (envelope.to_wire(),)
+        return self._message(TASKS[envelope.kind], args, envelope.key, envelope.queue, headers, priority, embed)
 
     def _message(
-        self, task: str, args: tuple[Any, ...], task_id: str, queue: str, headers: dict[str, Any], priority: int | None
+        self,
+        task: str,
+        args: tuple[Any, ...],
+        task_id: str,
+        queue: str,
+        headers: Mapping[str, Any],
+        priority: int | None,
+        embed: Mapping[str, Any] = _EMBED,
     ) -> bytes:
-        body = dump((args, {}, _EMBED), keys=self._keys, max_bytes=self._max_bytes or MAX_BYTES)
+        body = dump((args, {}, embed), keys=self._keys, max_bytes=self._max_bytes or MAX_BYTES)
         return celery_message(task, body, task_id=task_id, queue=queue, headers=headers, priority=priority)
 
 
 def celery_message(
-    task: str, body: bytes, *, task_id: str, queue: str, headers: dict[str, Any], priority: int | None
+    task: str, body: bytes, *, task_id: str, queue: str, headers: Mapping[str, Any], priority: int | None
 ) -> bytes:
     """Write a task message as kombu's Redis transport stores it.
 
@@ -143,3 +167,14 @@ def celery_message(
         },
     }
     return orjson.dumps(message)
+
+
+def _pushes(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Divide messages into pushes of a bounded size."""
+    begin = size = 0
+    for at, message in enumerate(messages):
+        size += len(message)
+        if at > begin and (at - begin == PUSH_MESSAGES or size > PUSH_BYTES):
+            yield messages[begin:at]
+            begin, size = at, len(message)
+    yield messages[begin:]

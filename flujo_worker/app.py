@@ -29,6 +29,7 @@ CONFIGURATION = 2
 """The exit code of a worker that is set up wrongly: that of every command (requirements §2.8)."""
 
 _LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
+_BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
 
 
 class FlujoWorker:
@@ -67,7 +68,7 @@ class FlujoWorker:
             host = self._hosts.get(os.getpid())
             if host is None:
                 self._hosts.clear()
-                host = self._hosts[os.getpid()] = Host(self.settings)
+                host = self._hosts[os.getpid()] = Host(self.settings, self.app)
                 host.start()
             return host
 
@@ -80,13 +81,14 @@ class FlujoWorker:
         signals.worker_shutdown.connect(self._stop, weak=False)
 
     def _prepare(self, instance: Any = None, options: Any = None, **_: Any) -> None:
-        """A worker started without -Q consumes our queues too; one with -Q consumes what it was told."""
+        """A worker started without -Q consumes our queues too; one with -Q consumes what it was told, and can send to ours."""
         if instance is None or instance.app is not self.app:
             return
         self._require_database()
-        if not (options or {}).get("queues"):
-            for queue in self.queues:
-                self.app.amqp.queues.select_add(queue)
+        known = self.app.amqp.queues
+        take = known.add if (options or {}).get("queues") else known.select_add
+        for queue in self.queues:
+            take(queue)
 
     def _require_database(self) -> None:
         """End the worker before it takes a message that it could not carry; Celery swallows any exception but this one."""
@@ -146,7 +148,12 @@ def _own_app(settings: Settings) -> Celery:
             "ack_emulation": settings.worker.broker_acks,
             "visibility_timeout": 3600,
         },
-        task_publish_retry_policy={"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0},
+        task_publish_retry_policy=_BRIEFLY,
+        # A lane's worker is not to wait for Redis: a doorbell that is not rung is the sweeper's (ADR 0019).
+        result_backend_transport_options={"retry_policy": _BRIEFLY},
+        redis_socket_timeout=10.0,
+        redis_socket_connect_timeout=5.0,
+        redis_socket_keepalive=True,
         result_expires=604_800,
     )
     return app

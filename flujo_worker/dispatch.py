@@ -15,14 +15,18 @@ import orjson
 import redis
 
 from flujo_client.broker import PRIORITY_STEPS, SENT_HEADER, Broker
+from flujo_client.chord import group_of
 from flujo_worker.errors import DispatchError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from celery import Celery
+
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Backlog
+    from flujo_worker.domain.values import FanOut
+    from flujo_worker.ports import Backlog, Post
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +39,11 @@ class RedisPost:
 
     Args:
         settings: where the broker is.
+        app: whose result backend counts the parts of chords.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._broker = Broker(settings)
+    def __init__(self, settings: Settings, app: Celery) -> None:
+        self._broker, self._app = Broker(settings), app
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
@@ -46,6 +51,13 @@ class RedisPost:
             self._broker.publish(envelopes)
         except redis.RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
+
+    def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
+        backend: Any = self._app.backend  # its stubs know no chords
+        try:
+            backend.set_chord_size(group_of(run, fan_out), lanes)
+        except (redis.RedisError, OSError) as error:
+            raise DispatchError(f"the chord of {run}:{fan_out} not opened: {error}", cause=error) from error
 
     def epoch(self) -> str:
         drawn = f"{time.time_ns():x}"
@@ -78,9 +90,9 @@ class RedisPost:
 
 
 class Sender:
-    """Sends one attempt's successor, and marks what was sent in batches from a thread of its own."""
+    """Sends what follows an attempt, and marks what was sent in batches from a thread of its own."""
 
-    def __init__(self, post: RedisPost, backlog: Backlog) -> None:
+    def __init__(self, post: Post, backlog: Backlog) -> None:
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -97,16 +109,24 @@ class Sender:
         self._stopping.set()
         self._thread.join(timeout=5)
 
-    def send(self, envelope: Envelope) -> None:
-        """Publish; what the broker does not take stays in its row for the sweeper."""
+    def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
+        """Publish; what the broker does not take stays in its rows for the sweeper.
+
+        Args:
+            envelopes: all of one run.
+            fan_out: the one that begins with them. Its chord is opened first: were all its parts back before its size is known,
+                nobody would ring.
+        """
         before = time.monotonic()
         try:
-            self._post.send([envelope])
+            if fan_out is not None:
+                self._post.open_chord(envelopes[0].ticket.run, fan_out.address, fan_out.lanes)
+            self._post.send(envelopes)
         except DispatchError as error:
-            logger.warning("%s left to the sweeper: %s", envelope.key, error)
+            logger.warning("%s and what goes with it left to the sweeper: %s", envelopes[0].key, error)
             return
         with self._lock:
-            self._sent[envelope.key] = before
+            self._sent.update((envelope.key, before) for envelope in envelopes)
 
     def _mark_forever(self) -> None:
         while not self._stopping.wait(MARK_EVERY_S):

@@ -10,6 +10,7 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.step import Backoff
@@ -27,6 +28,8 @@ from flujo_worker.sweeper import Sweeper
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from celery import Celery
+
     from flujo_client.config import Settings
 
 logger = logging.getLogger(__name__)
@@ -37,9 +40,10 @@ class Host:
 
     Args:
         settings: with database and broker set.
+        app: the one whose tasks this carries.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, app: Celery) -> None:
         database = str(settings.database_url)
         require_current(database)
         own = settings.worker
@@ -47,7 +51,7 @@ class Host:
         self._store = PostgresStore(
             database, pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self._stopping
         )
-        self._post = RedisPost(settings)
+        self._post = RedisPost(settings, app)
         self._sender = Sender(self._post, self._store)
         self._loop = Loop()
         coordinator = Coordinator(
@@ -88,8 +92,11 @@ class Host:
         self._post.close()
         self._store.close()
 
-    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> None:
-        """Perform the attempt that a message asks for.
+    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
+        """Carry out the attempt, or the start of a scope, that a message asks for.
+
+        Returns:
+            whether the delivery counts as its chord's part: it closed its branch and left the lane empty.
 
         Raises:
             WireError: the message is not an envelope, or was put under another task id; it is dropped and logged.
@@ -98,9 +105,26 @@ class Host:
             envelope = Envelope.from_wire(wire)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
-        if envelope.key != task_id:
+        if envelope.key != task_id or envelope.kind == "join":  # joins come as doorbells
             raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
-        self._attempts.perform(envelope)
+        return self._attempts.deliver(envelope)
+
+    def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
+        """Join the fan-out that a doorbell names, if its branches are all closed.
+
+        Returns:
+            whether the delivery counts as the part of a chord around it.
+
+        Raises:
+            WireError: the message is not a doorbell, or was put under another task id; it is dropped and logged.
+        """
+        try:
+            bell = Doorbell.from_wire(wire)
+        except SerializationError as error:
+            raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
+        if bell.key != task_id:
+            raise WireError(f"message {task_id} refused: what it holds is the doorbell {bell.key}")
+        return self._attempts.ring(bell.run, bell.address, bell.step)
 
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""

@@ -1,13 +1,17 @@
 """The Celery tasks: read one value, call one thing.
 
-Their names are few and constant, because an unknown name in a header hangs its chord.
+Their names are few and constant, because an unknown name in a header hangs its chord. Of the deliveries that belong to a chord, one
+for each lane returns: the last. All others raise Ignore, which Celery acknowledges without counting a part.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_SWEEP
+from celery.exceptions import Ignore
+
+from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_JOIN, TASK_START, TASK_SWEEP
 from flujo_client.wire import SERIALIZER
 
 if TYPE_CHECKING:
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_worker.host import Host
+
+logger = logging.getLogger(__name__)
 
 _OPTIONS: dict[str, Any] = {
     "serializer": SERIALIZER,
@@ -31,11 +37,33 @@ def add(app: Celery, host: Callable[[], Host]) -> None:
     """Register our tasks with an app."""
 
     def attempt(self: Any, wire: dict[str, Any]) -> None:
-        host().attempt(wire, task_id=self.request.id)
+        _deliver(self.request, lambda: host().attempt(wire, task_id=self.request.id))
+
+    def join(self: Any, _parts: list[Any], wire: dict[str, Any]) -> None:
+        _deliver(self.request, lambda: host().join(wire, task_id=self.request.id))
 
     def sweep() -> None:
         host().sweep()
 
     register: Any = app.task  # its stubs know the decorator only
     register(attempt, name=TASK_ATTEMPT, bind=True, **_OPTIONS)
+    register(attempt, name=TASK_START, bind=True, **_OPTIONS)
+    register(join, name=TASK_JOIN, bind=True, **_OPTIONS)
     register(sweep, name=TASK_SWEEP, **_OPTIONS)
+
+
+def _deliver(request: Any, carry_out: Callable[[], bool]) -> None:
+    """Carry out a delivery, and return only if it is no chord's member or counts as its part.
+
+    An error is no part either: it would fail the chord for good, while the sweeper has the work done by another delivery.
+    """
+    if not request.group:
+        carry_out()
+        return
+    try:
+        counts = carry_out()
+    except Exception as error:
+        logger.exception("message %s failed", request.id)
+        raise Ignore from error
+    if not counts:
+        raise Ignore

@@ -1,0 +1,58 @@
+"""The doorbell: the message that says which fan-out is to be joined. Ids only, for every message of a fan-out carries a copy.
+
+It proves nothing and decides nothing: whether a fan-out's branches are all closed is read from the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import AttemptKey
+from flujo_client.contract.envelope import TASK_JOIN, WIRE_VERSION
+from flujo_client.errors import SerializationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Doorbell:
+    """Rings for one fan-out, as often as it likes."""
+
+    run: str
+    address: str
+
+    @property
+    def step(self) -> str:
+        """The name of the fan-out's node."""
+        return self.address.rpartition("/")[2]
+
+    @property
+    def key(self) -> str:
+        """The key of the join's work, which is also the doorbell's Celery task id, whoever publishes it."""
+        return str(AttemptKey(self.run, self.address, self.step, 1, "join"))
+
+    def to_wire(self) -> dict[str, Any]:
+        """Give the doorbell as plain data. It repeats task and key, for the headers that name them are not signed (M-014)."""
+        return {"v": WIRE_VERSION, "task": TASK_JOIN, "key": self.key}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Doorbell:
+        """Read a doorbell from a message.
+
+        Raises:
+            SerializationError: it is not a doorbell, or is one of another version.
+        """
+        try:
+            version, task, key = wire["v"], wire["task"], wire["key"]
+            named = AttemptKey.parse(key)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SerializationError(f"not a doorbell: {type(error).__name__} {error}", path="message") from error
+        if version != WIRE_VERSION:
+            message = f"a doorbell of version {version}; this worker reads {WIRE_VERSION}"
+            raise SerializationError(message, suggestion="upgrade the workers before the clients")
+        bell = cls(named.run, named.address)
+        if (task, key) != (TASK_JOIN, bell.key):
+            raise SerializationError("the key or task it names is not a join's", path="message")
+        return bell
