@@ -1,67 +1,180 @@
-"""From what is recorded to what a caller gets: run and attempts in, `PipelineResult` and its step results out. Pure."""
+"""From what is recorded to what a caller gets: run, scopes and attempts in, `PipelineResult` with its step results out. Pure."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.results import Failed, PipelineResult, StepResult
+from flujo_client.contract.results import Failed, PipelineResult, StepResult, track_parallel_costs
+from flujo_client.contract.tree import arrange
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
 
     from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.run import AttemptRecord, RunRecord
+    from flujo_client.contract.run import AttemptRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.tree import NodeRows, SequenceRows
 
     Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
     Resolve = Callable[[str], Any]
 
 ENDED = ("succeeded", "failed", "cancelled")
+LOOP = "loop"
 
 
-def read_result(run: RunRecord, attempts: Sequence[AttemptRecord], *, resolve: Resolve, fetch: Fetch) -> PipelineResult:
+def read_result(
+    run: RunRecord,
+    attempts: Sequence[AttemptRecord],
+    scopes: Sequence[ScopeRecord] = (),
+    *,
+    resolve: Resolve,
+    fetch: Fetch,
+) -> PipelineResult:
     """Make a run's result of its rows.
 
     Args:
         run: the run.
         attempts: all its attempts, in the order they were made.
+        scopes: all its scopes, read after the attempts.
         resolve: finds the classes that values were made of; a value whose class is not to be had here comes back as plain data.
         fetch: reads values that the rows only point at.
     """
-    history = read_history(attempts, resolve=resolve, fetch=fetch)
+    reading = _Reading(run, resolve, fetch)
     return PipelineResult(
         run_id=run.id,
         run_status=run.status,
-        step_history=history,
+        step_history=reading.nodes(arrange(attempts, scopes)),
         total_cost_usd=run.cost_usd,
         total_tokens=run.tokens,
-        final_pipeline_context=_value(run.context, resolve, fetch),
-        output=_value(run.output, resolve, fetch),
+        final_pipeline_context=reading.value(run.context),
+        output=reading.value(run.output),
         error=_failed(run.error, run.reason),
     )
 
 
-def read_history(attempts: Sequence[AttemptRecord], *, resolve: Resolve, fetch: Fetch) -> list[StepResult]:
-    """One StepResult for each step that came to an end: what its last attempt gave, what all of them spent (U-18)."""
-    steps = (list(tries) for _, tries in groupby(attempts, key=lambda each: (each.address, each.step)))
-    return [_step_result(tries, resolve, fetch) for tries in steps if tries[-1].status in ENDED]
+def read_history(
+    run: RunRecord,
+    attempts: Sequence[AttemptRecord],
+    scopes: Sequence[ScopeRecord] = (),
+    *,
+    resolve: Resolve,
+    fetch: Fetch,
+) -> list[StepResult]:
+    """One StepResult for each node that came to an end, containers with those of their children inside (U-18, M-283, M-444).
+
+    A container that a run's end left open is among them, and failed.
+    """
+    return _Reading(run, resolve, fetch).nodes(arrange(attempts, scopes))
 
 
-def _step_result(tries: Sequence[AttemptRecord], resolve: Resolve, fetch: Fetch) -> StepResult:
-    last = tries[-1]
-    return StepResult(
-        name=last.step,
-        output=_value(last.output, resolve, fetch),
-        success=last.status == "succeeded",
-        attempts=last.number,
-        latency_s=sum(each.latency_s for each in tries),
-        token_counts=sum(each.tokens for each in tries),
-        cost_usd=sum(each.cost_usd for each in tries),
-        feedback=_feedback(last),
-        metadata_=last.metadata,
-    )
+def references(run: RunRecord, attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> set[str]:
+    """The digests of the values that a result needs and its rows only point at."""
+    closed = (scope.output for scope in scopes if scope.status == "succeeded")
+    values = (run.output, run.context, *(row.output for row in attempts), *closed)
+    return {each.digest for each in values if each is not None and each.is_reference}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One run being read."""
+
+    run: RunRecord
+    resolve: Resolve
+    fetch: Fetch
+
+    def nodes(self, nodes: Sequence[NodeRows]) -> list[StepResult]:
+        return [
+            self._container(node) if node.scope else self._step(node.tries) for node in nodes if self._has_ended(node)
+        ]
+
+    def _has_ended(self, node: NodeRows) -> bool:
+        if node.scope is not None:
+            return node.scope.status in ENDED or not self.run.is_live
+        return bool(node.tries) and node.tries[-1].status in ENDED
+
+    def _step(self, tries: Sequence[AttemptRecord]) -> StepResult:
+        """What its last attempt gave, what all of them spent (U-18)."""
+        last = tries[-1]
+        return StepResult(
+            name=last.step,
+            output=self.value(last.output),
+            success=last.status == "succeeded",
+            attempts=last.number,
+            latency_s=sum(each.latency_s for each in tries),
+            token_counts=sum(each.tokens for each in tries),
+            cost_usd=sum(each.cost_usd for each in tries),
+            feedback=_feedback(last),
+            metadata_=last.metadata,
+        )
+
+    def _container(self, node: NodeRows) -> StepResult:
+        """What a router's agent gave and spent is the router's."""
+        assert node.scope is not None
+        own = self._step(node.tries) if node.tries else StepResult(name=node.name)
+        children = [self._child(each) for each in node.children]
+        result = self._scope(node.scope, children, own)
+        if node.scope.kind == LOOP:
+            result.attempts = node.scope.metadata.get("iterations", len(children))
+        return _without_failed(result, own) if node.is_fan_out else result
+
+    def _child(self, child: SequenceRows) -> StepResult:
+        name = child.scope.name or child.scope.address
+        return self._scope(child.scope, self.nodes(child.nodes), StepResult(name=name))
+
+    def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
+        """By the same rules for every container and every child of one (M-283)."""
+        has_succeeded = scope.status == "succeeded"
+        return StepResult(
+            name=scope.name or own.name,
+            output=self.value(scope.output) if has_succeeded else None,
+            success=has_succeeded,
+            attempts=own.attempts,
+            latency_s=own.latency_s + _seconds(scope.opened_at, scope.closed_at or self.run.ended_at),
+            token_counts=own.token_counts + sum(each.token_counts for each in inside),
+            cost_usd=own.cost_usd + sum(each.cost_usd for each in inside),
+            feedback=None if has_succeeded else self._why(scope, inside),
+            metadata_={**own.metadata_, **scope.metadata},
+            step_history=inside,
+        )
+
+    def _why(self, scope: ScopeRecord, inside: Sequence[StepResult]) -> str | None:
+        """Why a scope failed: by its own fault, by the first thing in it that did, or by the run's end."""
+        if scope.fault is not None:
+            return scope.fault.feedback
+        failed = next((each.feedback for each in inside if not each.success), None)
+        if failed is not None or scope.status in ENDED:
+            return failed or scope.status
+        return self.run.error.feedback if self.run.error is not None else self.run.reason
+
+    def value(self, packed: Packed | None) -> Any:
+        if packed is None:
+            return None
+        if packed.is_reference:
+            packed = self.fetch([packed.digest])[packed.digest]
+        tree = packed.tree()
+        try:
+            return decode(tree, resolve=self.resolve)
+        except SerializationError:
+            return _plain(tree)
+
+
+def _without_failed(result: StepResult, own: StepResult) -> StepResult:
+    """A fan-out's figures are those of the branches that succeeded; what the others spent is told beside them (C-11)."""
+    cost, tokens = track_parallel_costs(result.step_history)
+    failed = [each for each in result.step_history if not each.success]
+    told = {
+        "failed_branch_cost_usd": sum(each.cost_usd for each in failed),
+        "failed_branch_tokens": sum(each.token_counts for each in failed),
+    }
+    changes = {"cost_usd": own.cost_usd + cost, "token_counts": own.token_counts + tokens}
+    return result.model_copy(update=changes | {"metadata_": result.metadata_ | (told if failed else {})})
+
+
+def _seconds(start: datetime, end: datetime | None) -> float:
+    return 0.0 if end is None else max(0.0, (end - start).total_seconds())
 
 
 def _feedback(last: AttemptRecord) -> str | None:
@@ -80,18 +193,6 @@ def _failed(fault: Fault | None, reason: str | None) -> Failed | None:
         category=fault.category,
         suggestion=fault.suggestion,
     )
-
-
-def _value(packed: Packed | None, resolve: Resolve, fetch: Fetch) -> Any:
-    if packed is None:
-        return None
-    if packed.is_reference:
-        packed = fetch([packed.digest])[packed.digest]
-    tree = packed.tree()
-    try:
-        return decode(tree, resolve=resolve)
-    except SerializationError:
-        return _plain(tree)
 
 
 def _plain(tree: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +27,17 @@ class StepResult(BaseModel):
     branch_context: Any = None
     metadata_: dict[str, Any] = Field(default_factory=dict)
     step_history: list[StepResult] = Field(default_factory=list)
+
+
+def track_parallel_costs(branch_results: Mapping[str, StepResult] | Sequence[StepResult]) -> tuple[float, int]:
+    """Sum up what the branches of a fan-out spent that succeeded: US dollars and tokens (M-432).
+
+    A branch's own figures hold all that counts inside it, so what nests in it is not counted again. What failed branches spent is
+    part of the run's totals, and told in the fan-out's `metadata_` (C-11).
+    """
+    results = branch_results.values() if isinstance(branch_results, Mapping) else branch_results
+    counted = [each for each in results if each.success]
+    return sum((each.cost_usd for each in counted), 0.0), sum(each.token_counts for each in counted)
 
 
 class Failed(BaseModel):

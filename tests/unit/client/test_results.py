@@ -33,7 +33,7 @@ def attempt(step="a", number=1, status="succeeded", **rest):
 
 
 def history(*attempts, resolve=ALL, fetch=dict.fromkeys):
-    return read_history(attempts, resolve=resolve, fetch=fetch)
+    return read_history(run(), attempts, resolve=resolve, fetch=fetch)
 
 
 def result(run, *attempts, resolve=ALL, fetch=dict.fromkeys):
