@@ -1,0 +1,193 @@
+"""What the branches of a fan-out changed becomes one change, three-way, in declared order (C-46).
+
+It must not see values as classes, nor know in which order branches came to an end: the caller gives the patches in the order in
+which the branches were declared. In: the tree that every branch began with and what each changed in it; out: the merged tree, or a
+conflict that names the place and two branches. Takes time in proportion to what changed, and one copy of what holds it.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from flujo_client.serial import Tree, canonical
+from flujo_worker.domain.patch import Patch, apply, diff, empty_like, members, name_of, number, written
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+Change: TypeAlias = tuple[str, Patch]
+
+_GROWTH: Final = frozenset({"add", "append", "members"})
+
+
+class MergeConflict(Exception):
+    """Two branches changed one place in ways that do not go together. What they wrote is not told: it may be secret.
+
+    Attributes:
+        path: the place inside the context, such as `scratchpad.seen`; empty for the whole of it.
+        first: the branch that was declared first of the two.
+        second: the other one.
+    """
+
+    def __init__(self, path: str, first: str, second: str) -> None:
+        super().__init__(f"branches {first!r} and {second!r} both changed {path or 'the whole context'}")
+        self.path = path
+        self.first = first
+        self.second = second
+
+
+def merge(
+    base: Tree,
+    patches: Sequence[tuple[str, Patch | None]],
+    *,
+    strategy: str,
+    fields: Mapping[str, Collection[str]] | None = None,
+) -> Tree:
+    """Give `base` with what all branches changed (C-46, requirements §2.3 MergeStrategy).
+
+    Args:
+        base: the context that every branch began with; None where there is none.
+        patches: each branch's name and `diff(base, its context)`, in declared order.
+        strategy: what becomes of a field that several branches changed. `context_update`: integers add up, lists append in declared
+            order, sets and mappings join, booleans OR, else it is a conflict unless all wrote the same. `error_on_conflict`: a
+            conflict unless all wrote the same; mappings and models are looked into. `overwrite`: the last branch's whole field.
+            `keep_first`: the first one's. `no_merge`: nothing is merged.
+        fields: the top-level fields that a branch may merge; a branch that is not in it may merge all.
+
+    Raises:
+        MergeConflict: under `context_update` and `error_on_conflict`.
+        ValueError: no such strategy.
+    """
+    return apply(base, combine(patches, strategy=strategy, fields=fields or {}))
+
+
+def combine(
+    patches: Sequence[tuple[str, Patch | None]], *, strategy: str, fields: Mapping[str, Collection[str]]
+) -> Patch | None:
+    """Make one patch of many, as `merge` says; None when nothing changed."""
+    changes = _allowed(patches, fields)
+    match strategy:
+        case "context_update" | "error_on_conflict":
+            return _joined(changes, "", adds=strategy == "context_update") if changes else None
+        case "overwrite":
+            return _picked(changes)
+        case "keep_first":
+            return _picked(changes[::-1])
+        case "no_merge":
+            return None
+        case _:
+            raise ValueError(f"no merge strategy {strategy!r}")
+
+
+def _allowed(
+    patches: Sequence[tuple[str, Patch | None]], fields: Mapping[str, Collection[str]]
+) -> list[tuple[str, Patch]]:
+    changes = []
+    for branch, whole in patches:
+        patch = _only(whole, fields[branch]) if whole and branch in fields else whole
+        if patch:
+            changes.append((branch, patch))
+    return changes
+
+
+def _only(patch: Patch, fields: Collection[str]) -> Patch | None:
+    """Keep the allowed names; who may merge some fields alone may not replace the whole."""
+    act, change = patch
+    if act != "fields":
+        return None
+    names = {name_of(field) for field in fields}
+    kept = {
+        section: allowed
+        for section, inner in change.items()
+        if (allowed := {name: inner[name] for name in inner if name in names})
+    }
+    return ["fields", kept] if kept else None
+
+
+# --- one of them wins ------------------------------------------------------------------------------------------------
+
+
+def _picked(changes: list[Change]) -> Patch | None:
+    """Let the last change of each name win."""
+    if not changes or any(patch[0] != "fields" for _, patch in changes):
+        return changes[-1][1] if changes else None
+    sections: dict[str, dict[str, Patch]] = {}
+    for _, (_, change) in changes:
+        for section, inner in change.items():
+            sections.setdefault(section, {}).update(inner)
+    return ["fields", sections]
+
+
+# --- all of them count -----------------------------------------------------------------------------------------------
+
+
+def _joined(changes: list[Change], path: str, *, adds: bool) -> Patch:
+    """Join what several branches did to one place; `adds` tells whether growth adds up."""
+    (first, patch), *others = changes
+    if not others:
+        return patch
+    kind = _kind(patch, adds=adds)
+    for second, other in others:
+        if _kind(other, adds=adds) != kind:
+            raise MergeConflict(path, first, second)
+    act, made = patch[0], [change for _, (_, change) in changes]
+    match kind[0]:
+        case "fields":
+            return ["fields", _joined_names(changes, path, adds=adds)]
+        case "new":
+            return ["new", _joined_new(changes, path, adds=adds)]
+        case "or":
+            return [act, any(made)]
+        case "add":
+            return ["add", written(sum(number(grown) for grown in made))]
+        case "append":
+            return ["append", list(chain.from_iterable(made))]
+        case "members":
+            return ["members", [_union(added for added, _ in made), _union(removed for _, removed in made)]]
+        case _:
+            return patch
+
+
+def _kind(patch: Patch, *, adds: bool) -> tuple[str, bytes]:
+    """Say which other changes of the same place go together with this one: those of its kind, else its equals alone.
+
+    What is new in several branches has no common beginning. Mappings, lists and sets then begin empty.
+    """
+    act, change = patch
+    if act == "fields" or (adds and act in _GROWTH):
+        return act, b""
+    if act == "new" and (empty := empty_like(change)) is not None and (adds or empty == {}):
+        return act, canonical(empty)
+    if adds and type(change) is bool:
+        return "or", b""
+    return "same", canonical(patch)
+
+
+def _joined_names(changes: list[Change], path: str, *, adds: bool) -> dict[str, dict[str, Patch]]:
+    together: dict[str, dict[str, list[Change]]] = {}
+    for branch, (_, sections) in changes:
+        for section, patches in sections.items():
+            names = together.setdefault(section, {})
+            for name, patch in patches.items():
+                names.setdefault(name, []).append((branch, patch))
+    return {
+        section: {name: _joined(each, _inside(path, name), adds=adds) for name, each in names.items()}
+        for section, names in together.items()
+    }
+
+
+def _joined_new(changes: list[Change], path: str, *, adds: bool) -> Tree:
+    empty = empty_like(changes[0][1][1])
+    grown = [(branch, patch) for branch, (_, made) in changes if (patch := diff(empty, made))]
+    return apply(empty, _joined(grown, path, adds=adds)) if grown else empty
+
+
+def _union(groups: Iterable[list[Tree]]) -> list[Tree]:
+    return list(members(chain.from_iterable(groups)).values())
+
+
+def _inside(path: str, name: str) -> str:
+    if name.isidentifier():
+        return f"{path}.{name}" if path else name
+    return f"{path}[{name.removeprefix('$') if name.startswith('$') else repr(name):.80}]"
