@@ -65,20 +65,36 @@ def failed(category: str = "agent", *, retryable: bool = True, feedback: str = "
 
 def decided(new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None) -> Decision:
     """What follows when the run's attempt `at`, its first unless given, comes to this outcome under this fence."""
-    return decide(new.plan, Notice(at or new.first, fence, outcome), backoff=BACKOFF)
+    deciding = decide(new.plan, Notice(at or new.first, fence, outcome), backoff=BACKOFF)
+    try:
+        asked = next(deciding)
+    except StopIteration as done:
+        decision: Decision = done.value
+        return decision
+    raise AssertionError(f"a sequence of steps asks nothing, and here is {asked}")
 
 
 def following(decision: Decision) -> Envelope:
     """The envelope of the attempt that a decision makes."""
-    before, move, after = decision.notice.envelope, decision.move, decision.next
-    assert after is not None
-    return replace(
-        before,
-        step=after.step,
-        number=after.number,
-        version=before.version + move.merges,
-        input=move.output or before.input,
-        context=move.context or before.context,
-        guidance=after.guidance,
-        queue=after.queue,
-    )
+    [after] = envelopes(decision)
+    return after
+
+
+def envelopes(decision: Decision) -> list[Envelope]:
+    """The envelopes of all the attempts that a decision makes, held ones too."""
+    return [
+        replace(
+            decision.notice.envelope,
+            address=after.address,
+            step=after.step,
+            number=after.number,
+            version=after.version,
+            input=after.input,
+            context=after.context,
+            guidance=after.guidance,
+            queue=after.queue,
+            kind=after.kind,
+            lanes=after.lanes,
+        )
+        for after in decision.next
+    ]

@@ -313,7 +313,7 @@ def test_a_step_on_a_queue_of_its_own_is_looked_for_there(world):
 
 def test_a_retry_is_due_after_its_backoff_and_never_claimable_under_the_old_key(world, new):
     decision = decided(new, failed(), fence=world.claim(new))
-    world.store.commit(decision)
+    world.commit(decision)
     world.pass_time(BACKOFF.base_s + 0.1)
 
     [due] = world.due()

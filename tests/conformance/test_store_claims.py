@@ -135,6 +135,6 @@ def test_an_attempt_that_was_lost_too_often_is_taken_no_more(world):
 def test_each_attempt_begins_with_a_fence_of_its_own(world):
     new = world.record(enqueued(pipeline_of(max_retries=3)))
     decision = decided(new, failed(), fence=world.claim(new))
-    world.store.commit(decision)
+    world.commit(decision)
 
     assert world.claim(following(decision)) == 1

@@ -78,7 +78,7 @@ def test_the_reason_may_be_any_text(world, new):
 def test_a_stopped_run_gets_no_next_attempt(world, new):
     fence = world.claim(new)
     world.store.stop(run_of(new), "cancelled", "enough")
-    world.store.commit(decided(new, failed(), fence=fence))
+    world.commit(decided(new, failed(), fence=fence))
 
     assert len(world.attempts(run_of(new))) == 1
 
@@ -195,6 +195,6 @@ def test_parking_spends_nothing_and_a_later_merge_counts(world):
     world.store.unpark(run_of(new))
     decision = decided(new, succeeded(usage=SPENT), fence=world.claim(new))
 
-    assert world.store.commit(decision) == "merged"
+    assert world.commit(decision) == "merged"
     assert world.run(run_of(new)).tokens == 15
     assert world.status(following(decision)) == "ready"

@@ -45,7 +45,7 @@ def test_a_success_merges_and_makes_the_next_attempt_in_one(world, new):
     """Output, context and what comes next stand there together (M-006)."""
     decision = decided(new, succeeded("one", {"n": 2}), fence=world.claim(new))
 
-    assert world.store.commit(decision) == "merged"
+    assert world.commit(decision) == "merged"
 
     first, second = world.attempts(run_of(new))
     assert (first.status, first.output) == ("succeeded", packed("one"))
@@ -56,7 +56,7 @@ def test_a_success_merges_and_makes_the_next_attempt_in_one(world, new):
 def test_what_the_store_sends_next_is_what_the_tail_would_have_sent(world, new):
     """Envelopes are rebuilt from the scope, not stored."""
     decision = decided(new, succeeded("one", {"n": 2}), fence=world.claim(new))
-    world.store.commit(decision)
+    world.commit(decision)
 
     assert next_envelope(world) == following(decision)
     assert following(decision).version == 1
@@ -84,7 +84,7 @@ def test_a_failure_leaves_context_and_version_byte_identical(world, new):
     """M-006: a failed attempt changes nothing of the context, not even its version."""
     decision = decided(new, failed(), fence=world.claim(new))
 
-    assert world.store.commit(decision) == "merged"
+    assert world.commit(decision) == "merged"
 
     again = next_envelope(world)
     assert bytes(again.context) == bytes(new.first.context)
@@ -118,10 +118,10 @@ def test_a_terminal_failure_ends_the_run_with_its_fault(world, new):
 
 def test_the_same_outcome_twice_changes_nothing(world, new):
     decision = decided(new, replace(succeeded("one", {"n": 2}), usage=SPENT), fence=world.claim(new))
-    world.store.commit(decision)
+    world.commit(decision)
     before, told, run = world.picture(run_of(new)), world.events(run_of(new)), world.run(run_of(new))
 
-    assert world.store.commit(decision) == "repeated"
+    assert world.commit(decision) == "repeated"
     assert (world.picture(run_of(new)), world.events(run_of(new)), world.run(run_of(new))) == (before, told, run)
 
 

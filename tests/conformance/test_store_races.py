@@ -90,7 +90,7 @@ def test_nothing_merges_after_an_acknowledged_cancel(world, race, outcome):
         new = world.record(enqueued(PIPELINE, context={"n": 1}))
         decision = decided(new, outcome, fence=world.claim(new))
         stop = lambda new=new: (world.store.stop(run_of(new), "cancelled", "enough"), world.picture(run_of(new)))  # noqa: E731
-        verdict, (stopped, acknowledged) = race(lambda decision=decision: world.store.commit(decision), stop)
+        verdict, (stopped, acknowledged) = race(lambda decision=decision: world.commit(decision), stop)
         verdicts.add(verdict)
         assert stopped
         assert world.picture(run_of(new)) == acknowledged
@@ -110,7 +110,7 @@ def test_a_cancel_against_the_last_step_has_one_winner(world, race):
         new = world.record(enqueued())
         decision = decided(new, succeeded("done"), fence=world.claim(new))
         verdict, stopped = race(
-            lambda decision=decision: world.store.commit(decision),
+            lambda decision=decision: world.commit(decision),
             lambda new=new: world.store.stop(run_of(new), "cancelled", "enough"),
         )
         end = world.run(run_of(new)).status
@@ -125,7 +125,7 @@ def test_a_clients_request_to_cancel_holds_from_its_commit_on(world, race):
         new = world.record(enqueued(PIPELINE))
         decision = decided(new, succeeded("one"), fence=world.claim(new))
         ask = lambda new=new: (world.request_cancel(run_of(new)), world.picture(run_of(new)))  # noqa: E731
-        _, (_, flagged) = race(lambda decision=decision: world.store.commit(decision), ask)
+        _, (_, flagged) = race(lambda decision=decision: world.commit(decision), ask)
         assert world.picture(run_of(new)) == flagged
 
 
@@ -203,7 +203,7 @@ def test_a_merge_waits_for_the_request_to_cancel_under_way_and_is_refused(world,
     request = requests.cancel(run_of(new), actor=None, reason=None)
     held.execute(requests.statement(request.name), request.parameters)
 
-    merged = waits(database_url, lambda: world.store.commit(decision))
+    merged = waits(database_url, lambda: world.commit(decision))
     held.commit()
 
     assert merged.result(timeout=10) == "stopped"
@@ -229,7 +229,7 @@ def test_the_same_outcome_at_once_is_merged_once(world, race):
     for _ in range(ROUNDS // 2):
         new = world.record(enqueued(PIPELINE, context={"n": 1}))
         decision = decided(new, succeeded("one", {"n": 2}, usage=SPENT), fence=world.claim(new))
-        verdicts = race(*[lambda decision=decision: world.store.commit(decision)] * 4)
+        verdicts = race(*[lambda decision=decision: world.commit(decision)] * 4)
         assert sorted(verdicts) == ["merged", "repeated", "repeated", "repeated"]
         assert statuses(world, new) == ["succeeded", "ready"]
         assert world.run(run_of(new)).tokens == 15
@@ -240,7 +240,7 @@ def test_two_hundred_concludes_at_once_all_merge(world):
     decisions = [decided(new, succeeded("one", {"n": 2}), fence=world.claim(new)) for new in runs]
 
     with ThreadPoolExecutor(8) as threads:
-        verdicts = list(threads.map(world.store.commit, decisions))
+        verdicts = list(threads.map(world.commit, decisions))
 
     assert verdicts == ["merged"] * 200
     assert all(world.claim(following(decision)) == 1 for decision in decisions)

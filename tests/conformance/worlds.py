@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Outcome
     from flujo_client.contract.run import AttemptRecord, EventRecord, NewRun, RunRecord
     from flujo_client.gateway.requests import Request
+    from flujo_worker.domain.values import Decision, ScopeRow
     from flujo_worker.ports import Due, Store, Verdict
     from flujo_worker.store.postgres import PostgresStore
 
@@ -29,6 +30,7 @@ _TABLES = "runs scopes attempts spends workers events inputs blobs broker_epochs
 _AGES = {
     "workers": "lease_until",
     "attempts": "available_at sent_at started_at",
+    "scopes": "opened_at closed_at",
     "runs": "deadline_at",
     "sweeps": "swept_at",
     "broker_epochs": "started_at",
@@ -147,7 +149,11 @@ class World:
 
     def conclude(self, new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None) -> Verdict:
         """Commit what follows from an outcome."""
-        return self.store.commit(decided(new, outcome, fence=fence, at=at))
+        return self.commit(decided(new, outcome, fence=fence, at=at))
+
+    def commit(self, decision: Decision) -> Verdict:
+        """Commit a decision; give the verdict alone."""
+        return self.store.commit(decision).verdict
 
     def due(self, *, epoch: float = 0.0, heads: Any = None, may_judge: bool = True, limit: int = 100) -> list[Due]:
         """Ask what is to be published again."""
@@ -160,7 +166,18 @@ class World:
     def picture(self, run: str) -> tuple[Any, ...]:
         """All of a run but what was spent and told."""
         attempts = tuple(replace(each, tokens=0, cost_usd=0.0) for each in self.attempts(run))
-        return replace(self.run(run), tokens=0, cost_usd=0.0), attempts
+        return replace(self.run(run), tokens=0, cost_usd=0.0), attempts, tuple(self.tree(run))
+
+    def scope(self, run: str, address: str = "") -> ScopeRow:
+        """A scope that is there."""
+        row = self.store.scope(run, address)
+        assert row is not None, address
+        return row
+
+    def tree(self, run: str, address: str = "") -> list[ScopeRow]:
+        """A scope with all beneath it."""
+        below = [row for child in self.store.children(run, address) for row in self.tree(run, child.address)]
+        return [self.scope(run, address), *below]
 
 
 def key_of(at: NewRun | Envelope) -> str:

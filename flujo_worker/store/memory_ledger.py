@@ -1,0 +1,187 @@
+"""What attempts and the coordinator do to the store in memory: claims, commits, parking and stopping."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Literal
+
+from flujo_client.address import AttemptKey
+from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
+from flujo_worker.ports import Claim, Committed, Refusal, Verdict
+from flujo_worker.store.memory_rows import Attempt, Scope
+from flujo_worker.store.memory_tree import TreeInMemory
+from flujo_worker.store.rows import given_lanes, grace_s, published
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from flujo_client.contract.outcome import Event, Usage
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.values import BranchEnd, Decision, Move
+
+
+class LedgerInMemory(TreeInMemory):
+    """The port `Ledger`."""
+
+    def claim(
+        self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
+    ) -> Claim:
+        with self._lock:
+            row = self._attempts.get(key)
+            if row is None:
+                return Claim(refusal="unknown")
+            refusal = self._refusal(row, worker, max_lost if may_judge else 0)
+            if refusal is None:
+                self._begin(row, worker)
+            mine = refusal == "busy" and row.worker == worker
+            fence = row.fence if refusal is None or mine else None
+            return Claim(fence, refusal, aborted=fence is not None and self.is_aborted(row.key.run, fan_outs))
+
+    def commit(self, decision: Decision) -> Committed:
+        with self._lock:
+            verdict = self._judge(decision)
+            envelope, outcome, end = decision.notice.envelope, decision.notice.outcome, decision.branch_end
+            self.spend(envelope.ticket.run, envelope.key, decision.notice.fence, outcome.usage)
+            taken = None
+            if verdict == "merged":
+                taken = self._apply(decision)
+            elif verdict == "repeated" and end is not None:
+                taken = self._after_in_lane(envelope.ticket.run, self._scopes[envelope.ticket.run, end.address])
+            return Committed(verdict, taken)
+
+    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:  # noqa: ARG002 - the key names the run
+        if not usage.is_nothing:
+            with self._lock:
+                self._spends.setdefault((key, fence), usage)
+
+    def park(self, key: str, fence: int, reason: str) -> bool:
+        with self._lock:
+            row = self._attempts.get(key)
+            if row is None or (row.status, row.fence) != ("running", fence):
+                return False
+            row.move("ready")
+            row.worker, row.started_at, row.available_at = None, None, self._clock()
+            run = self._runs[row.key.run]
+            if run.status == "parked":
+                return False
+            run.move("parked")
+            run.reason = reason
+            self._tell(row.key.run, key, "run.parked", "error", {"reason": reason})
+            return True
+
+    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
+        with self._lock:
+            row, now = self._runs.get(run), self._clock()
+            if row is None or not row.is_live:
+                return False
+            for attempt in self._attempts_of(run):
+                if attempt.is_live:
+                    attempt.cancel(status, now)
+            for scope in self._scopes_of(run):
+                if scope.is_open:
+                    scope.close("cancelled", status, now)
+            row.move(status)
+            row.reason, row.ended_at, row.stopped_at = reason, now, row.stopped_at or now
+            self._tell(run, None, f"run.{status}", "warning", {"reason": reason})
+            return True
+
+    def keep(self, blobs: Sequence[Packed]) -> None:
+        with self._lock:
+            self._blobs |= {blob.digest: blob for blob in blobs}
+
+    def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
+        with self._lock:
+            return {digest: self._blobs[digest] for digest in digests if digest in self._blobs}
+
+    def plan(self, fingerprint: str) -> Plan | None:
+        with self._lock:
+            return self._plans.get(fingerprint)
+
+    def note(self, run: str, events: Sequence[Event], *, key: str | None = None) -> None:
+        with self._lock:
+            for event in events:
+                self._tell(run, key, event.name, event.level, event.data)
+
+    def _refusal(self, row: Attempt, worker: str, max_lost: int) -> Refusal | None:
+        run = self._runs[row.key.run]
+        if not row.is_live:
+            return "ended"
+        if run.status == "parked":
+            return "parked"
+        if not self._may_run(run):
+            return "stopped"
+        if not self._is_leased(worker):
+            return "unleased"
+        if row.status == "running" and (self._is_leased(row.worker) or row.losses >= max_lost):
+            return "busy"
+        return None
+
+    def _begin(self, row: Attempt, worker: str) -> None:
+        row.losses += row.status == "running"
+        row.move("running")
+        row.fence, row.worker, row.started_at = row.fence + 1, worker, self._clock()
+        run = self._runs[row.key.run]
+        if run.status == "queued":
+            run.move("running")
+            run.started_at = self._clock()
+
+    def _judge(self, decision: Decision) -> Verdict:
+        notice, close = decision.notice, decision.close
+        row = self._attempts.get(notice.envelope.key)
+        if row is None:
+            return "stale"
+        run = self._runs[row.key.run]
+        if (row.status, row.reason, row.fence) == (close.status, close.reason, notice.fence):
+            return "repeated"
+        if run.stopped_at is not None or run.status in ("cancelled", "expired"):
+            return "stopped"
+        holds = (row.status, row.fence) == ("running", notice.fence)
+        return "merged" if holds and all(self._stands(row.key.run, move) for move in decision.moves) else "stale"
+
+    def _stands(self, run: str, move: Move) -> bool:
+        scope = self._scopes.get((run, move.address))
+        return scope is not None and scope.is_open and scope.version == move.version
+
+    def _apply(self, decision: Decision) -> str | None:
+        run, key, now = decision.notice.envelope.ticket.run, decision.notice.envelope.key, self._clock()
+        self._require(decision)
+        self._close(decision, now)
+        for move in decision.moves:
+            self._scopes[run, move.address].move(move, key, now)
+        for opening, lanes in zip(decision.opens, given_lanes(decision), strict=True):
+            self._add_scope(run, Scope.opened(opening, lanes, key, now))
+        self._make(decision, now)
+        taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)
+        for event in (*decision.notice.outcome.events, *decision.events):
+            self._tell(run, key, event.name, event.level, event.data)
+        if decision.end is not None:
+            self._runs[run].end(decision.end, now)
+        return taken
+
+    def _require(self, decision: Decision) -> None:
+        """Refuse a move that no table allows before anything is changed."""
+        run = self._runs[decision.notice.envelope.ticket.run]
+        require(ATTEMPT, "running", decision.close.status)
+        for move in decision.moves:
+            require(SCOPE, "open", move.status)
+        if decision.end is not None:
+            require(RUN, run.status, decision.end.status)
+
+    def _close(self, decision: Decision, now: float) -> None:
+        row, outcome = self._attempts[decision.notice.envelope.key], decision.notice.outcome
+        row.move(decision.close.status)
+        row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
+        row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
+
+    def _make(self, decision: Decision, now: float) -> None:
+        run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
+        for each in decision.next:
+            key = AttemptKey(run, each.address, each.step, each.number, each.kind)
+            available = inf if each.held else now + (each.delay_s or grace)
+            self._add_attempt(Attempt(key, each.kind, each.queue, available, now, each.guidance))
+
+    def _leave(self, run: str, end: BranchEnd) -> str | None:
+        fan_out = self._scopes[run, end.fan_out]
+        fan_out.aborted = fan_out.aborted or end.aborts
+        return self._take(run, end.fan_out, end.lane) if end.takes and not fan_out.aborted else None

@@ -1,0 +1,275 @@
+"""The rows of the store in memory, each with the transitions it allows and how it reads to others. No lock, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.run import LIVE_ATTEMPT, LIVE_RUN, AttemptRecord, RunRecord, ScopeRecord
+from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
+from flujo_worker.domain.values import ScopeRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.address import AttemptKey
+    from flujo_client.contract.envelope import AttemptKind, Ticket
+    from flujo_client.contract.outcome import Fault, Usage
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.values import End, Move, Opening, ScopeStatus
+
+
+@dataclass
+class Run:
+    """One row of the runs."""
+
+    ticket: Ticket
+    plan: Plan
+    input: Packed
+    digest: str
+    metadata: dict[str, Any]
+    created_at: float
+    idempotency_key: str | None
+    status: str = "queued"
+    reason: str | None = None
+    fault: Fault | None = None
+    output: Packed | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    stopped_at: float | None = None
+    asked: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the run can still move."""
+        return self.status in LIVE_RUN
+
+    def move(self, status: str) -> None:
+        """Change the status."""
+        require(RUN, self.status, status)
+        self.status = status
+
+    def end(self, end: End, now: float) -> None:
+        """Close the run."""
+        self.move(end.status)
+        self.reason, self.fault, self.output, self.ended_at = end.reason, end.fault, end.output, now
+
+    def record(self, context: Packed | None, spent: Sequence[Usage]) -> RunRecord:
+        """Give the row as clients read it."""
+        tokens, cost = totals(spent)
+        return RunRecord(
+            id=self.ticket.run,
+            reference=self.ticket.reference,
+            fingerprint=self.ticket.fingerprint,
+            name=self.plan.name,
+            version=self.plan.version,
+            status=self.status,
+            created_at=when(self.created_at),
+            tenant=self.ticket.tenant,
+            reason=self.reason,
+            error=self.fault,
+            input=self.input,
+            output=self.output,
+            context=context,
+            metadata=self.metadata,
+            started_at=when_or_none(self.started_at),
+            ended_at=when_or_none(self.ended_at),
+            cancel_requested_at=when_or_none(self.stopped_at),
+            tokens=tokens,
+            cost_usd=cost,
+        )
+
+
+@dataclass
+class Scope:
+    """One row of the scopes."""
+
+    address: str
+    output: Packed
+    context: Packed | None
+    opened_at: float
+    parent: str | None = None
+    kind: str = "sequence"
+    step: str | None = None
+    name: str | None = None
+    place: int = 0
+    lanes: dict[str, int] = field(default_factory=dict)
+    cursor: int = 0
+    version: int = 0
+    status: ScopeStatus = "open"
+    waiting: bool = False
+    aborted: bool = False
+    patch: Packed | None = None
+    fault: Fault | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    closed_by: str | None = None
+    closed_at: float | None = None
+
+    @classmethod
+    def opened(cls, opening: Opening, lanes: dict[str, int], by: str, now: float) -> Scope:
+        """Make the scope that a decision opens; it may be closed already."""
+        scope = cls(
+            address=opening.address,
+            output=opening.output,
+            context=opening.context,
+            opened_at=now,
+            parent=opening.parent,
+            kind=opening.kind,
+            step=opening.step,
+            name=opening.name,
+            place=opening.place,
+            lanes=lanes,
+            cursor=opening.cursor,
+            waiting=opening.waiting,
+            fault=opening.fault,
+            metadata=dict(opening.metadata),
+        )
+        if opening.status != "open":
+            scope.close(opening.status, by, now)
+        return scope
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the scope can still move."""
+        return self.status == "open"
+
+    def move(self, move: Move, by: str, now: float) -> None:
+        """Go on as decided."""
+        self.cursor, self.version = move.cursor, self.version + move.merges
+        self.output, self.patch = move.output or self.output, move.patch or self.patch
+        self.context = None if move.drops_context else move.context or self.context
+        self.fault, self.metadata = move.fault or self.fault, {**self.metadata, **move.metadata}
+        if move.status != "open":
+            self.close(move.status, by, now)
+
+    def close(self, status: ScopeStatus, by: str, now: float) -> None:
+        """Close the scope."""
+        require(SCOPE, self.status, status)
+        self.status, self.closed_by, self.closed_at = status, by, now
+
+    def row(self, *, context: bool = True) -> ScopeRow:
+        """Give the row as deciding reads it."""
+        return ScopeRow(
+            address=self.address,
+            parent=self.parent,
+            kind=self.kind,
+            step=self.step,
+            name=self.name,
+            place=self.place,
+            status=self.status,
+            cursor=self.cursor,
+            version=self.version,
+            output=self.output,
+            context=self.context if context else None,
+            patch=self.patch,
+            lanes=dict(self.lanes),
+            fault=self.fault,
+            metadata=dict(self.metadata),
+        )
+
+    def record(self) -> ScopeRecord:
+        """Give the row as clients read it."""
+        return ScopeRecord(
+            address=self.address,
+            status=self.status,
+            opened_at=when(self.opened_at),
+            parent=self.parent,
+            kind=self.kind,
+            step=self.step,
+            name=self.name,
+            place=self.place,
+            output=self.output,
+            fault=self.fault,
+            metadata=dict(self.metadata),
+            closed_at=when_or_none(self.closed_at),
+            lanes=dict(self.lanes),
+        )
+
+
+@dataclass
+class Attempt:
+    """One row of the attempts."""
+
+    key: AttemptKey
+    kind: AttemptKind
+    queue: str
+    available_at: float
+    created_at: float
+    guidance: str | None = None
+    status: str = "ready"
+    reason: str | None = None
+    fence: int = 0
+    losses: int = 0
+    worker: str | None = None
+    sent_at: float = 0.0
+    sends: int = 0
+    output: Packed | None = None
+    fault: Fault | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    answers: tuple[dict[str, Any], ...] = ()
+    latency_s: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the attempt has not ended."""
+        return self.status in LIVE_ATTEMPT
+
+    @property
+    def is_held(self) -> bool:
+        """Tell whether the attempt waits for a lane."""
+        return self.status == "ready" and self.available_at == inf
+
+    def move(self, status: str) -> None:
+        """Change the status."""
+        require(ATTEMPT, self.status, status)
+        self.status = status
+
+    def cancel(self, reason: str, now: float) -> None:
+        """Close the attempt, whoever works on it."""
+        self.move("cancelled")
+        self.reason, self.ended_at = reason, now
+
+    def record(self, spent: Sequence[Usage]) -> AttemptRecord:
+        """Give the row as clients read it."""
+        tokens, cost = totals(spent)
+        return AttemptRecord(
+            key=str(self.key),
+            address=self.key.address,
+            step=self.key.step,
+            number=self.key.number,
+            kind=self.kind,
+            status=self.status,
+            created_at=when(self.created_at),
+            reason=self.reason,
+            worker=self.worker,
+            fence=self.fence,
+            sends=self.sends,
+            output=self.output,
+            fault=self.fault,
+            metadata=self.metadata,
+            latency_s=self.latency_s,
+            started_at=when_or_none(self.started_at),
+            ended_at=when_or_none(self.ended_at),
+            tokens=tokens,
+            cost_usd=cost,
+        )
+
+
+def totals(spent: Sequence[Usage]) -> tuple[int, float]:
+    """Sum tokens and US dollars."""
+    return sum(usage.input_tokens + usage.output_tokens for usage in spent), sum(usage.cost_usd for usage in spent)
+
+
+def when(at: float) -> datetime:
+    """Read unix seconds."""
+    return datetime.fromtimestamp(at, UTC)
+
+
+def when_or_none(at: float | None) -> datetime | None:
+    """Read unix seconds, if there are any."""
+    return None if at is None else when(at)

@@ -1,0 +1,104 @@
+"""The tables of the store in memory, and what every act asks of them. Nothing here changes a row but to add one."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.run import EventRecord
+from flujo_client.errors import RunNotFound
+from flujo_worker.store.memory_rows import Attempt, Run, Scope, when
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.contract.outcome import Usage
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.serial import Packed
+
+
+class Tables:
+    """Everything Postgres would remember, in dictionaries. One lock makes each act one commit.
+
+    Args:
+        clock: unix seconds; the store's notion of now.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._runs: dict[str, Run] = {}
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        self._children: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
+        self._attempts: dict[str, Attempt] = {}
+        self._standing: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
+        self._leases: dict[str, float] = {}
+        self._blobs: dict[str, Packed] = {}
+        self._plans: dict[str, Plan] = {}
+        self._epochs: dict[str, float] = {}
+        self._spends: dict[tuple[str, int], Usage] = {}
+        self._events: list[EventRecord] = []
+        self._swept_at = float("-inf")
+
+    def _run(self, run_id: str) -> Run:
+        if run_id not in self._runs:
+            raise RunNotFound(f"no run '{run_id}'")
+        return self._runs[run_id]
+
+    def _add_scope(self, run: str, scope: Scope) -> None:
+        self._scopes[run, scope.address] = scope
+        if scope.parent is not None:
+            self._children[run, scope.parent].append(scope)
+
+    def _add_attempt(self, row: Attempt) -> None:
+        self._attempts[str(row.key)] = row
+        self._standing[row.key.run, row.key.address].append(row)
+
+    def _attempts_of(self, run: str) -> Iterator[Attempt]:
+        return (row for row in self._attempts.values() if row.key.run == run)
+
+    def _scopes_of(self, run: str) -> Iterator[Scope]:
+        return (scope for (owner, _), scope in self._scopes.items() if owner == run)
+
+    def _children_of(self, run: str, address: str) -> list[Scope]:
+        return sorted(self._children.get((run, address), ()), key=lambda scope: scope.place)
+
+    def _is_leased(self, worker: str | None) -> bool:
+        return worker is not None and self._leases.get(worker, 0.0) > self._clock()
+
+    def _is_over(self, run: Run) -> bool:
+        return run.ticket.deadline is not None and run.ticket.deadline <= self._clock()
+
+    def _may_run(self, run: Run) -> bool:
+        return run.status in ("queued", "running") and run.stopped_at is None and not self._is_over(run)
+
+    def _may_merge(self, run: Run) -> bool:
+        return run.is_live and run.stopped_at is None
+
+    def _is_lost(self, row: Attempt) -> bool:
+        return row.status == "running" and not self._is_leased(row.worker) and self._may_merge(self._runs[row.key.run])
+
+    def _mark(self, row: Attempt, sent_at: float) -> None:
+        row.move("queued")
+        row.sent_at, row.sends = sent_at, row.sends + 1
+
+    def _envelope(self, row: Attempt) -> Envelope:
+        scope = self._scopes[row.key.run, row.key.address]
+        return Envelope(
+            ticket=self._runs[row.key.run].ticket,
+            address=row.key.address,
+            step=row.key.step,
+            number=row.key.number,
+            version=scope.version,
+            input=scope.output,
+            context=scope.context,
+            guidance=row.guidance,
+            queue=row.queue,
+            kind=row.kind,
+            lanes=dict(scope.lanes),
+        )
+
+    def _tell(self, run: str, key: str | None, name: str, level: str, data: dict[str, Any]) -> None:
+        self._events.append(EventRecord(len(self._events) + 1, when(self._clock()), run, name, level, key, data))

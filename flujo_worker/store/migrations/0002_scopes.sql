@@ -1,0 +1,23 @@
+-- Scopes below the root: containers and what runs in them, fan-outs and their lanes. Code from before goes on working on it:
+-- every column is null or has a constant default, and no row is rewritten.
+
+ALTER TABLE flujo_scopes
+    ADD COLUMN parent   text,
+    ADD COLUMN kind     text    NOT NULL DEFAULT 'sequence',
+    ADD COLUMN step     text,
+    ADD COLUMN name     text,
+    ADD COLUMN place    integer NOT NULL DEFAULT 0,
+    ADD COLUMN lanes    jsonb   NOT NULL DEFAULT '{}',
+    ADD COLUMN waiting  boolean NOT NULL DEFAULT false,
+    ADD COLUMN aborted  boolean NOT NULL DEFAULT false,
+    ADD COLUMN patch    bytea,
+    ADD COLUMN error    jsonb,
+    ADD COLUMN metadata jsonb   NOT NULL DEFAULT '{}';
+ALTER TABLE flujo_scopes ALTER COLUMN patch SET STORAGE EXTERNAL;
+-- Children in their order, for joins; is one open, and which waits for a lane, without a look at those that are closed.
+CREATE INDEX flujo_scopes_children ON flujo_scopes (run_id, parent, place) WHERE parent IS NOT NULL;
+CREATE INDEX flujo_scopes_open ON flujo_scopes (run_id, parent, place) WHERE status = 'open' AND parent IS NOT NULL;
+CREATE INDEX flujo_scopes_waiting ON flujo_scopes (opened_at) WHERE waiting AND status = 'open';
+
+-- What user code and rows answered while deciding, for a replay without them.
+ALTER TABLE flujo_attempts ADD COLUMN answers jsonb;
