@@ -167,6 +167,7 @@ class Agents(_Section):
     """What holds for every agent call that says nothing else. Times in seconds."""
 
     agent_timeout_s: Seconds = 60.0
+    function_timeout_s: Seconds = 30.0
 
 
 class Log(_Section):

@@ -1,4 +1,4 @@
-"""The coordinator: the only one that moves a run. decide → commit → publish, in this order (law).
+"""The coordinator: the only one that moves a run. decide ⇄ ask → commit → publish, in this order (law).
 
 It is called at the tail of an attempt's own task, and by the sweeper for what no attempt can say any more.
 """
@@ -6,63 +6,92 @@ It is called at the tail of an attempt's own task, and by the sweeper for what n
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from flujo_client.address import branch_of
+from flujo_client.contract.doorbell import Doorbell
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome
-from flujo_client.pipeline.submit import by_reference
+from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import Notice
+from flujo_worker.domain.values import Ask, Notice, Refused
 from flujo_worker.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.envelope import Ticket
     from flujo_client.pipeline.plan import Plan
     from flujo_client.pipeline.step import Backoff
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.values import Decision
-    from flujo_worker.ports import Ledger, Verdict
+    from flujo_worker.domain.values import Decision, FanOut, Look, NextAttempt
+    from flujo_worker.evaluate.evaluator import Evaluator
+    from flujo_worker.ports import Committed, Store, Verdict
+
+    Send = Callable[[Sequence[Envelope], FanOut | None], None]
 
 logger = logging.getLogger(__name__)
+
+WORTH_SHARING = 512
+"""Bytes from which a value that many messages carry is stored once and pointed at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty (law)."""
+
+    verdict: Verdict
+    counts: bool = False
 
 
 class Coordinator:
     """Moves runs.
 
     Args:
-        ledger: where decisions are committed.
-        send: publishes an envelope after the commit; what it cannot send, the sweeper will.
+        store: where decisions are committed.
+        send: publishes envelopes after the commit, as a chord's if a fan-out is given; what it cannot send, the sweeper will.
+        evaluator: answers what deciding asks.
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
+        control_queue: where starts and joins go.
     """
 
     def __init__(
-        self, ledger: Ledger, send: Callable[[Envelope], None], *, backoff: Backoff, inline: int = 65_536
+        self,
+        store: Store,
+        send: Send,
+        evaluator: Evaluator,
+        *,
+        backoff: Backoff,
+        inline: int = 65_536,
+        control_queue: str = CONTROL_QUEUE,
     ) -> None:
-        self._ledger, self._send, self._backoff, self._inline = ledger, send, backoff, inline
+        self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
+        self._inline, self._control_queue = inline, control_queue
         self._plans: dict[str, Plan] = {}
 
-    def conclude(self, notice: Notice) -> Verdict:
+    def conclude(self, notice: Notice) -> Concluded:
         """Merge what came of an attempt, and publish what follows.
 
         Returns:
             merged: done. repeated: it had been done. stale or stopped: refused, only the spend was recorded.
-        """
-        notice = self._stored_aside(notice)
-        decision = decide(self._plan(notice.envelope.ticket.fingerprint), notice, backoff=self._backoff)
-        verdict = self._ledger.commit(decision)
-        if verdict in ("merged", "repeated"):
-            failpoints.hit("before_publish")
-            self._publish(decision)
-            failpoints.hit("after_publish")
-        else:
-            self._refused(notice, verdict)
-        return verdict
 
-    def lost(self, envelope: Envelope, fence: int, times: int) -> Verdict:
+        Raises:
+            Unfit: user code is to be asked, and this worker has not the code the run was started with.
+        """
+        decision = self._light(self._decide(notice))
+        committed = self._store.commit(decision)
+        if committed.verdict not in ("merged", "repeated"):
+            self._refused(notice, committed.verdict)
+            return Concluded(committed.verdict)
+        failpoints.hit("before_publish")
+        self._publish(decision, committed)
+        failpoints.hit("after_publish")
+        return Concluded(committed.verdict, counts=self._after_branch(decision, committed))
+
+    def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
         """Fail a step whose worker died under it every time (poison)."""
         said = f"{times} workers in a row were lost while running it"
         fault = Fault(
@@ -70,48 +99,175 @@ class Coordinator:
         )
         return self.conclude(Notice(envelope, fence, Outcome("lost", fault=fault)))
 
+    def ring(self, run: str, fan_out: str, *, by: str) -> bool:
+        """Have a fan-out joined, if all its branches are closed; the message is published here. Tell whether it was."""
+        if not self._store.ring(run, fan_out, self._control_queue, by):
+            return False
+        self._send(self._store.envelopes([Doorbell(run, fan_out).key]), None)
+        return True
+
+    def answer_doorbell(self, run: str, fan_out: str) -> Envelope | None:
+        """A chord has rung: make the join's work row if it is due, and give its envelope, if there is one."""
+        self._store.ring(run, fan_out, self._control_queue, "chord")
+        return next(iter(self._store.envelopes([Doorbell(run, fan_out).key])), None)
+
+    def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
+        """Close what nobody runs in an aborted fan-out, and have it joined if that was all."""
+        self._store.wind_down_branches(run, fan_out)
+        self.ring(run, fan_out, by=by)
+
+    def is_aborted(self, envelope: Envelope) -> bool:
+        """Tell whether a fan-out that this work stands in was aborted."""
+        return bool(envelope.lanes) and self._store.is_aborted(envelope.ticket.run, envelope.lanes)
+
+    def counts(self, envelope: Envelope) -> bool:
+        """Tell whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
+        if not envelope.lanes:
+            return False
+        branch = branch_of(max(envelope.lanes, key=len), envelope.address)
+        return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
+
+    def _decide(self, notice: Notice) -> Decision:
+        ticket = notice.envelope.ticket
+        deciding = decide(
+            self._plan(ticket.fingerprint), notice, backoff=self._backoff, control_queue=self._control_queue
+        )
+        answers: list[dict[str, Any]] = []
+        advance: Callable[[], Ask | Look] = lambda: next(deciding)  # noqa: E731 - the first of many
+        while True:
+            try:
+                asked = advance()
+            except StopIteration as end:
+                decision: Decision = end.value
+                return replace(decision, answers=tuple(answers)) if answers else decision
+            advance = self._answered(deciding, ticket, asked, answers)
+
+    def _answered(
+        self, deciding: Any, ticket: Ticket, asked: Ask | Look, answers: list[dict[str, Any]]
+    ) -> Callable[[], Ask | Look]:
+        if not isinstance(asked, Ask):
+            found = self._looked(ticket.run, asked)
+            return lambda: deciding.send(found)
+        try:
+            answer = self._evaluator.answer(ticket, asked)
+        except Refused as refused:
+            answers.append({"role": asked.role, "path": asked.path, "refused": refused.fault.feedback})
+            return lambda refused=refused: deciding.throw(refused)  # type: ignore[misc]
+        answers.append({"role": asked.role, "path": asked.path, "answer": _recorded(answer)})
+        return lambda: deciding.send(answer)
+
+    def _looked(self, run: str, look: Look) -> Any:
+        if look.children:
+            return self._store.children(run, look.address)
+        row = self._store.scope(run, look.address)
+        if row is None:
+            raise StoreError(f"run {run} has no scope '{look.address}'")
+        return row
+
     def _plan(self, fingerprint: str) -> Plan:
-        plan = self._plans.get(fingerprint) or self._ledger.plan(fingerprint)
+        plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
         if plan is None:
             raise StoreError(f"no plan with fingerprint {fingerprint}")
         self._plans[fingerprint] = plan
         return plan
 
-    def _stored_aside(self, notice: Notice) -> Notice:
-        """Store values above the inline limit once, and go on with references to them."""
-        outcome = notice.outcome
-        large = [each for each in (outcome.output, outcome.context) if each is not None and each.size > self._inline]
-        if not large:
-            return notice
-        self._ledger.keep(large)
-        outcome = replace(outcome, output=self._light(outcome.output), context=self._light(outcome.context))
-        return replace(notice, outcome=outcome)
+    def _light(self, decision: Decision) -> Decision:
+        """Store large values once, and those that many messages share, and go on with references to them."""
+        times = Counter(id(each) for following in decision.next for each in (following.input, following.context))
+        heavy = {id(each): each for each in _values(decision) if self._is_heavy(each, times[id(each)])}
+        if not heavy:
+            return decision
+        self._store.keep(list(heavy.values()))
+        references = {key: each.reference() for key, each in heavy.items()}
 
-    def _light(self, packed: Packed | None) -> Packed | None:
-        return None if packed is None else by_reference(packed, self._inline)
+        def light(each: Packed | None) -> Packed | None:
+            return references.get(id(each), each)
 
-    def _publish(self, decision: Decision) -> None:
-        following = decision.next
-        if following is None or following.delay_s > 0:
-            return
-        move, before = decision.move, decision.notice.envelope
-        self._send(
-            replace(
-                before,
-                address=following.address,
-                step=following.step,
-                number=following.number,
-                version=before.version + move.merges,
-                input=move.output or before.input,
-                context=move.context or before.context,
-                guidance=following.guidance,
-                queue=following.queue,
-                kind=following.kind,
-            )
+        outcome = decision.notice.outcome
+        outcome = replace(outcome, output=light(outcome.output), context=light(outcome.context))
+        return replace(
+            decision,
+            notice=replace(decision.notice, outcome=outcome),
+            moves=tuple(
+                replace(move, output=light(move.output), context=light(move.context), patch=light(move.patch))
+                for move in decision.moves
+            ),
+            opens=tuple(
+                replace(each, output=references.get(id(each.output), each.output), context=light(each.context))
+                for each in decision.opens
+            ),
+            next=tuple(
+                replace(each, input=references.get(id(each.input), each.input), context=light(each.context))
+                for each in decision.next
+            ),
+            end=decision.end and replace(decision.end, output=light(decision.end.output)),
         )
+
+    def _is_heavy(self, packed: Packed, times: int) -> bool:
+        if packed.is_reference:
+            return False
+        return packed.size > self._inline or (packed.size > WORTH_SHARING and packed.size * times > self._inline)
+
+    def _publish(self, decision: Decision, committed: Committed) -> None:
+        envelopes = [
+            _envelope(decision, following) for following in decision.next if not (following.held or following.delay_s)
+        ]
+        if committed.taken is not None:
+            envelopes += self._store.envelopes([committed.taken])
+        if envelopes:
+            self._send(envelopes, decision.fan_out)
+
+    def _after_branch(self, decision: Decision, committed: Committed) -> bool:
+        """A branch has closed. Who aborts its fan-out, or closes a branch of one that was, rings at once: no chord will."""
+        ended, envelope = decision.branch_end, decision.notice.envelope
+        if ended is None:
+            return False
+        run = envelope.ticket.run
+        if ended.aborts:
+            self.wind_down(run, ended.fan_out, by="worker")
+        elif self.is_aborted(envelope):
+            self.ring(run, ended.fan_out, by="worker")
+        return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
 
     def _refused(self, notice: Notice, verdict: Verdict) -> None:
         envelope = notice.envelope
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": notice.outcome.kind}
-        self._ledger.note(envelope.ticket.run, [Event("outcome.refused", data, "warning")], key=envelope.key)
+        self._store.note(envelope.ticket.run, [Event("outcome.refused", data, "warning")], key=envelope.key)
+
+
+def _values(decision: Decision) -> Iterator[Packed]:
+    outcome = decision.notice.outcome
+    found = [outcome.output, outcome.context]
+    for move in decision.moves:
+        found += [move.output, move.context, move.patch]
+    for opening in decision.opens:
+        found += [opening.output, opening.context]
+    for following in decision.next:
+        found += [following.input, following.context]
+    return (each for each in found if each is not None)
+
+
+def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
+    return Envelope(
+        ticket=decision.notice.envelope.ticket,
+        address=following.address,
+        step=following.step,
+        number=following.number,
+        version=following.version,
+        input=following.input,
+        context=following.context,
+        guidance=following.guidance,
+        queue=following.queue,
+        kind=following.kind,
+        lanes=following.lanes,
+    )
+
+
+def _recorded(answer: Any) -> Any:
+    """An answer as it is kept with the attempt: plain as it is, a value by its digest."""
+    if isinstance(answer, Packed):
+        return {"digest": answer.digest}
+    if isinstance(answer, (list, tuple)):
+        return [_recorded(each) for each in answer[:100]]
+    return answer

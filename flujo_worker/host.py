@@ -15,15 +15,18 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.step import Backoff
 from flujo_worker.aio import Loop
+from flujo_worker.attempts.catalog import Catalog
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
+from flujo_worker.evaluate.evaluator import Evaluator, bench_of
 from flujo_worker.ports import Member
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres import PostgresStore
 from flujo_worker.sweeper import Sweeper
+from flujo_worker.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,20 +56,23 @@ class Host:
         )
         self._post = RedisPost(settings, app)
         self._sender = Sender(self._post, self._store)
-        self._loop = Loop()
+        self._loop, self._threads = Loop(), Threads("flujo-user")
+        catalog = Catalog(settings.allowed_imports)
         coordinator = Coordinator(
             self._store,
             self._sender.send,
+            Evaluator(self._store, catalog, bench_of(settings, self._loop, self._threads)),
             backoff=Backoff(**settings.retry.model_dump()),
             inline=settings.limits.snapshot_inline_bytes,
+            control_queue=own.control_queue,
         )
         self._lease = Lease(self._store, _this_process(own.concurrency), lease_s=own.lease_s, renew_s=own.renew_s)
-        self._attempts = Attempts(self._store, coordinator, self._lease, self._loop, settings)
+        self._attempts = Attempts(self._store, coordinator, self._lease, self._loop, self._threads, catalog, settings)
         self._sweeper = Sweeper(
             self._store,
             self._post,
             coordinator,
-            self._attempts.catalog,
+            catalog,
             worker=lambda: self._lease.worker,
             may_judge=self._lease.may_judge,
             every_s=own.sweep_s,
@@ -88,7 +94,7 @@ class Host:
         self._sender.stop()
         self._lease.stop()
         self._loop.close()
-        self._attempts.close()
+        self._threads.shutdown()
         self._post.close()
         self._store.close()
 
@@ -124,7 +130,7 @@ class Host:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if bell.key != task_id:
             raise WireError(f"message {task_id} refused: what it holds is the doorbell {bell.key}")
-        return self._attempts.ring(bell.run, bell.address, bell.step)
+        return self._attempts.ring(bell.run, bell.address)
 
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""

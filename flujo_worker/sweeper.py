@@ -1,7 +1,7 @@
 """The sweeper: finds what was dropped and rings again. Every worker process runs one; about one sweep a second is done in all.
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
-are past their deadline, and parked runs whose code is here.
+are past their deadline, fan-outs whose doorbell was lost, and parked runs whose code is here.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 BATCH = 200
 UNPARK_EVERY_S = 5.0
+UNRUNG_S = 2.0
+"""How long after its last branch closed a fan-out's chord has to ring by itself."""
 
 
 class Sweeper:
@@ -83,10 +85,20 @@ class Sweeper:
         if may_judge:
             for envelope, fence in self._store.poisoned(max_lost=self._max_lost, limit=BATCH):
                 _safely(f"failing {envelope.key}", partial(self._coordinator.lost, envelope, fence, self._max_lost + 1))
+        self._join()
         self._unpark()
         broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH, publish=self._publish)
         return len(due)
+
+    def _join(self) -> None:
+        """Wind down what a crash left of aborted fan-outs, and ring for joins whose bell was lost."""
+        for run, fan_out in self._store.aborted(BATCH):
+            _safely(
+                f"winding down {fan_out} of {run}", partial(self._coordinator.wind_down, run, fan_out, by="sweeper")
+            )
+        for run, fan_out in self._store.unrung(BATCH, UNRUNG_S):
+            _safely(f"joining {fan_out} of {run}", partial(self._coordinator.ring, run, fan_out, by="sweeper"))
 
     def _publish(self, due: Sequence[Due]) -> None:
         if not due:

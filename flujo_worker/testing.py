@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.address import new_run_id
 from flujo_client.config import Settings
-from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.doorbell import Doorbell
+from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.read import read_result
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.pipeline.walk import walk
 from flujo_client.serial import Resolver, dumps, loads
 from flujo_worker.aio import Loop
 from flujo_worker.attempts.catalog import Catalog, Entry
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator import Coordinator
+from flujo_worker.evaluate.evaluator import Evaluator, bench_of
 from flujo_worker.ports import Broker, Member
 from flujo_worker.store.memory import MemoryStore
+from flujo_worker.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import AttemptRecord, EventRecord
     from flujo_client.pipeline.compose import Pipeline
+    from flujo_worker.domain.values import FanOut
 
 LEASE_S = 3600.0
 
@@ -53,24 +58,27 @@ class LocalEngine:
         self.now = 1_700_000_000.0
         self.store = MemoryStore(lambda: self.now)
         self.bus: deque[bytes] = deque()
+        self._loop, self._threads = Loop(), Threads("flujo-user")
+        self._local = _LocalCatalog(self.settings.allowed_imports)
+        self._chords = _Chords()
         self.coordinator = Coordinator(
             self.store,
             self._send,
+            Evaluator(self.store, self._local, bench_of(self.settings, self._loop, self._threads)),
             backoff=Backoff(**self.settings.retry.model_dump()),
             inline=self.settings.limits.snapshot_inline_bytes,
         )
         member = Member("local", "localhost", 1, "test", 1)
         self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
         self.store.enlist(member, 10 * 365 * 86_400.0)
-        self._loop = Loop()
-        self.attempts = Attempts(self.store, self.coordinator, self.lease, self._loop, self.settings)
-        self._local = _LocalCatalog(self.settings.allowed_imports)
-        self.attempts.catalog = self._local
+        self.attempts = Attempts(
+            self.store, self.coordinator, self.lease, self._loop, self._threads, self._local, self.settings
+        )
 
     def close(self) -> None:
         """Let go of the event loop and the threads."""
         self._loop.close()
-        self.attempts.close()
+        self._threads.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +110,7 @@ class LocalEngine:
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
         run_id = self.store.record(new)
         if run_id == order.run_id:
-            self._send(new.first)
+            self._send([new.first])
         return run_id
 
     def drain(self) -> None:
@@ -117,7 +125,18 @@ class LocalEngine:
 
     def deliver(self, message: bytes) -> str:
         """Deliver one message, and say what became of it."""
-        return self.attempts.perform(Envelope.from_wire(loads(message)))
+        wire = loads(message)
+        if wire["task"] == TASK_JOIN:
+            bell = Doorbell.from_wire(wire)
+            envelope = self.coordinator.answer_doorbell(bell.run, bell.address)
+            if envelope is None:
+                return "unknown"
+        else:
+            envelope = Envelope.from_wire(wire)
+        delivered = self.attempts.perform(envelope)
+        if delivered.counts:
+            self._rung(self._chords.part(envelope))
+        return delivered.disposition
 
     def result(self, run_id: str) -> PipelineResult:
         """Read what came of a run."""
@@ -136,12 +155,28 @@ class LocalEngine:
         """Publish again what is due; return how many messages that were."""
         broker = Broker(epoch_start=0.0, heads={self.settings.worker.attempts_queue: None})
         due = self.store.due(broker, may_judge=may_judge, max_lost=self.settings.worker.max_lost, limit=1000)
-        for each in due:
-            self._send(each.envelope)
+        self._send([each.envelope for each in due])
         return len(due)
 
-    def _send(self, envelope: Envelope) -> None:
-        self.bus.append(dumps(envelope.to_wire()))
+    def recover(self) -> None:
+        """What a sweep does for fan-outs: wind down what was aborted, ring for joins whose bell was lost."""
+        for run, fan_out in self.store.aborted(1000):
+            self.coordinator.wind_down(run, fan_out, by="sweeper")
+        for run, fan_out in self.store.unrung(1000, 2.0):
+            self.coordinator.ring(run, fan_out, by="sweeper")
+
+    def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
+        if fan_out is not None:
+            self._chords.open(envelopes[0].ticket.run, fan_out)
+        for envelope in envelopes:
+            if envelope.kind == "join":
+                self._rung(Doorbell(envelope.ticket.run, envelope.address))
+            else:
+                self.bus.append(dumps(envelope.to_wire()))
+
+    def _rung(self, bell: Doorbell | None) -> None:
+        if bell is not None:
+            self.bus.append(dumps(bell.to_wire()))
 
     def _skip_wait(self) -> bool:
         """Move the clock to the next row that becomes due, and publish it."""
@@ -152,11 +187,31 @@ class LocalEngine:
         return self.sweep() > 0
 
 
+class _Chords:
+    """What Redis counts for Celery: the parts of each chord, each lane's once."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._parts: dict[tuple[str, str], set[tuple[str, int]]] = {}
+
+    def open(self, run: str, fan_out: FanOut) -> None:
+        self._sizes[run, fan_out.address] = fan_out.lanes
+
+    def part(self, envelope: Envelope) -> Doorbell | None:
+        """Count a part; the last one rings."""
+        if not envelope.lanes:
+            return None
+        place = envelope.ticket.run, max(envelope.lanes, key=len)
+        parts = self._parts.setdefault(place, set())
+        parts.add((envelope.key, envelope.lanes[place[1]]))
+        return Doorbell(*place) if len(parts) == self._sizes.get(place) else None
+
+
 class _LocalCatalog(Catalog):
     """Also knows pipelines that no module holds, by a reference of its own making."""
 
     def put(self, pipeline: Pipeline) -> str:
         reference = f"local:{id(pipeline)}"
         plan = compile_plan(pipeline)
-        self._entries[reference] = Entry(pipeline, plan, {step.name: step for step in pipeline.steps})
+        self._entries[reference] = Entry(pipeline, plan, dict(walk(pipeline)))
         return reference

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import load, load_pipeline
+from flujo_client.pipeline.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A pipeline with its plan and its steps by name."""
+    """A pipeline with its plan and its steps, by their paths in it."""
 
     pipeline: Pipeline
     plan: Plan
@@ -73,4 +74,4 @@ class Catalog:
         except Exception as error:
             raise Unfit(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
         plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
-        return Entry(pipeline, plan, {step.name: step for step in pipeline.steps})
+        return Entry(pipeline, plan, dict(walk(pipeline)))

@@ -1,18 +1,21 @@
-"""An attempt: claim → policy → outcome → conclude. One message in, one disposition out; nothing expected is raised."""
+"""An attempt: claim → policy → outcome → conclude. One message in, one disposition out; nothing expected is raised.
+
+A start or a join is carried out the same way, with nothing to perform: what follows is all there is to it.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from concurrent.futures import CancelledError
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
-from flujo_worker.attempts.catalog import Catalog, Entry, Unfit
+from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, describe
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.work import Done, Stumble, Work
@@ -20,15 +23,17 @@ from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.observe.log import telling
 from flujo_worker.observe.redact import redact
-from flujo_worker.threads import Threads
+from flujo_worker.ports import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Executor
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_worker.aio import Loop
+    from flujo_worker.attempts.catalog import Catalog, Entry
     from flujo_worker.attempts.classify import During
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
@@ -39,6 +44,14 @@ logger = logging.getLogger(__name__)
 Disposition = Literal["parked", "cancelled"]
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What became of a delivery. `counts`: it is its chord's part."""
+
+    disposition: Verdict | Refusal | Disposition
+    counts: bool = False
+
+
 class Attempts:
     """Performs attempts in this process.
 
@@ -47,52 +60,68 @@ class Attempts:
         coordinator: who is told what came of them.
         lease: this process's right to work.
         loop: the process's event loop.
+        threads: where sync agents run.
+        catalog: the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
     """
 
-    def __init__(self, ledger: Ledger, coordinator: Coordinator, lease: Lease, loop: Loop, settings: Settings) -> None:
-        self._ledger, self._coordinator, self._lease, self._loop, self._settings = (
-            ledger,
-            coordinator,
-            lease,
-            loop,
-            settings,
-        )
-        self.catalog = Catalog(settings.allowed_imports)
+    def __init__(
+        self,
+        ledger: Ledger,
+        coordinator: Coordinator,
+        lease: Lease,
+        loop: Loop,
+        threads: Executor,
+        catalog: Catalog,
+        settings: Settings,
+    ) -> None:
+        self._ledger, self._coordinator, self._lease = ledger, coordinator, lease
+        self._loop, self._threads, self._settings = loop, threads, settings
+        self.catalog = catalog
         self._resolve = Resolver(settings.allowed_imports)
-        self._threads = Threads("flujo-agent")
 
-    def close(self) -> None:
-        """Let go of the threads that sync agents run in."""
-        self._threads.shutdown()
+    def deliver(self, envelope: Envelope) -> bool:
+        """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part."""
+        return self.perform(envelope).counts
 
-    def perform(self, envelope: Envelope) -> Verdict | Refusal | Disposition:
+    def ring(self, run: str, address: str) -> bool:
+        """Join a fan-out whose doorbell rang, if its branches are all closed; tell whether that counts in the chord around it."""
+        envelope = self._coordinator.answer_doorbell(run, address)
+        return envelope is not None and self.deliver(envelope)
+
+    def perform(self, envelope: Envelope) -> Delivered:
         """Perform one attempt, or refuse the delivery; say which."""
         with self._lease.holding(envelope.key) as held:
             if held is None:
-                return "busy"
-            refusal = self._claim(envelope.key, held)
-            if refusal is not None:
-                logger.info("attempt %s not claimed: %s", envelope.key, refusal)
-                return refusal
+                return Delivered("busy")
+            claim = self._claim(envelope, held)
+            if claim.refusal is not None:
+                logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
+                return Delivered(claim.refusal, claim.refusal == "ended" and self._coordinator.counts(envelope))
             failpoints.hit("after_claim")
+            if claim.aborted:
+                return self._conclude(Notice(envelope, held.fence or 0, Outcome("cancelled")), time.monotonic())
             return self._carry_out(envelope, held)
 
-    def _claim(self, key: str, held: Held) -> Refusal | None:
+    def _claim(self, envelope: Envelope, held: Held) -> Claim:
         while True:
             worker = self._lease.worker
             claim = self._ledger.claim(
-                key, worker, max_lost=self._settings.worker.max_lost, may_judge=self._lease.may_judge()
+                envelope.key,
+                worker,
+                max_lost=self._settings.worker.max_lost,
+                may_judge=self._lease.may_judge(),
+                fan_outs=tuple(envelope.lanes),
             )
             if claim.fence is not None:
                 held.fence = claim.fence
-                return None
+                return Claim(claim.fence, aborted=claim.aborted)
             if claim.refusal != "unleased":
-                return claim.refusal
+                return claim
             if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
-                return "unleased"
+                return claim
 
-    def _carry_out(self, envelope: Envelope, held: Held) -> Verdict | Disposition:
+    def _carry_out(self, envelope: Envelope, held: Held) -> Delivered:
         fence = held.fence or 0
         started = time.monotonic()
         try:
@@ -101,23 +130,28 @@ class Attempts:
             reason = redact(str(finding))
             logger.error("run %s is parked: %s", envelope.ticket.run, reason)  # noqa: TRY400 - the finding is all there is
             self._ledger.park(envelope.key, fence, reason)
-            return "parked"
+            return Delivered("parked")
+        if envelope.kind != "step":
+            return self._conclude(Notice(envelope, fence, Outcome("success")), started)
         with telling(envelope, worker=self._lease.worker) as story:
             outcome = self._outcome(envelope, entry, held, started, story)
+        if outcome is None and self._coordinator.is_aborted(envelope):
+            outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
-            return "cancelled"
+            return Delivered("cancelled")
         return self._conclude(Notice(envelope, fence, outcome), started)
 
-    def _conclude(self, notice: Notice, started: float) -> Verdict:
+    def _conclude(self, notice: Notice, started: float) -> Delivered:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
-            return self._coordinator.conclude(notice)
+            concluded = self._coordinator.conclude(notice)
         except (StoreError, DispatchError):
             raise
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             bare = self._failed(_fault(error, "system", None), notice.outcome.usage, started, ())
-            return self._coordinator.conclude(replace(notice, outcome=bare))
+            concluded = self._coordinator.conclude(replace(notice, outcome=bare))
+        return Delivered(concluded.verdict, concluded.counts)
 
     def _outcome(
         self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event]
@@ -140,7 +174,7 @@ class Attempts:
 
     def _work(self, envelope: Envelope, entry: Entry) -> Work:
         envelope = self._fetched(envelope)
-        step = entry.steps[envelope.step]
+        step = entry.steps[self._path(envelope, entry)]
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
         return Work(
             step=step,
@@ -151,6 +185,10 @@ class Attempts:
             timeout_s=step.config.timeout_s or self._settings.agents.agent_timeout_s,
             threads=self._threads,
         )
+
+    def _path(self, envelope: Envelope, entry: Entry) -> str:
+        nodes = entry.plan.locate(envelope.address).nodes or ()
+        return next(node.path for node in nodes if node.name == envelope.step)
 
     def _fetched(self, envelope: Envelope) -> Envelope:
         """Fetch what the envelope only points at, and check it against its digest."""

@@ -1,107 +1,122 @@
-"""What follows from an outcome: `decide(plan, notice) → Decision`.
+"""What follows from an outcome: `decide(plan, notice)`, a generator of questions that returns a Decision.
 
-Pure: the same notice gives the same decision, so a repeated one changes nothing. One function per outcome kind in a table.
+Pure: the same notice and answers give the same decision, so a repeated one changes nothing. One function for each kind of outcome,
+one module for each kind of node, in two tables.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from flujo_client.contract.outcome import Event
+from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.pipeline.step import Backoff
+from flujo_worker.domain import conditional, loop, machine, nested, parallel, router, step
+from flujo_worker.domain import map as map_
+from flujo_worker.domain.draft import Draft, Kind, Scope, Steps
+from flujo_worker.domain.flow import cancel, enter, fail, give_up
 from flujo_worker.domain.retry import delay_s, may_retry
-from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.domain.values import Close, Decision, End, Move, NextAttempt, Notice
+from flujo_worker.domain.transitions import ATTEMPT, RUN, require
+from flujo_worker.domain.values import Ask, Close, Decision, Look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from typing import Any
 
+    from flujo_client.contract.outcome import Fault
     from flujo_client.pipeline.plan import Node, Plan
+    from flujo_worker.domain.values import Notice
+
+Deciding: TypeAlias = "Generator[Ask | Look, Any, Decision]"
+
+KINDS: dict[str, Kind] = {
+    "step": step.KIND,
+    "parallel": parallel.KIND,
+    "router": router.KIND,
+    "loop": loop.KIND,
+    "map": map_.KIND,
+    "conditional": conditional.KIND,
+    "nested": nested.KIND,
+    "machine": machine.KIND,
+}
 
 
-def decide(plan: Plan, notice: Notice, *, backoff: Backoff | None = None) -> Decision:
-    """Decide what follows.
+def decide(
+    plan: Plan, notice: Notice, *, backoff: Backoff | None = None, control_queue: str = CONTROL_QUEUE
+) -> Deciding:
+    """Decide what follows. Send it the answers to what it yields; a `Refused` thrown in is an answer too.
 
     Args:
         plan: the pipeline the run was started with.
         notice: what came of an attempt.
         backoff: the waits of steps that set none of their own.
+        control_queue: where starts and joins go.
     """
-    place = [node.name for node in plan.nodes].index(notice.envelope.step)
-    decision = _DECIDERS[notice.outcome.kind](plan, place, notice, backoff or Backoff())
-    require(ATTEMPT, "running", decision.close.status)
-    require(SCOPE, "open", decision.move.status)
-    if decision.end is not None:
-        require(RUN, "running", decision.end.status)
-    return decision
+    draft = Draft(plan, notice, KINDS, control_queue)
+    own = draft.own()
+    yield from _DECIDERS[notice.outcome.kind](draft, own, backoff or Backoff())
+    require(ATTEMPT, "running", draft.close.status)
+    if draft.end is not None:
+        require(RUN, "running", draft.end.status)
+    return draft.decision()
 
 
-def _succeeded(plan: Plan, place: int, notice: Notice, _: Backoff) -> Decision:
-    outcome, following = notice.outcome, place + 1
-    event = Event("step.succeeded", {"step": plan.nodes[place].name, "attempts": notice.envelope.number})
-    if following == len(plan.nodes):
-        move = Move(following, "succeeded", merges=True, output=outcome.output, context=outcome.context)
-        end = End("succeeded", output=outcome.output)
-        return Decision(notice, Close("succeeded"), move, end=end, events=(event, Event("run.succeeded")))
-    move = Move(following, merges=True, output=outcome.output, context=outcome.context)
-    node = plan.nodes[following]
-    next_attempt = NextAttempt(notice.envelope.address, node.name, 1, _queue(node, notice))
-    return Decision(notice, Close("succeeded"), move, next=next_attempt, events=(event,))
+def _succeeded(draft: Draft, own: Scope, _: Backoff) -> Steps:
+    match draft.notice.envelope.kind:
+        case "step":
+            node = draft.node(own)
+            yield from KINDS[node.kind].answered(draft, own, node)
+        case "start":
+            yield from enter(draft, own)
+        case "join":
+            node = draft.container(own)
+            yield from KINDS[node.kind].joined(draft, own, node)
+            if own.status == "failed":
+                draft.close = Close("failed", "error")
 
 
-def _failed(plan: Plan, place: int, notice: Notice, backoff: Backoff) -> Decision:
-    node, envelope, fault = plan.nodes[place], notice.envelope, notice.outcome.fault
-    if fault is None or not may_retry(fault, envelope.number, node.max_attempts):
-        return _stop(plan, place, notice, reason="error")
+def _failed(draft: Draft, own: Scope, backoff: Backoff) -> Steps:
+    envelope, fault = draft.notice.envelope, draft.notice.outcome.fault
+    node = None if envelope.kind == "join" else draft.node(own)
+    if node is None or fault is None or not may_retry(fault, envelope.number, node.max_attempts):
+        yield from _stop(draft, own, reason="error")
+        return
+    _try_again(draft, own, node, fault, backoff)
+
+
+def _try_again(draft: Draft, own: Scope, node: Node, fault: Fault, backoff: Backoff) -> None:
+    envelope = draft.notice.envelope
     wait = delay_s(node.backoff or backoff, envelope.number, envelope.key, fault.retry_after_s)
-    return Decision(
-        notice,
-        Close("failed", "error"),
-        Move(place),
-        next=NextAttempt(
-            envelope.address,
-            node.name,
-            envelope.number + 1,
-            _queue(node, notice),
-            delay_s=wait,
-            guidance=fault.feedback,
-        ),
-        events=(
-            Event(
-                "flujo.retry", {"step": node.name, "reason": fault.feedback, "delay_seconds": round(wait, 3)}, "warning"
-            ),
-        ),
-    )
+    draft.close = Close("failed", "error")
+    draft.work(own, node, number=envelope.number + 1, delay_s=wait, guidance=fault.feedback)
+    draft.tell("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))
 
 
-def _aborted(plan: Plan, place: int, notice: Notice, _: Backoff) -> Decision:
-    return _stop(plan, place, notice, reason="aborted")
+def _aborted(draft: Draft, own: Scope, _: Backoff) -> Steps:
+    yield from _stop(draft, own, reason="aborted")
 
 
-def _lost(plan: Plan, place: int, notice: Notice, _: Backoff) -> Decision:
-    return _stop(plan, place, notice, reason="lost")
+def _lost(draft: Draft, own: Scope, _: Backoff) -> Steps:
+    yield from _stop(draft, own, reason="lost")
 
 
-def _stop(plan: Plan, place: int, notice: Notice, *, reason: str) -> Decision:
-    """The step failed for good, and a failed step stops its pipeline."""
-    fault = notice.outcome.fault
-    said = {"step": plan.nodes[place].name, "reason": reason, "feedback": fault.feedback if fault else None}
-    return Decision(
-        notice,
-        Close("failed", reason),
-        Move(place, "failed"),
-        end=End("failed", f"step '{plan.nodes[place].name}' failed", fault),
-        events=(Event("step.failed", said, "error"), Event("run.failed", said, "error")),
-    )
+def _cancelled(draft: Draft, own: Scope, _: Backoff) -> Steps:
+    draft.close = Close("cancelled", "aborted")
+    yield from cancel(draft, own)
 
 
-def _queue(node: Node, notice: Notice) -> str:
-    return node.queue or notice.envelope.ticket.queue
+def _stop(draft: Draft, own: Scope, *, reason: str) -> Steps:
+    fault = draft.notice.outcome.fault
+    draft.close = Close("failed", reason)
+    if draft.notice.envelope.kind == "join":
+        yield from give_up(draft, own, fault)
+    else:
+        yield from fail(draft, own, draft.node(own), fault, reason=reason)
 
 
-_DECIDERS: dict[str, Callable[[Plan, int, Notice, Backoff], Decision]] = {
+_DECIDERS: dict[str, Callable[[Draft, Scope, Backoff], Steps]] = {
     "success": _succeeded,
     "failure": _failed,
     "aborted": _aborted,
     "lost": _lost,
+    "cancelled": _cancelled,
 }

@@ -124,14 +124,16 @@ class BranchEnd:
 
     Attributes:
         fan_out: the address of the fan-out it belongs to.
-        lane: the lane it leaves; the commit takes the next sibling that waits for one.
+        lane: the lane it leaves.
         aborts: the fan-out is to be marked, so that the siblings close themselves.
+        takes: the commit gives the lane to the next sibling that waits for one.
     """
 
     address: str
     fan_out: str
     lane: int
     aborts: bool = False
+    takes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

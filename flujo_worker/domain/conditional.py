@@ -1,0 +1,58 @@
+"""A conditional: one of several paths, chosen by a condition (SYS-16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.flow import ask, finish, give_up, open_box, open_child, refusal, within
+from flujo_worker.domain.flow import enter as begin
+from flujo_worker.domain.values import Refused
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.plan import Node
+    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Ask the condition and begin the path it names."""
+    box = open_box(draft, scope, node)
+    try:
+        said, key = yield from _choose(node, scope)
+        box.metadata.update(executed_branch_key=said, resolved_branch_key=key)
+        value = yield from ask(node, "branch_input", scope.output, scope.context, otherwise=scope.output)
+    except Refused as refused:
+        yield from give_up(draft, box, refused.fault)
+        return
+    yield from begin(draft, open_child(draft, box, f"/{key}", key, 0, value))
+
+
+def closed(draft: Draft, box: Scope, node: Node, path: Scope) -> Steps:
+    """The path is at its end, and so is the conditional."""
+    if path.status != "succeeded":
+        fault = path.fault and within(path.fault, f"branch '{path.name}' failed")
+        yield from give_up(draft, box, fault)
+        return
+    key = box.metadata["executed_branch_key"]
+    try:
+        output = yield from ask(
+            node, "branch_output", path.output, path.context, otherwise=path.output, data={"key": key}
+        )
+    except Refused as refused:
+        yield from give_up(draft, box, refused.fault)
+        return
+    yield from finish(draft, box, output, path.context)
+
+
+def _choose(node: Node, scope: Scope) -> Asked:
+    said, key = yield from ask(node, "condition", scope.output, scope.context)
+    if key is None and node.rules["default"]:
+        key = "default"
+    if key is None:
+        keys = ", ".join(sorted(node.bodies)) or "none"
+        message = f"the condition of '{node.name}' answered {said!r}; its branches are {keys}, and it has no default"
+        raise refusal(message, type_name="ExecutionError", code="NO_BRANCH", category="agent")
+    return said, key
+
+
+KIND = Kind(enter=enter, closed=closed)

@@ -1,0 +1,252 @@
+"""What one decision builds up: the scopes it has read or opened, the work it makes, the story it tells.
+
+Everything here is pure. What must be asked of user code or of the rows is *yielded* (`Ask`, `Look`) and answered by whoever runs
+the decision; the same answers give the same decision, so a replay needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flujo_client.contract.outcome import Event
+from flujo_worker.domain.transitions import SCOPE, require
+from flujo_worker.domain.values import Ask, Close, Decision, End, Look, Move, NextAttempt, Opening
+
+if TYPE_CHECKING:
+    from flujo_client.contract.envelope import AttemptKind
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.pipeline.plan import Node, Plan, Spot
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.values import BranchEnd, FanOut, Notice, ScopeStatus
+
+Steps: TypeAlias = Generator[Ask | Look, Any, None]
+Asked: TypeAlias = Generator[Ask | Look, Any, Any]
+
+SEQUENCE = "sequence"
+MAX_HOPS = 25
+"""Containers one decision may enter before it puts a message in between: what never meets a step must not fill one commit."""
+
+
+@dataclass
+class Scope:
+    """A scope as the decision leaves it. `seen` is what it was when it was read; None for one that is opened."""
+
+    address: str
+    parent: str | None
+    kind: str
+    step: str
+    name: str
+    place: int
+    cursor: int
+    version: int
+    output: Packed
+    context: Packed | None
+    lanes: dict[str, int]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    status: ScopeStatus = "open"
+    waiting: bool = False
+    patch: Packed | None = None
+    fault: Fault | None = None
+    merges: bool = False
+    seen: tuple[Packed, Packed | None] | None = None
+
+    def close(self, status: ScopeStatus, fault: Fault | None = None) -> None:
+        """Close it; raises IllegalTransition if it is closed."""
+        require(SCOPE, self.status, status)
+        self.status, self.fault, self.waiting = status, fault, False
+
+
+def nothing(*_: Any) -> Steps:
+    """Nothing follows."""
+    yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a kind of node does.
+
+    Attributes:
+        enter: a sequence has come to it.
+        closed: one of its children, which run one at a time, has closed.
+        joined: all of its branches have closed.
+        answered: a step attempt at it has succeeded.
+        performed: it begins with a step attempt, so no start is needed in front of it.
+    """
+
+    enter: Callable[[Draft, Scope, Node], Steps]
+    closed: Callable[[Draft, Scope, Node, Scope], Steps] = nothing
+    joined: Callable[[Draft, Scope, Node], Steps] = nothing
+    answered: Callable[[Draft, Scope, Node], Steps] = nothing
+    performed: bool = False
+
+
+@dataclass
+class Draft:
+    """A decision in the making.
+
+    Args:
+        plan: the pipeline the run was started with.
+        notice: what came of an attempt.
+        kinds: the table of node kinds.
+        control_queue: where starts and joins go.
+    """
+
+    plan: Plan
+    notice: Notice
+    kinds: dict[str, Kind]
+    control_queue: str
+    close: Close = field(default_factory=lambda: Close("succeeded"))
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    works: list[NextAttempt] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    fan_out: FanOut | None = None
+    branch_end: BranchEnd | None = None
+    end: End | None = None
+    hops: int = 0
+
+    def spot(self, scope: Scope) -> Spot:
+        """What a scope stands for in the plan."""
+        return self.plan.locate(scope.address)
+
+    def container(self, scope: Scope) -> Node:
+        """The container that a scope is, or is a child of; the root has none."""
+        container = self.spot(scope).container
+        if container is None:
+            raise KeyError(f"scope '{scope.address}' stands in no container")
+        return container
+
+    def node(self, scope: Scope) -> Node:
+        """The node a sequence is at."""
+        return (self.spot(scope).nodes or ())[scope.cursor]
+
+    def own(self) -> Scope:
+        """The attempt's own scope, as its envelope tells it."""
+        envelope = self.notice.envelope
+        spot = self.plan.locate(envelope.address)
+        names = [node.name for node in spot.nodes or ()]
+        scope = Scope(
+            address=envelope.address,
+            parent=spot.above,
+            kind=SEQUENCE if spot.nodes is not None or spot.container is None else spot.container.kind,
+            step=spot.container.name if spot.container else "",
+            name="",
+            place=0,
+            cursor=names.index(envelope.step) if names else 0,
+            version=envelope.version,
+            output=envelope.input,
+            context=envelope.context,
+            lanes=dict(envelope.lanes),
+            seen=(envelope.input, envelope.context),
+        )
+        self.scopes[scope.address] = scope
+        return scope
+
+    def look(self, address: str) -> Generator[Look, Any, Scope]:
+        """Read a scope, unless this decision knows it already."""
+        known = self.scopes.get(address)
+        if known is not None:
+            return known
+        row = yield Look(address)
+        scope = Scope(
+            address=row.address,
+            parent=row.parent,
+            kind=row.kind,
+            step=row.step or "",
+            name=row.name or "",
+            place=row.place,
+            cursor=row.cursor,
+            version=row.version,
+            output=row.output,
+            context=row.context,
+            lanes=dict(row.lanes),
+            metadata=dict(row.metadata),
+            seen=(row.output, row.context),
+        )
+        self.scopes[address] = scope
+        return scope
+
+    def open(self, scope: Scope) -> Scope:
+        """Open a scope."""
+        self.scopes[scope.address] = scope
+        return scope
+
+    def work(self, scope: Scope, node: Node, *, kind: AttemptKind = "step", held: bool = False, **rest: Any) -> None:
+        """Make a work row for a node of a sequence."""
+        queue = self.control_queue if kind == "start" else node.queue or self.notice.envelope.ticket.queue
+        self.works.append(
+            NextAttempt(
+                address=scope.address,
+                step=node.name,
+                number=rest.pop("number", 1),
+                queue=queue,
+                input=scope.output,
+                context=scope.context,
+                version=scope.version + scope.merges,
+                lanes=scope.lanes,
+                kind=kind,
+                held=held,
+                **rest,
+            )
+        )
+
+    def tell(self, name: str, level: str = "info", **data: Any) -> None:
+        """Add a line to the story."""
+        self.events.append(Event(name, data, level))
+
+    def decision(self) -> Decision:
+        """Give what was decided."""
+        return Decision(
+            notice=self.notice,
+            close=self.close,
+            moves=tuple(map(_move, self._moved())),
+            opens=tuple(_opening(scope) for scope in self.scopes.values() if scope.seen is None),
+            next=tuple(self.works),
+            fan_out=self.fan_out,
+            branch_end=self.branch_end,
+            end=self.end,
+            events=tuple(self.events),
+        )
+
+    def _moved(self) -> list[Scope]:
+        """The attempt's own scope, then the others, deepest first: the order everything locks in (law)."""
+        own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
+        return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
+
+
+def _move(scope: Scope) -> Move:
+    output, context = scope.seen or (None, None)
+    keeps = scope.status == "open" or scope.parent is None
+    return Move(
+        address=scope.address,
+        version=scope.version,
+        cursor=scope.cursor,
+        status=scope.status,
+        merges=scope.merges,
+        output=None if scope.output is output else scope.output,
+        context=scope.context if keeps and scope.context is not context else None,
+        drops_context=not keeps,
+        patch=scope.patch,
+        fault=scope.fault,
+        metadata=scope.metadata,
+    )
+
+
+def _opening(scope: Scope) -> Opening:
+    return Opening(
+        address=scope.address,
+        parent=scope.parent or "",
+        kind=scope.kind,
+        step=scope.step,
+        name=scope.name,
+        place=scope.place,
+        output=scope.output,
+        context=scope.context if scope.status == "open" else None,
+        lanes=scope.lanes,
+        cursor=scope.cursor,
+        status=scope.status,
+        waiting=scope.waiting,
+        fault=scope.fault,
+        metadata=scope.metadata,
+    )

@@ -1,0 +1,100 @@
+"""Branches that run side by side and meet in a join: what parallel steps, routers and parallel maps have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, refusal, within
+from flujo_worker.domain.values import Ask, FanOut, Look, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.pipeline.plan import Node
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+    from flujo_worker.domain.values import ScopeRow
+
+
+def fan_out(draft: Draft, scope: Scope, node: Node, branches: Sequence[tuple[str, str, Packed]]) -> Steps:
+    """Open a fan-out.
+
+    Args:
+        draft: the decision in the making.
+        scope: the sequence that has come to it.
+        node: the container.
+        branches: of each what its address adds, its name and its input, in declared order.
+    """
+    box = open_box(draft, scope, node, waiting=bool(branches))
+    try:
+        box.context = yield from _snapshot(node, scope)
+    except Refused as refused:
+        yield from give_up(draft, box, refused.fault)
+        return
+    if not branches:
+        yield from _settle(draft, box, node, ())
+        return
+    lanes = min(len(branches), node.rules.get("max_concurrency") or len(branches))
+    for place, (suffix, name, value) in enumerate(branches):
+        child = open_child(draft, box, suffix, name, place, value)
+        child.lanes = {**box.lanes, box.address: place % lanes}
+        first = draft.node(child)
+        is_step = draft.kinds[first.kind].performed
+        draft.work(child, first, kind="step" if is_step else "start", held=place >= lanes)
+    draft.fan_out = FanOut(box.address, lanes)
+    draft.tell("fan_out.opened", step=node.name, branches=len(branches), lanes=lanes)
+
+
+def join(draft: Draft, box: Scope, node: Node) -> Steps:
+    """All branches are closed: merge in declared order, and go on."""
+    rows = yield Look(box.address, children=True)
+    yield from _settle(draft, box, node, rows)
+
+
+def _snapshot(node: Node, scope: Scope) -> Asked:
+    """What the branches start from: all of the context, or only the fields that were asked for."""
+    include = node.rules.get("include")
+    if include is None or scope.context is None:
+        return scope.context
+    return (yield Ask("snapshot", node.path, (scope.context,), {"include": include}))
+
+
+def _settle(draft: Draft, box: Scope, node: Node, rows: Sequence[ScopeRow]) -> Steps:
+    names = [row.name for row in rows]
+    fault = _verdict(node, rows)
+    if fault is None:
+        try:
+            output, context = yield from _merge(draft, box, node, rows)
+        except Refused as refused:
+            fault = refused.fault
+    if fault is not None:
+        yield from give_up(draft, box, fault, executed_branches=names)
+        return
+    failures = sum(row.status != "succeeded" for row in rows)
+    said = f"{failures} failures ignored" if failures else f"all {len(rows)} branches succeeded"
+    yield from finish(draft, box, output, context, executed_branches=names, feedback=said)
+
+
+def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
+    """Why the fan-out as a whole failed; None: it succeeded (M-443)."""
+    failed = [row for row in rows if row.status == "failed"]
+    first = next((row for row in failed if is_final(row.fault)), failed[0] if failed else None)
+    none_succeeded = bool(rows) and all(row.status != "succeeded" for row in rows)
+    counts = node.rules["on_failure"] == "propagate" or none_succeeded
+    if first is not None and first.fault is not None and (counts or is_final(first.fault)):
+        return within(first.fault, f"branch '{first.name}' failed")
+    if counts and any(row.status != "succeeded" for row in rows):
+        return refusal("its branches were cancelled", type_name="ParallelStepError", category="system").fault
+    return None
+
+
+def _merge(draft: Draft, box: Scope, node: Node, rows: Sequence[ScopeRow]) -> Asked:
+    scope = yield from draft.look(box.parent or "")
+    values: list[Packed | None] = [scope.context, box.context]
+    for row in rows:
+        values += [row.patch, row.output]
+    branches: list[dict[str, Any]] = [
+        {"name": row.name, "status": row.status, "feedback": row.fault.feedback if row.fault else None} for row in rows
+    ]
+    return (yield Ask("join", node.path, tuple(values), {"branches": branches}))

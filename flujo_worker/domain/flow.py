@@ -1,0 +1,227 @@
+"""What holds for every node: how a sequence goes on, and how a scope that closes tells the one above it.
+
+A close climbs within one decision up to the nearest fan-out and stops there (law): a branch never writes its parent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flujo_client.contract.outcome import Fault
+from flujo_worker.domain.draft import MAX_HOPS, SEQUENCE, Asked, Draft, Scope, Steps
+from flujo_worker.domain.values import Ask, BranchEnd, End, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from flujo_client.pipeline.plan import Node
+    from flujo_client.serial import Packed
+
+CONTROL_FLOW = "control_flow"
+
+
+def enter(draft: Draft, scope: Scope) -> Steps:
+    """Begin the node a sequence is at; put a message in between when one decision has gone far enough."""
+    node = draft.node(scope)
+    draft.hops += 1
+    if draft.hops > MAX_HOPS:
+        draft.work(scope, node, kind="start")
+        return
+    yield from draft.kinds[node.kind].enter(draft, scope, node)
+
+
+def succeed(draft: Draft, scope: Scope, output: Packed, context: Packed | None) -> Steps:
+    """A node of a sequence has given its output: go on with the next one, or close the sequence."""
+    scope.output, scope.context, scope.merges = output, context or scope.context, True
+    scope.cursor += 1
+    if scope.cursor < len(draft.spot(scope).nodes or ()):
+        yield from enter(draft, scope)
+    else:
+        yield from close(draft, scope)
+
+
+def fail(draft: Draft, scope: Scope, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
+    """A node of a sequence has failed for good, and a failed node stops its sequence."""
+    said = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
+    draft.tell("step.failed", "error", **said)
+    scope.close("failed", fault)
+    if scope.parent is None:
+        draft.end = End("failed", f"step '{node.name}' failed", fault)
+        draft.tell("run.failed", "error", **said)
+        return
+    yield from _closed(draft, scope)
+
+
+def close(draft: Draft, scope: Scope) -> Steps:
+    """A sequence has come to its end."""
+    if scope.parent is None:
+        scope.close("succeeded")
+        draft.end = End("succeeded", output=scope.output)
+        draft.tell("run.succeeded")
+        return
+    try:
+        scope.patch = yield from _patch(draft, scope)
+    except Refused as refused:
+        scope.close("failed", refused.fault)
+    else:
+        scope.close("succeeded")
+    yield from _closed(draft, scope)
+
+
+def _patch(draft: Draft, scope: Scope) -> Asked:
+    """What a branch changed in its context; its fan-out's scope is only read."""
+    if scope.context is None or scope.parent is None or not is_branch(draft, scope):
+        return None
+    box = yield from draft.look(scope.parent)
+    draft.scopes.pop(box.address)
+    if same(box.context, scope.context):
+        return None
+    return (yield Ask("patch", draft.container(scope).path, (box.context, scope.context)))
+
+
+def cancel(draft: Draft, scope: Scope) -> Steps:
+    """Close a scope and those above it up to its branch, because the fan-out was aborted. No user code is asked."""
+    while True:
+        scope.close("cancelled")
+        if scope.parent is None:
+            return
+        if scope.kind == SEQUENCE and is_branch(draft, scope):
+            draft.branch_end = _branch_end(scope, aborts=False, takes=False)
+            return
+        scope = yield from draft.look(scope.parent)
+
+
+def finish(draft: Draft, box: Scope, output: Packed, context: Packed | None, **metadata: Any) -> Steps:
+    """A container has succeeded: hand its output and context to its sequence, which goes on."""
+    node = draft.container(box)
+    if context is not None:
+        try:
+            context = yield Ask("keep_output", node.path, (context, output), {"name": node.name})
+        except Refused as refused:
+            yield from give_up(draft, box, refused.fault, **metadata)
+            return
+    scope = yield from _leave(draft, box, metadata)
+    box.output = output
+    box.close("succeeded")
+    draft.tell("step.succeeded", step=node.name, kind=node.kind)
+    yield from succeed(draft, scope, output, context)
+
+
+def give_up(draft: Draft, box: Scope, fault: Fault | None, *, context: Packed | None = None, **metadata: Any) -> Steps:
+    """A container has failed. `context` is what its finished children handed to it (C-13); the rest was never merged."""
+    scope = yield from _leave(draft, box, metadata)
+    box.close("failed", fault)
+    if context is not None and not same(scope.context, context):
+        scope.context, scope.merges = context, True
+    yield from fail(draft, scope, draft.container(box), fault)
+
+
+def _leave(draft: Draft, box: Scope, metadata: Mapping[str, Any]) -> Asked:
+    box.metadata = {**box.metadata, **{key: value for key, value in metadata.items() if value is not None}}
+    box.merges = True
+    return (yield from draft.look(box.parent or ""))
+
+
+def _closed(draft: Draft, scope: Scope) -> Steps:
+    """Tell whoever stands above: the join, once all branches are closed, or the container, at once."""
+    container = draft.container(scope)
+    if container.is_fan_out:
+        failed = scope.status == "failed"
+        aborts = failed and (container.rules["on_failure"] == "propagate" or is_final(scope.fault))
+        draft.branch_end = _branch_end(scope, aborts=aborts, takes=container.rules.get("max_concurrency") is not None)
+        return
+    box = yield from draft.look(scope.parent or "")
+    yield from draft.kinds[container.kind].closed(draft, box, container, scope)
+
+
+def is_branch(draft: Draft, scope: Scope) -> bool:
+    """Tell whether a scope is a branch of a fan-out."""
+    container = draft.spot(scope).container
+    return container is not None and scope.kind == SEQUENCE and container.is_fan_out
+
+
+def is_final(fault: Fault | None) -> bool:
+    """Tell whether a failure passes through every container untouched, as control flow does (C-20, C-23)."""
+    return fault is not None and fault.category == CONTROL_FLOW
+
+
+def same(one: Packed | None, other: Packed | None) -> bool:
+    """Tell whether two contexts are equal; both may be None."""
+    if one is None or other is None:
+        return one is other
+    return one is other or one.digest == other.digest
+
+
+def open_box(draft: Draft, scope: Scope, node: Node, *, waiting: bool = False) -> Scope:
+    """Open the scope of a container that a sequence is at."""
+    address = f"{scope.address}/{node.name}" if scope.address else node.name
+    return draft.open(
+        Scope(
+            address=address,
+            parent=scope.address,
+            kind=node.kind,
+            step=node.name,
+            name=node.name,
+            place=scope.cursor,
+            cursor=0,
+            version=0,
+            output=scope.output,
+            context=scope.context,
+            lanes=scope.lanes,
+            waiting=waiting,
+        )
+    )
+
+
+def open_child(draft: Draft, box: Scope, suffix: str, name: str, place: int, value: Packed) -> Scope:
+    """Open a sequence under a container, with the container's context.
+
+    Args:
+        draft: the decision in the making.
+        box: the container's scope.
+        suffix: what its address adds to the container's, such as `#3` or `/legal`.
+        name: what it is called in results.
+        place: its place among its siblings.
+        value: its input.
+    """
+    return draft.open(
+        Scope(
+            address=box.address + suffix,
+            parent=box.address,
+            kind=SEQUENCE,
+            step=box.step,
+            name=name,
+            place=place,
+            cursor=0,
+            version=0,
+            output=value,
+            context=box.context,
+            lanes=box.lanes,
+        )
+    )
+
+
+def ask(
+    node: Node, role: str, *values: Packed | None, otherwise: Any = None, data: Mapping[str, Any] | None = None
+) -> Asked:
+    """Ask user code in a role, if the node has any for it; else the answer is `otherwise`."""
+    if role not in node.rules.get("functions", ()):
+        return otherwise
+    return (yield Ask(role, node.path, values, dict(data or {})))
+
+
+def refusal(said: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration") -> Refused:
+    """Make the refusal that decide itself gives, where no user code raised."""
+    return Refused(Fault(category, type_name, said, said, module="flujo_client.errors", code=code))
+
+
+def within(fault: Fault, said: str) -> Fault:
+    """Say where a failure happened, in front of what it was; control flow passes untouched."""
+    return fault if is_final(fault) else replace(fault, feedback=f"{said}: {fault.feedback}")
+
+
+def _branch_end(scope: Scope, *, aborts: bool, takes: bool) -> BranchEnd:
+    fan_out = scope.parent or ""
+    return BranchEnd(scope.address, fan_out, scope.lanes[fan_out], aborts, takes)

@@ -1,0 +1,88 @@
+"""A map: its body for each item of an iterable, one after the other or side by side; results keep the items' order (SYS-15).
+
+The items of a sequential map stand in rows of their own from the beginning, so that no message and no row grows with their number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.fan_out import fan_out, join
+from flujo_worker.domain.flow import enter as begin
+from flujo_worker.domain.flow import fail, finish, give_up, open_box, open_child, within
+from flujo_worker.domain.values import Ask, Look, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.pipeline.plan import Node
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.draft import Draft, Scope, Steps
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Find the items and open a scope for each."""
+    try:
+        items = yield Ask("items", node.path, (scope.output, scope.context), {"iterable": node.rules["iterable"]})
+    except Refused as refused:
+        yield from fail(draft, scope, node, refused.fault)
+        return
+    if node.is_fan_out:
+        named = [(f"#{place}", f"{node.name}#{place}", item) for place, item in enumerate(items, start=1)]
+        yield from fan_out(draft, scope, node, named)
+    else:
+        yield from _one_by_one(draft, scope, node, items)
+
+
+def closed(draft: Draft, box: Scope, node: Node, item: Scope) -> Steps:
+    """An item is done: begin the next one, or collect what all of them gave."""
+    if item.status != "succeeded":
+        yield from _broken(draft, box, item)
+        return
+    box.context, box.merges = item.context, True
+    if box.cursor == box.metadata["items"]:
+        rows = yield Look(box.address, children=True)
+        outputs = [item.output if row.address == item.address else row.output for row in rows]
+        yield from _collect(draft, box, node, outputs)
+        return
+    box.cursor += 1
+    following = yield from draft.look(f"{box.address}#{box.cursor}")
+    following.context, following.merges = box.context, True
+    yield from begin(draft, following)
+
+
+def _one_by_one(draft: Draft, scope: Scope, node: Node, items: Sequence[Packed]) -> Steps:
+    box = open_box(draft, scope, node)
+    box.metadata["items"] = len(items)
+    if not items:
+        yield from _collect(draft, box, node, ())
+        return
+    children = [open_child(draft, box, f"#{n}", f"{node.name}#{n}", n, item) for n, item in enumerate(items, start=1)]
+    for waiting in children[1:]:
+        waiting.context = None
+    box.cursor = 1
+    yield from begin(draft, children[0])
+
+
+def _collect(draft: Draft, box: Scope, node: Node, outputs: Sequence[Packed]) -> Steps:
+    try:
+        output = yield Ask("collect", node.path, tuple(outputs))
+    except Refused as refused:
+        yield from give_up(draft, box, refused.fault, context=box.context)
+        return
+    yield from finish(draft, box, output, box.context, iterations=len(outputs))
+
+
+def _broken(draft: Draft, box: Scope, item: Scope) -> Steps:
+    """The items that were not begun are closed with it."""
+    rows = yield Look(box.address, children=True)
+    for row in rows:
+        if row.status == "open" and row.address != item.address:
+            waiting = yield from draft.look(row.address)
+            waiting.close("cancelled")
+    fault = item.fault and within(item.fault, f"item {box.cursor} failed at step '{draft.node(item).name}'")
+    yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor - 1)
+
+
+KIND = Kind(enter=enter, closed=closed, joined=join)

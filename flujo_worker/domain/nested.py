@@ -1,0 +1,53 @@
+"""A pipeline as a step of another one (SYS-16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_client.serial import Packed
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.flow import enter as begin
+from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, within
+from flujo_worker.domain.values import Ask, Refused
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.plan import Node
+    from flujo_worker.domain.draft import Draft, Scope, Steps
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Begin the imported pipeline, in the context its import asks for."""
+    box = open_box(draft, scope, node)
+    try:
+        box.context = yield Ask("import_context", node.path, (scope.context, scope.output))
+    except Refused as refused:
+        yield from give_up(draft, box, refused.fault)
+        return
+    yield from begin(draft, open_child(draft, box, "/body", node.name, 0, scope.output))
+
+
+def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+    """Hand out what the import asks for; a failure may be passed over, control flow never."""
+    scope = yield from draft.look(box.parent or "")
+    on_failure = node.rules["on_failure"]
+    if body.status != "succeeded":
+        if on_failure == "abort" or is_final(body.fault):
+            fault = body.fault and within(body.fault, f"import '{node.name}' failed")
+            yield from give_up(draft, box, fault)
+            return
+        output = box.output if on_failure == "skip" else Packed.of(node.rules["default"])
+        said = body.fault.feedback if body.fault else None
+        yield from finish(draft, box, output, scope.context, on_failure=on_failure, feedback=said)
+        return
+    try:
+        context = yield Ask("export_context", node.path, (scope.context, body.context))
+        output = body.output
+        if node.rules.get("keeps_input"):
+            output = yield Ask("pair", node.path, (box.output, body.output))
+    except Refused as refused:
+        yield from give_up(draft, box, refused.fault)
+        return
+    yield from finish(draft, box, output, context)
+
+
+KIND = Kind(enter=enter, closed=closed)

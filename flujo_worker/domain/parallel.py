@@ -1,0 +1,20 @@
+"""A parallel step: every branch, each with the step's input (SYS-13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.fan_out import fan_out, join
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.plan import Node
+    from flujo_worker.domain.draft import Draft, Scope, Steps
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Open a branch for each body."""
+    yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in node.bodies])
+
+
+KIND = Kind(enter=enter, joined=join)

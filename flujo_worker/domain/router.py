@@ -1,0 +1,31 @@
+"""A dynamic router: an agent, performed like a step, says which branches run (SYS-14, M-284)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.domain import step
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.fan_out import fan_out, join
+from flujo_worker.domain.flow import fail
+from flujo_worker.domain.values import Ask, Refused
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.plan import Node
+    from flujo_worker.domain.draft import Draft, Scope, Steps
+
+
+def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Open the branches the agent named, in declared order. What it wrote into the context, the branches see."""
+    outcome = draft.notice.outcome
+    scope.context, scope.merges = outcome.context or scope.context, True
+    try:
+        names = yield Ask("selection", node.path, (outcome.output,), {"branches": list(node.bodies)})
+    except Refused as refused:
+        yield from fail(draft, scope, node, refused.fault)
+        return
+    draft.tell("router.selected", step=node.name, branches=names)
+    yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in names])
+
+
+KIND = Kind(enter=step.enter, answered=answered, joined=join, performed=True)

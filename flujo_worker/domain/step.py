@@ -1,0 +1,28 @@
+"""A step: one work row for each try."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.flow import succeed
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.plan import Node
+    from flujo_worker.domain.draft import Draft, Scope, Steps
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Make the first try's work row."""
+    draft.work(scope, node)
+    yield from ()
+
+
+def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Go on with what the attempt gave."""
+    outcome, number = draft.notice.outcome, draft.notice.envelope.number
+    draft.tell("step.succeeded", step=node.name, attempts=number)
+    yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)
+
+
+KIND = Kind(enter=enter, answered=answered, performed=True)

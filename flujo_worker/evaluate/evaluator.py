@@ -1,0 +1,99 @@
+"""Finds who is asked, and turns whatever goes wrong into a refusal with its own words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.outcome import Fault
+from flujo_client.errors import FlujoError
+from flujo_client.serial import Resolver
+from flujo_worker.attempts.classify import describe
+from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.errors import StoreError
+from flujo_worker.evaluate import contexts, functions
+from flujo_worker.evaluate.question import Bench, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from flujo_client.config import Settings
+    from flujo_client.contract.envelope import Ticket
+    from flujo_client.serial import Packed
+    from flujo_worker.aio import Loop
+    from flujo_worker.attempts.catalog import Catalog
+    from flujo_worker.ports import Ledger
+
+ROLES: dict[str, Callable[[Question], Any]] = {
+    "exit_condition": functions.exit_condition,
+    "initial_input": functions.initial_input,
+    "iteration_input": functions.iteration_input,
+    "output": functions.loop_output,
+    "items": functions.items,
+    "collect": functions.collect,
+    "condition": functions.condition,
+    "branch_input": functions.branch_input,
+    "branch_output": functions.branch_output,
+    "selection": functions.selection,
+    "pair": functions.pair,
+    "patch": contexts.patch,
+    "snapshot": contexts.snapshot,
+    "keep_output": contexts.keep_output,
+    "join": contexts.join,
+    "import_context": contexts.import_context,
+    "export_context": contexts.export_context,
+    "next_state": contexts.next_state,
+}
+"""Who answers what `decide` may ask."""
+
+
+def bench_of(settings: Settings, loop: Loop, threads: Executor) -> Bench:
+    """Where and within which bounds user code runs, by a process's settings."""
+    resolve = Resolver(settings.allowed_imports)
+    return Bench(loop, threads, resolve, settings.agents.function_timeout_s, settings.limits.snapshot_max_bytes)
+
+
+class Evaluator:
+    """Answers.
+
+    Args:
+        ledger: where values that are only pointed at are fetched.
+        catalog: the live pipelines of this process.
+        bench: where user code runs.
+    """
+
+    def __init__(self, ledger: Ledger, catalog: Catalog, bench: Bench) -> None:
+        self._ledger, self.catalog, self._bench = ledger, catalog, bench
+
+    def answer(self, ticket: Ticket, ask: Ask) -> Any:
+        """Answer one question.
+
+        Raises:
+            Refused: user code raised, took too long, or gave what cannot travel.
+            Unfit: this worker has not the code the run was started with.
+        """
+        step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[ask.path]
+        try:
+            return ROLES[ask.role](Question(step, self._fetched(ask.values), ask.data, self._bench))
+        except StoreError:
+            raise
+        except Exception as error:
+            raise Refused(self._fault(ask, error)) from error
+
+    def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
+        wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
+        if not wanted:
+            return values
+        found = self._ledger.fetch(wanted)
+        for digest in wanted:
+            if digest not in found or not found[digest].matches(digest):
+                raise FlujoError(f"snapshot {digest[:12]} is missing or does not fit its digest", code="SNAPSHOT_LOST")
+        return tuple(
+            found.get(packed.digest, packed) if packed is not None and packed.is_reference else packed
+            for packed in values
+        )
+
+    def _fault(self, ask: Ask, error: Exception) -> Fault:
+        info = describe(error, during="system", timeout_s=self._bench.timeout_s)
+        said = f"{ask.role} of '{ask.path}' failed with {info.type_name}: {info.message}"
+        return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "feedback": said})

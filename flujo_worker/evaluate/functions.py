@@ -1,0 +1,91 @@
+"""Questions to the functions that users wrote: conditions, mappers, iterables, selections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.refine import Refinement
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.conditional import resolve_key
+from flujo_worker.evaluate.question import field_at
+
+if TYPE_CHECKING:
+    from flujo_client.serial import Packed
+    from flujo_worker.evaluate.question import Question
+
+
+def exit_condition(question: Question) -> bool:
+    """Whether a loop is done. Values: the last output, the accumulated context."""
+    return bool(question.call("exit_condition", question.value(0), question.value(1)))
+
+
+def initial_input(question: Question) -> Packed:
+    """A loop's first input. Values: the loop's input, the context."""
+    given = question.call("initial_input", question.value(0), question.value(1))
+    return question.pack(given, "what initial_input_to_loop_body_mapper gave")
+
+
+def iteration_input(question: Question) -> Packed:
+    """The next iteration's input. Values: the last output, the context, the loop's input."""
+    index = question.data["index"]
+    given = question.call(
+        "iteration_input", question.value(0), question.value(1), index, original_input=question.value(2)
+    )
+    return question.pack(given, "what iteration_input_mapper gave")
+
+
+def loop_output(question: Question) -> Packed:
+    """A loop's output. Values: the last output, the context, the loop's input."""
+    given = question.call("output", question.value(0), question.value(1), original_input=question.value(2))
+    return question.pack(given, "what loop_output_mapper gave")
+
+
+def items(question: Question) -> list[Packed]:
+    """A map's items. Values: its input, the context."""
+    path = question.data["iterable"]
+    context = question.value(1)
+    if context is None:
+        raise PipelineError(f"it maps over the context's '{path}', and this run has no context")
+    found = field_at(context, path)
+    if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
+        raise PipelineError(f"the context's '{path}' is a {type(found).__name__}, not an iterable of items")
+    return [question.pack(item, f"{path}[{place}]") for place, item in enumerate(found)]
+
+
+def collect(question: Question) -> Packed:
+    """A list of all values."""
+    return question.pack_tree([packed.tree() for packed in question.values if packed is not None], "results")
+
+
+def condition(question: Question) -> tuple[Any, str | None]:
+    """Which path a conditional takes: what was said, and the body's key or None. Values: the last output, the context."""
+    said = question.call("condition", question.value(0), question.value(1))
+    key = resolve_key(question.step, said)
+    return (said if isinstance(said, (str, bool, int)) else repr(type(said).__name__)), key
+
+
+def branch_input(question: Question) -> Packed:
+    """The chosen path's input. Values: the conditional's input, the context."""
+    given = question.call("branch_input", question.value(0), question.value(1))
+    return question.pack(given, "what branch_input_mapper gave")
+
+
+def branch_output(question: Question) -> Packed:
+    """A conditional's output. Values: the path's output, the context."""
+    given = question.call("branch_output", question.value(0), question.data["key"], question.value(1))
+    return question.pack(given, "what branch_output_mapper gave")
+
+
+def selection(question: Question) -> list[str]:
+    """The branches a router's agent named, in declared order, each once; unknown names are passed over. Value: its output."""
+    said = question.value(0)
+    named = [said] if isinstance(said, str) else said
+    if not isinstance(named, (list, tuple, set, frozenset)) or not all(isinstance(each, str) for each in named):
+        raise PipelineError(f"its agent answered with a {type(said).__name__}, not with names of branches")
+    return [name for name in question.data["branches"] if name in named]
+
+
+def pair(question: Question) -> Packed:
+    """An artifact and what was said of it. Values: both."""
+    return question.pack(Refinement(artifact=question.value(0), check=question.value(1)), "refinement")

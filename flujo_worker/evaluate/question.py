@@ -1,0 +1,138 @@
+"""One question as a role answers it: the live step, the values decoded, and a way to call what users wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from flujo_client.errors import ContextMergeError, PipelineError, SnapshotTooLarge
+from flujo_client.serial import Packed, decode, encode
+from flujo_worker.attempts.inject import injectable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from flujo_worker.aio import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where user code runs, and its bounds.
+
+    Attributes:
+        loop: for coroutines.
+        threads: for everything else.
+        resolve: finds the classes that values are made of.
+        timeout_s: seconds one call may take.
+        most: bytes of JSON one value may have.
+    """
+
+    loop: Loop
+    threads: Executor
+    resolve: Callable[[str], Any]
+    timeout_s: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question.
+
+    Attributes:
+        step: the live step that is asked.
+        values: its packed arguments, with nothing left to fetch.
+        data: its plain arguments.
+    """
+
+    step: Any
+    values: tuple[Packed | None, ...]
+    data: dict[str, Any]
+    bench: Bench
+
+    def tree(self, place: int) -> Any:
+        """An argument as a tree."""
+        packed = self.values[place]
+        return None if packed is None else packed.tree()
+
+    def value(self, place: int) -> Any:
+        """An argument as the live value; each time a new one, so that nobody shares what user code may change."""
+        return self.live(self.values[place])
+
+    def live(self, packed: Packed | None) -> Any:
+        """A packed value as the live one."""
+        return None if packed is None else decode(packed.tree(), resolve=self.bench.resolve)
+
+    def pack(self, value: Any, what: str) -> Packed:
+        """Pack what was answered; raises SerializationError or SnapshotTooLarge."""
+        return self.pack_tree(encode(value, path=what), what)
+
+    def pack_tree(self, tree: Any, what: str) -> Packed:
+        """Pack a tree; raises SnapshotTooLarge."""
+        packed = Packed.of(tree)
+        length = len(packed.json())
+        if length > self.bench.most:
+            raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} may travel", path=what)
+        return packed
+
+    def call(self, role: str, *given: Any, **optional: Any) -> Any:
+        """Call the user function of a role: sync in a thread, async on the loop, either within the timeout.
+
+        `optional` keywords are passed to functions that take them.
+        """
+        function = self.step.functions()[role]
+        return self.call_function(function, *given, **optional)
+
+    def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
+        """Call a user function; raises TimeoutError when it takes too long."""
+        ready = partial(function, *given, **injectable(function, optional))
+        future = self.bench.loop.submit(_within(self.bench.timeout_s, function, ready, self.bench.threads))
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise RuntimeError("it cancelled its own task") from error
+
+
+async def _within(timeout_s: float, function: Any, ready: Callable[[], Any], threads: Executor) -> Any:
+    async with asyncio.timeout(timeout_s):
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            return await ready()
+        context = contextvars.copy_context()
+        given = await asyncio.get_running_loop().run_in_executor(threads, context.run, ready)
+        return await given if inspect.isawaitable(given) else given
+
+
+def field_at(context: Any, path: str) -> Any:
+    """What stands at a dotted path in a context; raises PipelineError naming the part that is not there."""
+    place = context
+    for part in path.split("."):
+        if isinstance(place, dict) and part in place:
+            place = place[part]
+        elif not isinstance(place, dict) and hasattr(place, part):
+            place = getattr(place, part)
+        else:
+            raise PipelineError(f"'{path}' leads nowhere in {type(context).__name__}: there is no '{part}'")
+    return place
+
+
+def checked(context: Any) -> Any:
+    """Let a context's own model validate it, once.
+
+    Raises:
+        ContextMergeError: it does not fit; the fields are named, their values are not.
+    """
+    model = type(context)
+    values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {})
+    try:
+        return model.model_validate(values, by_name=True)
+    except pydantic.ValidationError as error:
+        places = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        message = f"the merged context does not fit {model.__name__}: {places}"
+        raise ContextMergeError(message) from None
