@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.client import AsyncFlujoClient, FlujoClient
@@ -9,7 +11,6 @@ from flujo_client.contract.results import Aborted, Failure, Success
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Sleep
 from flujo_client.local import Fleet
 from flujo_client.pipeline.submit import build_context
 from flujo_client.verbs import peek_at, status_of
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from flujo_client.registry import PipelineRegistry
 
 STREAM_EVERY_S = 0.05
+LOOKING_COSTS = 5
+"""A look at a run with thousands of iterations takes a while: a stream waits so many times as long before the next one."""
 
 
 class Flujo:
@@ -135,11 +138,11 @@ class Flujo:
     async def run_stream(
         self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
     ) -> AsyncIterator[StepOutcome | PipelineResult]:
-        """Yield each step's outcome as it ends, and the pipeline's result last."""
+        """Yield each step's outcome as it ends, and the pipeline's result last; a container is one step, with its children inside."""
         run, seen = self.start(value, initial_context_data=initial_context_data), 0
         async with AsyncFlujoClient(self._client.settings) as client:
             while True:
-                status = await client.perform(status_of(run.id))
+                status, began = await client.perform(status_of(run.id)), time.monotonic()
                 result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
                 for step in result.step_history[seen:]:
                     yield (
@@ -148,7 +151,7 @@ class Flujo:
                 seen = len(result.step_history)
                 if status not in LIVE_RUN:
                     break
-                await client.perform(_pause())
+                await asyncio.sleep(max(STREAM_EVERY_S, LOOKING_COSTS * (time.monotonic() - began)))
             if status in ("cancelled", "expired"):
                 yield Aborted(reason=result.error.message if result.error else status)
             yield result
@@ -208,7 +211,3 @@ def _registered(registry: PipelineRegistry | None, name: str | None, version: st
     if pipeline is None:
         raise ConfigurationError(f"no pipeline '{name}' {version} is registered")
     return pipeline
-
-
-def _pause() -> Any:
-    yield Sleep(STREAM_EVERY_S)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
-from flujo_client.contract.read import read_result
+from flujo_client.contract.read import read_result, references
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.contract.trace import TraceNode, build_trace
 from flujo_client.errors import (
@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.run import EventRecord, RunRecord
     from flujo_client.pipeline.step import Step
 
     Doing = Generator[Effect, Any, Any]
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
+EVENTS_AT_ONCE = 10_000
 _HINTS = {
     "queued": "is a worker running? `flujo status` tells",
     "running": "`flujo lens trace` shows how far it is",
@@ -155,13 +156,13 @@ def result_of(settings: Settings, run_id: str, timeout: float | None) -> Doing:
 def peek_at(settings: Settings, run_id: str) -> Doing:
     """Read what there is of a run's result now."""
     run: RunRecord = yield from record_of(run_id)
-    attempts = yield Ask(requests.attempts(run_id))
-    values = (run.output, run.context, *(each.output for each in attempts))
-    wanted = {each.digest for each in values if each is not None and each.is_reference}
+    attempts, scopes = yield from _rows_of(run_id)
+    wanted = references(run, attempts, scopes)
     blobs = (yield Ask(requests.blobs(wanted))) if wanted else {}
     result: PipelineResult = read_result(
         run,
         attempts,
+        scopes,
         resolve=Resolver(settings.allowed_imports),
         fetch=lambda digests: {each: blobs[each] for each in digests},
     )
@@ -171,9 +172,9 @@ def peek_at(settings: Settings, run_id: str) -> Doing:
 def trace_of(run_id: str) -> Doing:
     """Read a run's trace as a tree."""
     run = yield from record_of(run_id)
-    attempts = yield Ask(requests.attempts(run_id))
-    events = yield Ask(requests.events(run_id, limit=10_000))
-    trace: TraceNode = build_trace(run, attempts, events)
+    attempts, scopes = yield from _rows_of(run_id)
+    events = yield from _story_of(run_id)
+    trace: TraceNode = build_trace(run, attempts, scopes, events)
     return trace
 
 
@@ -191,6 +192,23 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
         return (yield from status_of(run_id)) == "cancelled"
     yield Ring()
     return (yield from wait_for(run_id, timeout)) == "cancelled"
+
+
+def _rows_of(run_id: str) -> Doing:
+    """Read attempts and scopes. Scopes last: rows are only added, so each attempt's scope is among them."""
+    attempts = yield Ask(requests.attempts(run_id))
+    scopes = yield Ask(requests.scopes(run_id))
+    return attempts, scopes
+
+
+def _story_of(run_id: str) -> Doing:
+    """Read all of a run's events, however many they are."""
+    events: list[EventRecord] = []
+    while True:
+        page = yield Ask(requests.events(run_id, after=events[-1].id if events else 0, limit=EVENTS_AT_ONCE))
+        events += page
+        if len(page) < EVENTS_AT_ONCE:
+            return events
 
 
 def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Doing:

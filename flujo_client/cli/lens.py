@@ -85,15 +85,16 @@ def show_run(*, run: str, show_input: bool, show_output: bool, show_error: bool,
     show_default=True,
     help="Characters shown of an event's values; -1 for all.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the tree as JSON.")
-def trace_run(*, run: str, preview: int, as_json: bool) -> None:
+@click.option("--full", "is_full", is_flag=True, help="Draw every branch and iteration; many are folded otherwise.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole tree as JSON.")
+def trace_run(*, run: str, preview: int, is_full: bool, as_json: bool) -> None:
     """Show what happened, when, and how long it took."""
     with FlujoClient() as client:
         trace = find_run(client, run).trace()
     if as_json:
         show_json(trace.model_dump())
     else:
-        show(trace_tree(trace, preview=preview))
+        show(trace_tree(trace, preview=preview, is_full=is_full))
 
 
 def _value(client: FlujoClient, packed: Packed | None) -> Any:

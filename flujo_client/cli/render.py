@@ -6,7 +6,8 @@ the control characters that would move a terminal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group
 from rich.padding import Padding
@@ -14,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from flujo_client.cli.shapes import spent, step_shape
+from flujo_client.cli.shapes import feedback_of, step_shape
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
-from flujo_client.contract.trace import TraceNode
+from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
     from flujo_client.contract.run import RunRecord
-    from flujo_client.contract.trace import TraceEvent
 
 PREVIEW = 200
 
@@ -43,20 +43,24 @@ _COLOURS = {
     "error": "red",
     "critical": "red",
 }
-_DRAWN_APART = ("id", "key", "worker", "reason", "feedback")
-_TOLD_ABOVE = ("step", "attempts")
+_DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "metadata", "work")
+_SAID_BY_NAME = ("run", "step", "attempt")
+_CHILD_KINDS = frozenset(CHILDREN.values())
+_FOLDED_ABOVE, _FIRST, _LAST, _WRONG = 8, 2, 1, 3
+"""Of more children than the first number, only so many are drawn: the first, the last, and the first that did not succeed."""
 _NUMBERS = ("attempts", "took", "tokens", "cost", "age")
 
 
-def trace_tree(trace: TraceNode, *, preview: int = PREVIEW) -> Tree:
-    """Draw a trace: run → steps → attempts, and the events where they happened (M-291).
+def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = False) -> Tree:
+    """Draw a trace: run → steps and containers → attempts, and the events where they happened (M-291).
 
     Args:
         trace: the tree that `RunHandle.trace` gives.
         preview: characters shown of an event's values; -1 for all.
+        is_full: draw every branch and iteration; otherwise many are folded into a line that says how they went.
     """
     tree = Tree(_label(trace), guide_style="dim")
-    _grow(tree, trace, preview, frozenset())
+    _grow(tree, trace, _Above(preview, is_full))
     return tree
 
 
@@ -78,7 +82,7 @@ def steps_table(trace: TraceNode) -> Table:
         took = "" if step["duration_s"] is None else duration(step["duration_s"])
         tokens = f"{step['tokens']:,}" if step["tokens"] else ""
         price = cost(step["cost_usd"]) if step["cost_usd"] else ""
-        name = Text(printable(step["name"]))
+        name = Text(printable(step["name"])).append("" if node.kind == "step" else f"  {node.kind}", "dim")
         table.add_row(name, status(step["status"]), str(step["attempts"]), took, tokens, price)
     return table
 
@@ -163,7 +167,8 @@ def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool)
 
 
 def _workers(node: TraceNode) -> set[str]:
-    own = {str(node.attributes["worker"])} if "worker" in node.attributes else set()
+    rows = [node.attributes, *node.attributes.get("work", ())]
+    own = {str(row["worker"]) for row in rows if "worker" in row}
     return own.union(*(_workers(child) for child in node.children))
 
 
@@ -173,35 +178,96 @@ def _when(at: datetime, now: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S %Z} ({distance})"
 
 
-def _grow(tree: Tree, node: TraceNode, preview: int, told: frozenset[str]) -> None:
-    told |= {str(node.attributes.get(key)) for key in ("reason", "feedback")}
+class _Above(NamedTuple):
+    """What is asked for, and what the places above have told already."""
+
+    preview: int
+    is_full: bool
+    step: str = ""
+    told: frozenset[str] = frozenset()
+
+    def under(self, node: TraceNode) -> _Above:
+        told = self.told | {str(node.attributes.get(key)) for key in ("reason", "feedback")}
+        return self._replace(told=told, step=self.step if node.kind == "attempt" else node.name)
+
+    def has_told(self, key: str, value: Any) -> bool:
+        if key == "step":
+            return bool(value == self.step)
+        return value is None or key == "attempts" or str(value) in self.told
+
+
+def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
+    here = above.under(node)
+    for item in _items(node, is_full=above.is_full):
+        if isinstance(item, TraceNode):
+            _grow(tree.add(_label(item)), item, here)
+        elif isinstance(item, TraceEvent):
+            tree.add(_event(item, here))
+        else:
+            tree.add(_folded(item))
+
+
+def _items(node: TraceNode, *, is_full: bool) -> Iterator[TraceNode | TraceEvent | list[TraceNode]]:
+    """What stands in a place, in its order; a list is to be folded."""
+    kept, folded = {id(each) for each in _kept(node, is_full=is_full)}, list[TraceNode]()
     items: list[TraceNode | TraceEvent] = [*node.events, *node.children]
     for item in sorted(items, key=lambda each: each.offset_s):
-        if isinstance(item, TraceNode):
-            _grow(tree.add(_label(item)), item, preview, told)
-        else:
-            tree.add(_event(item, preview, told))
+        if isinstance(item, TraceNode) and id(item) not in kept:
+            folded.append(item)
+            continue
+        if folded:
+            yield folded
+            folded = []
+        yield item
+    if folded:
+        yield folded
+
+
+def _kept(node: TraceNode, *, is_full: bool) -> list[TraceNode]:
+    children = [each for each in node.children if each.kind in _CHILD_KINDS]
+    if is_full or len(children) <= _FOLDED_ABOVE:
+        return node.children
+    rest = [each for each in node.children if each.kind not in _CHILD_KINDS]
+    wrong = [each for each in children if each.status != "succeeded"]
+    return [*rest, *children[:_FIRST], *wrong[:_WRONG], *children[-_LAST:]]
+
+
+def _folded(nodes: Sequence[TraceNode]) -> Text:
+    """What is left out, in a line: how many, and how they went."""
+    went = Counter(each.status for each in nodes)
+    how = [f"all {word}" if len(went) == 1 else f"{number:,} {word}" for word, number in went.most_common()]
+    return Text(f"… {counted(len(nodes), f'more {nodes[0].kind}')}, {', '.join(how)}", "dim")
 
 
 def _label(node: TraceNode) -> Text:
-    """What a place was and how it went; a run's own lines are its id and its reason, an attempt's the feedback."""
+    """What a place was and how it went; a run's own lines are its id and its reason, another's its feedback."""
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")
+    kind = [] if node.kind in _SAID_BY_NAME else [Text(node.kind, "dim")]
     how = status(node.status)
     if not is_run and facts.get("reason", node.status) not in (node.status, "error"):
         how.append(f" ({in_a_line(facts['reason'])})")
-    label = Text("  ").join([name, how, *(Text(fact) for fact in _figures(node))])
+    label = Text("  ").join([name, *kind, how, *(Text(fact) for fact in _figures(node))])
     if is_run:
         label.append(f"\n{facts.get('id', '')}", "dim")
         label.append(f"\n{in_a_line(facts['reason'])}" if "reason" in facts else "")
-    return label.append(f"\n{printable(str(facts['feedback']))}" if "feedback" in facts else "")
+    return label.append(f"\n{printable(str(facts['feedback']))}" if _has_own_words(node) else "")
+
+
+def _has_own_words(node: TraceNode) -> bool:
+    """Tell whether a place has a feedback that nothing below it is going to show."""
+    feedback = node.attributes.get("feedback")
+    if feedback is None or node.status == "succeeded":
+        return False
+    below = (feedback_of(child) for child in node.children if child.status != "succeeded")
+    return not any(said and said in feedback for said in below)
 
 
 def _figures(node: TraceNode) -> Iterator[str]:
-    facts = dict(node.attributes)
+    facts, children = dict(node.attributes), [each for each in node.children if each.kind in _CHILD_KINDS]
     if node.duration_s is not None:
         yield duration(node.duration_s)
-    if (attempts := facts.pop("attempts", 1)) > 1:
+    if (attempts := facts.pop("attempts", 1)) > 1 and node.kind != "loop":
         yield counted(attempts, "attempt")
     if facts.pop("tokens", 0):
         yield counted(spent(node, "tokens"), "token")
@@ -209,16 +275,20 @@ def _figures(node: TraceNode) -> Iterator[str]:
         yield cost(spent(node, "cost_usd"))
     if deliveries := facts.pop("deliveries", 0):
         yield f"delivered {deliveries} times"
+    if node.status == "succeeded" and "feedback" in facts:
+        yield in_a_line(facts["feedback"], PREVIEW)
+    elif len(children) > 1:
+        yield counted(len(children), children[0].kind)
     for key, value in facts.items():
         if key not in _DRAWN_APART:
             yield f"{key}={in_a_line(value, PREVIEW)}"
 
 
-def _event(event: TraceEvent, preview: int, told: frozenset[str]) -> Text:
+def _event(event: TraceEvent, above: _Above) -> Text:
     """One line; what the places above have told already is not said again."""
     line = Text(f"+{duration(event.offset_s)}  ", "dim")
     line.append(printable(event.name), _COLOURS.get(event.level, ""))
     for key, value in event.data.items():
-        if value is not None and key not in _TOLD_ABOVE and str(value) not in told:
-            line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, preview))
+        if not above.has_told(key, value):
+            line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, above.preview))
     return line

@@ -3,7 +3,7 @@
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
              deadline_at, cancel_requested_at, duration_s, tokens, cost_usd
     details  a run with error, steps, and on request input, output, context, step_outputs (by step)
-    step     name, status, attempts, duration_s, tokens, cost_usd, feedback
+    step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
     error    type, message, code, category, suggestion, feedback; or null
     trace    name, kind, status, offset_s, duration_s, attributes, events, children; an event has name, level, offset_s, data
 
@@ -13,6 +13,8 @@ Times are ISO 8601 in UTC, durations in seconds; what has not happened yet is nu
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.trace import spent
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
@@ -50,22 +52,24 @@ def details_shape(run: RunRecord, trace: TraceNode, **values: Any) -> dict[str, 
 
 
 def step_shape(node: TraceNode) -> dict[str, Any]:
-    """One step of a trace, over all its attempts."""
-    last = node.children[-1].attributes if node.children else {}
+    """One step of a trace, over all its attempts; or one container, over all that stands in it."""
     return {
         "name": node.name,
+        "kind": node.kind,
         "status": node.status,
         "attempts": node.attributes.get("attempts", 1),
         "duration_s": node.duration_s,
         "tokens": spent(node, "tokens"),
         "cost_usd": spent(node, "cost_usd"),
-        "feedback": last.get("feedback"),
+        "feedback": feedback_of(node),
     }
 
 
-def spent(node: TraceNode, what: str) -> Any:
-    """What a place spent: its own figure, else the sum of what stands below it."""
-    return node.attributes.get(what) or sum(spent(child, what) for child in node.children)
+def feedback_of(node: TraceNode) -> str | None:
+    """What was said of a place; of a step, in its last attempt."""
+    where = node.children[-1] if node.kind == "step" else node
+    feedback: str | None = where.attributes.get("feedback")
+    return feedback
 
 
 def _error(fault: Fault | None) -> dict[str, Any] | None:

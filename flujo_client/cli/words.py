@@ -35,7 +35,8 @@ def cost(dollars: float) -> str:
 
 def counted(number: int, thing: str) -> str:
     """Write how many there are of a thing."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    plural = "es" if thing.endswith("ch") else "s"
+    return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 
 def printable(text: str) -> str:

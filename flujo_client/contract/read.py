@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.results import Failed, PipelineResult, StepResult, track_parallel_costs
-from flujo_client.contract.tree import arrange
+from flujo_client.contract.tree import LOOP, arrange
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed, decode
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Resolve = Callable[[str], Any]
 
 ENDED = ("succeeded", "failed", "cancelled")
-LOOP = "loop"
 
 
 def read_result(
@@ -117,7 +116,7 @@ class _Reading:
         children = [self._child(each) for each in node.children]
         result = self._scope(node.scope, children, own)
         if node.scope.kind == LOOP:
-            result.attempts = node.scope.metadata.get("iterations", len(children))
+            result.attempts = len(children)
         return _without_failed(result, own) if node.is_fan_out else result
 
     def _child(self, child: SequenceRows) -> StepResult:
@@ -126,7 +125,8 @@ class _Reading:
 
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
         """By the same rules for every container and every child of one (M-283)."""
-        has_succeeded = scope.status == "succeeded"
+        has_succeeded, metadata = scope.status == "succeeded", {**own.metadata_, **scope.metadata}
+        said = metadata.pop("feedback", None)
         return StepResult(
             name=scope.name or own.name,
             output=self.value(scope.output) if has_succeeded else None,
@@ -135,8 +135,8 @@ class _Reading:
             latency_s=own.latency_s + _seconds(scope.opened_at, scope.closed_at or self.run.ended_at),
             token_counts=own.token_counts + sum(each.token_counts for each in inside),
             cost_usd=own.cost_usd + sum(each.cost_usd for each in inside),
-            feedback=None if has_succeeded else self._why(scope, inside),
-            metadata_={**own.metadata_, **scope.metadata},
+            feedback=said if has_succeeded else self._why(scope, inside),
+            metadata_=metadata,
             step_history=inside,
         )
 

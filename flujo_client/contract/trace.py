@@ -1,17 +1,41 @@
-"""A run's trace as a tree: run → step → attempt, with the events where they happened. Pure."""
+"""A run's trace as a tree, with the events where they happened. Pure.
+
+    run → node → …            a node is a step or a container
+    step → attempt            kind `step`, with its attempts in their order
+    container → child → node  kind as in the pipeline (`loop`, `parallel`, …); a child is an iteration, item, branch, path, state or body
+    router → attempt, branch  its agent is tried like a step
+
+Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
+the container's attribute `work`; its events are the container's.
+"""
 
 from __future__ import annotations
 
-from itertools import groupby
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
+from flujo_client.contract.tree import LOOP, arrange
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord
+    from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.tree import NodeRows, SequenceRows
+
+CHILDREN = {
+    "loop": "iteration",
+    "map": "item",
+    "parallel": "branch",
+    "router": "branch",
+    "conditional": "path",
+    "nested": "body",
+    "machine": "state",
+}
+"""What the children of each kind of container are called."""
+OPEN = "open"
 
 
 class TraceEvent(BaseModel):
@@ -36,15 +60,26 @@ class TraceNode(BaseModel):
     children: list[TraceNode] = Field(default_factory=list)
 
 
-def build_trace(run: RunRecord, attempts: Sequence[AttemptRecord], events: Sequence[EventRecord]) -> TraceNode:
-    """Make the tree of a run's rows (M-290…M-292)."""
+def build_trace(
+    run: RunRecord,
+    attempts: Sequence[AttemptRecord],
+    scopes: Sequence[ScopeRecord],
+    events: Sequence[EventRecord],
+) -> TraceNode:
+    """Make the tree of a run's rows (M-290…M-292).
+
+    Args:
+        run: the run.
+        attempts: all its attempts, in the order they were made.
+        scopes: all its scopes, read after the attempts.
+        events: its story; what names no attempt of these is told at the run.
+    """
+    keys = {row.key for row in attempts}
     told: dict[str | None, list[TraceEvent]] = {}
     for event in events:
-        line = TraceEvent(
-            name=event.name, level=event.level, offset_s=_seconds(run.created_at, event.at) or 0.0, data=event.data
-        )
-        told.setdefault(event.attempt, []).append(line)
-    steps = [list(tries) for _, tries in groupby(attempts, key=lambda each: (each.address, each.step))]
+        at = _seconds(run.created_at, event.at) or 0.0
+        line = TraceEvent(name=event.name, level=event.level, offset_s=at, data=event.data)
+        told.setdefault(event.attempt if event.attempt in keys else None, []).append(line)
     return TraceNode(
         name=run.name,
         kind="run",
@@ -52,40 +87,120 @@ def build_trace(run: RunRecord, attempts: Sequence[AttemptRecord], events: Seque
         duration_s=_seconds(run.created_at, run.ended_at),
         attributes=_set(id=run.id, reason=run.reason, tokens=run.tokens, cost_usd=run.cost_usd),
         events=told.get(None, []),
-        children=[_step(run, tries, told) for tries in steps],
+        children=_Telling(run, told).nodes(arrange(attempts, scopes)),
     )
 
 
-def _step(run: RunRecord, tries: list[AttemptRecord], told: dict[str | None, list[TraceEvent]]) -> TraceNode:
-    last = tries[-1]
-    return TraceNode(
-        name=last.step,
-        kind="step",
-        status=last.status,
-        offset_s=_seconds(run.created_at, tries[0].created_at) or 0.0,
-        duration_s=_seconds(tries[0].created_at, last.ended_at),
-        attributes=_set(attempts=last.number),
-        children=[_attempt(run, each, told) for each in tries],
-    )
+def spent(node: TraceNode, what: str) -> Any:
+    """What a place spent in all, whatever came of it: its own figure, else the sum of what stands below it."""
+    return node.attributes.get(what) or sum(spent(child, what) for child in node.children)
 
 
-def _attempt(run: RunRecord, row: AttemptRecord, told: dict[str | None, list[TraceEvent]]) -> TraceNode:
-    return TraceNode(
-        name=f"attempt {row.number}",
-        kind="attempt",
-        status=row.status,
-        offset_s=_seconds(run.created_at, row.started_at or row.created_at) or 0.0,
-        duration_s=row.latency_s if row.ended_at is not None else None,
-        attributes=_set(
-            key=row.key,
-            worker=row.worker,
-            reason=row.reason,
-            feedback=row.fault.feedback if row.fault else None,
-            tokens=row.tokens,
-            cost_usd=row.cost_usd,
-            deliveries=row.fence if row.fence > 1 else None,
-        ),
-        events=told.get(row.key, []),
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """One run being told. `events` are by the key of the attempt they name."""
+
+    run: RunRecord
+    events: Mapping[str | None, list[TraceEvent]]
+
+    def nodes(self, nodes: Sequence[NodeRows]) -> list[TraceNode]:
+        return [self._container(node) if node.scope or not node.tries else self._step(node) for node in nodes]
+
+    def _step(self, node: NodeRows) -> TraceNode:
+        first, last = node.tries[0], node.tries[-1]
+        return TraceNode(
+            name=node.name,
+            kind="step",
+            status=last.status,
+            offset_s=self._offset(first.created_at),
+            duration_s=_seconds(first.created_at, last.ended_at),
+            attributes=_set(attempts=last.number),
+            children=[self._attempt(each) for each in node.tries],
+        )
+
+    def _container(self, node: NodeRows) -> TraceNode:
+        if node.scope is None:
+            return self._start(node)
+        kind = CHILDREN.get(node.scope.kind, "child")
+        children = [self._child(each, kind) for each in node.children]
+        told = self._scope(node.scope, node.scope.kind, [*map(self._attempt, node.tries), *children])
+        began = {"offset_s": self._offset(node.began_at), "duration_s": _seconds(node.began_at, node.scope.closed_at)}
+        attempts = len(node.children) if node.scope.kind == LOOP else len(node.tries)
+        own = told.attributes | _set(attempts=attempts, work=self._work(node))
+        return told.model_copy(update=began | {"attributes": own, "events": self._told(node.starts_and_joins)})
+
+    def _start(self, node: NodeRows) -> TraceNode:
+        """A container that is about to begin: it has no scope yet."""
+        return TraceNode(
+            name=node.name,
+            kind="start",
+            status=node.starts_and_joins[-1].status,
+            offset_s=self._offset(node.began_at),
+            attributes=_set(work=self._work(node)),
+            events=self._told(node.starts_and_joins),
+        )
+
+    def _child(self, child: SequenceRows, kind: str) -> TraceNode:
+        return self._scope(child.scope, kind, self.nodes(child.nodes))
+
+    def _scope(self, scope: ScopeRecord, kind: str, children: list[TraceNode]) -> TraceNode:
+        """By the same rules for every container and every child of one; what the run's end left open ended with it."""
+        metadata = dict(scope.metadata)
+        said = metadata.pop("feedback", None)
+        tokens, cost_usd = (sum(spent(each, what) for each in children) for what in ("tokens", "cost_usd"))
+        return TraceNode(
+            name=scope.name or scope.address,
+            kind=kind,
+            status=scope.status if scope.status != OPEN else "running" if self.run.is_live else self.run.status,
+            offset_s=self._offset(scope.opened_at),
+            duration_s=_seconds(scope.opened_at, scope.closed_at),
+            attributes=_set(
+                feedback=scope.fault.feedback if scope.fault else said,
+                tokens=tokens,
+                cost_usd=cost_usd,
+                metadata=metadata,
+            ),
+            children=children,
+        )
+
+    def _attempt(self, row: AttemptRecord) -> TraceNode:
+        began = row.started_at or row.created_at
+        return TraceNode(
+            name=f"attempt {row.number}",
+            kind="attempt",
+            status=row.status,
+            offset_s=self._offset(began),
+            duration_s=row.latency_s if row.ended_at is not None else None,
+            attributes=_set(**_facts(row), tokens=row.tokens, cost_usd=row.cost_usd),
+            events=self._told([row]),
+        )
+
+    def _work(self, node: NodeRows) -> list[dict[str, Any]]:
+        return [
+            _facts(row)
+            | {
+                "kind": row.kind,
+                "status": row.status,
+                "offset_s": self._offset(row.started_at or row.created_at),
+                "duration_s": row.latency_s if row.ended_at is not None else None,
+            }
+            for row in node.starts_and_joins
+        ]
+
+    def _told(self, rows: Sequence[AttemptRecord]) -> list[TraceEvent]:
+        return [event for row in rows for event in self.events.get(row.key, ())]
+
+    def _offset(self, at: datetime) -> float:
+        return _seconds(self.run.created_at, at) or 0.0
+
+
+def _facts(row: AttemptRecord) -> dict[str, Any]:
+    return _set(
+        key=row.key,
+        worker=row.worker,
+        reason=row.reason,
+        feedback=row.fault.feedback if row.fault else None,
+        deliveries=row.fence if row.fence > 1 else None,
     )
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.run import AttemptRecord, ScopeRecord
 
+LOOP = "loop"
+
 
 class SequenceRows(NamedTuple):
     """A container's child: its scope, and the nodes that were begun in it."""

@@ -262,6 +262,7 @@ def test_keys_of_a_step():
     check.children[1].attributes |= {"tokens": 4, "cost_usd": 0.25}
     assert step_shape(check) == {
         "name": "check",
+        "kind": "step",
         "status": "failed",
         "attempts": 2,
         "duration_s": 63.0,
