@@ -12,9 +12,17 @@ if TYPE_CHECKING:
     from flujo_client.client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, RunHandle
     from flujo_client.config import ConfigManager, Settings
     from flujo_client.contract.context import ContextState, PipelineContext
+    from flujo_client.contract.refine import Refinement, RefinementCheck
     from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
     from flujo_client.contract.trace import TraceNode
     from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.loop import LoopStep
+    from flujo_client.pipeline.machine import StateMachineStep, Transition
+    from flujo_client.pipeline.map import MapStep
+    from flujo_client.pipeline.nested import ImportStep
+    from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
+    from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import Backoff, Step, StepConfig, step
     from flujo_client.registry import PipelineRegistry
     from flujo_client.runner import Flujo, TaskClient
@@ -30,23 +38,35 @@ _HOME = {
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "client",
     "Backoff": "pipeline.step",
+    "BranchFailureStrategy": "pipeline.parallel",
+    "ConditionalStep": "pipeline.conditional",
     "ConfigManager": "config",
     "ContextState": "contract.context",
+    "DynamicParallelRouterStep": "pipeline.router",
     "Failure": "contract.results",
     "Flujo": "runner",
     "FlujoClient": "client",
+    "ImportStep": "pipeline.nested",
+    "LoopStep": "pipeline.loop",
+    "MapStep": "pipeline.map",
+    "MergeStrategy": "pipeline.parallel",
+    "ParallelStep": "pipeline.parallel",
     "Pipeline": "pipeline.compose",
     "PipelineContext": "contract.context",
     "PipelineRegistry": "registry",
     "PipelineResult": "contract.results",
+    "Refinement": "contract.refine",
+    "RefinementCheck": "contract.refine",
     "RunHandle": "client",
     "Settings": "config",
+    "StateMachineStep": "pipeline.machine",
     "Step": "pipeline.step",
     "StepConfig": "pipeline.step",
     "StepResult": "contract.results",
     "Success": "contract.results",
     "TaskClient": "runner",
     "TraceNode": "contract.trace",
+    "Transition": "pipeline.machine",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
     "safe_deserialize": "serial",
@@ -59,23 +79,35 @@ __all__ = [
     "AsyncFlujoClient",
     "AsyncRunHandle",
     "Backoff",
+    "BranchFailureStrategy",
+    "ConditionalStep",
     "ConfigManager",
     "ContextState",
+    "DynamicParallelRouterStep",
     "Failure",
     "Flujo",
     "FlujoClient",
+    "ImportStep",
+    "LoopStep",
+    "MapStep",
+    "MergeStrategy",
+    "ParallelStep",
     "Pipeline",
     "PipelineContext",
     "PipelineRegistry",
     "PipelineResult",
+    "Refinement",
+    "RefinementCheck",
     "RunHandle",
     "Settings",
+    "StateMachineStep",
     "Step",
     "StepConfig",
     "StepResult",
     "Success",
     "TaskClient",
     "TraceNode",
+    "Transition",
     "register_custom_deserializer",
     "register_custom_serializer",
     "safe_deserialize",

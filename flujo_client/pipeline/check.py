@@ -5,17 +5,23 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import MAX_NAME, is_name
 from flujo_client.errors import FlujoError, MissingAgentError, PipelineError
+from flujo_client.pipeline.compose import Pipeline, steps_of
+from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.walk import MAX_DEPTH, MAX_NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.pipeline.compose import Pipeline
-    from flujo_client.pipeline.step import Step
+    from flujo_client.pipeline.compose import Body
+
+MAX_PATH = 1_000
+"""Bytes of a path: the keys of a run's rows are made of it, and Postgres indexes them."""
 
 _QUEUE = r"[\w.:-]{1,120}"
 
@@ -32,40 +38,104 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         MissingAgentError: all that is wrong is that steps have no agent.
         PipelineError: everything that was found.
     """
-    findings = list(_findings(pipeline, allowed, has_context=has_context))
+    findings = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
     if not findings:
         return
-    if all(missing for missing, _ in findings):
-        raise MissingAgentError("; ".join(text for _, text in findings), suggestion="give each step an agent")
+    if all(finding.is_missing_agent for finding in findings):
+        raise MissingAgentError("; ".join(each.text for each in findings), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
-    raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(text for _, text in findings))
+    raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(each.text for each in findings))
 
 
-def _findings(pipeline: Pipeline, allowed: Sequence[str], *, has_context: bool) -> Iterator[tuple[bool, str]]:
-    if not pipeline.steps:
-        yield False, "it has no steps"
-    for name, count in Counter(step.name for step in pipeline.steps).items():
-        if count > 1:
-            yield False, f"step '{name}': {count} steps have this name; names are addresses, so each needs its own"
-    for step in pipeline.steps:
-        yield from ((False, f"step '{step.name}': {text}") for text in _step_findings(step, allowed))
-        if step.agent is None:
-            yield True, f"step '{step.name}': it has no agent"
-        if not has_context and (step.updates_context or step.sink_to):
-            option = "updates_context" if step.updates_context else "sink_to"
-            yield (
-                False,
-                f"step '{step.name}': {option} needs a context; give the run one, or the pipeline a context_model",
-            )
-        if step.sink_to and pipeline.context_model is not None and not _has_path(pipeline.context_model, step.sink_to):
-            yield (
-                False,
-                f"step '{step.name}': sink_to '{step.sink_to}' is no field of {pipeline.context_model.__name__}",
-            )
+class _Finding(NamedTuple):
+    text: str
+    is_missing_agent: bool = False
+
+
+class _Spot(NamedTuple):
+    """Where the reading is: the path above, what is known there, and the bodies it stands in, each under a name."""
+
+    above: str
+    place: Place
+    trail: tuple[tuple[Body, str], ...]
+
+
+class _Reading:
+    """One pass over a pipeline and all that it holds."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self._allowed = allowed
+        self._nodes = 0
+
+    def all(self, pipeline: Pipeline, place: Place) -> Iterator[_Finding]:
+        if not pipeline.steps:
+            yield _Finding("it has no steps")
+        yield from self._sequence(pipeline, _Spot("", place, ((pipeline, pipeline.name or "pipeline"),)))
+        if self._nodes > MAX_NODES:
+            yield _Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
+
+    def _sequence(self, body: Body, spot: _Spot) -> Iterator[_Finding]:
+        given: Sequence[Any] = steps_of(body)
+        steps = [each for each in given if isinstance(each, Step)]
+        for index, each in enumerate(given):
+            if not isinstance(each, Step):
+                where = f"in '{spot.above.removesuffix('/')}', " if spot.above else ""
+                yield _Finding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
+        for name, count in Counter(step.name for step in steps).items():
+            if count > 1:
+                text = f"{count} steps have this name; names are addresses, so each needs its own"
+                yield _Finding(f"step '{spot.above}{name}': {text}")
+        for step in steps:
+            self._nodes += 1
+            if self._nodes > MAX_NODES:
+                return
+            yield from self._step(step, spot)
+
+    def _step(self, step: Step, spot: _Spot) -> Iterator[_Finding]:
+        path = f"{spot.above}{step.name}"
+        texts = [*_step_findings(step, self._allowed), *step.findings(spot.place), *_context_findings(step, spot.place)]
+        if len(path.encode(errors="replace")) > MAX_PATH:
+            texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
+        yield from (_Finding(f"step '{path}': {text}") for text in texts)
+        if step.agent is None and step.performs:
+            yield _Finding(f"step '{path}': it has no agent", is_missing_agent=True)
+        for key, body in step.bodies().items():
+            inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), spot.trail)
+            wrong = _body_finding(body, inside)
+            if wrong is None:
+                name = body.name if isinstance(body, Pipeline) and body.name else step.name
+                yield from self._sequence(body, inside._replace(trail=(*spot.trail, (body, name))))
+            else:
+                yield _Finding(f"step '{path}': its {key if key == 'body' else repr(key)} {wrong}")
+
+
+def _body_finding(body: Any, inside: _Spot) -> str | None:
+    """What is wrong with a body itself, and a reason not to look into it."""
+    if not isinstance(body, Pipeline | Step):
+        return f"is a {type(body).__name__}, neither a Pipeline nor a Step"
+    if not steps_of(body):
+        return "has no steps"
+    names = [name for _, name in inside.trail]
+    for index, (above, name) in enumerate(inside.trail):
+        if above is body:
+            return f"is what it stands in itself: {' → '.join([*names[index:], name])}"
+    if len(inside.trail) > MAX_DEPTH:
+        return f"stands in more than {MAX_DEPTH} containers"
+    known, asked = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
+    if known is not None and asked is not None and not issubclass(known, asked):
+        return f"asks for the context {asked.__name__}, and here it is {known.__name__}; nest it by `as_step`"
+    return None
+
+
+def _context_findings(step: Step, place: Place) -> Iterator[str]:
+    if step.updates_context:
+        yield from place.lacks("updates_context")
+    if step.sink_to is not None and (is_dotted(step.sink_to) or not place.has_context):
+        yield from place.lacks("sink_to", step.sink_to)
 
 
 def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
-    if not is_name(step.name):
+    if not isinstance(step.name, str) or not is_name(step.name):
         yield f"a name has 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control character, no space at its ends"
     if step.agent is not None:
         yield from _agent_findings(step.agent, allowed)
@@ -77,7 +147,7 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
             yield f"plugin {type(plugin).__name__} has no validate(data)"
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
         yield f"queue {step.queue[:40]!r} is no queue's name"
-    if step.sink_to is not None and not all(part.isidentifier() for part in step.sink_to.split(".")):
+    if step.sink_to is not None and not is_dotted(step.sink_to):
         yield f"sink_to '{step.sink_to}' is not a dotted path"
 
 
@@ -95,8 +165,3 @@ def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
         yield f"its agent, a {type(agent).__name__}, is no callable and has no run"
     elif inspect.isclass(agent):
         yield f"its agent is the class {agent.__name__}; give an instance"
-
-
-def _has_path(model: Any, path: str) -> bool:
-    """Tell whether the path's first field exists; what lies under it may be anything."""
-    return path.partition(".")[0] in model.model_fields or model.model_config.get("extra") == "allow"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flujo_client.pipeline.step import Step
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
+
+    from flujo_client.pipeline.nested import ImportStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,3 +39,23 @@ class Pipeline:
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
         tail = [other] if isinstance(other, Step) else list(other.steps)
         return replace(self, steps=[*self.steps, *tail])
+
+    def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
+        """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
+        from flujo_client.pipeline.nested import ImportStep
+
+        return ImportStep(name, pipeline=self, inherit_context=inherit_context, **options)
+
+
+Body: TypeAlias = Pipeline | Step
+"""What a container may run: a step is a pipeline of one."""
+
+
+def steps_of(body: Body) -> Sequence[Step]:
+    """Give the steps that a body runs."""
+    return [body] if isinstance(body, Step) else body.steps
+
+
+def model_name(model: type[BaseModel] | None) -> str | None:
+    """Write a context model's name, as plans hold it."""
+    return None if model is None else f"{model.__module__}:{model.__qualname__}"

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flujo_client.pipeline.compose import model_name, steps_of
 from flujo_client.pipeline.identity import digest, identify
 from flujo_client.pipeline.step import Backoff
+from flujo_client.pipeline.walk import walk
 from flujo_client.serial import safe_serialize
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.step import Step
@@ -24,6 +26,12 @@ PLAN_VERSION = 1
 
 FAN_OUTS = frozenset({"parallel", "router"})
 """Kinds whose children run side by side. A map is one too when its rules say `parallel`."""
+
+PERFORMED = frozenset({"step", "router"})
+"""Kinds that begin with attempts at an agent of their own."""
+
+ITERATED = frozenset({"loop", "map"})
+"""Kinds whose children are numbered and all run the one body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,7 @@ class Plan:
             name, child, _ = part.partition("#")
             container = {node.name: node for node in spot.nodes or ()}[name]
             above, box, here = here, _under(here, name), _under(here, part)
-            body = container.bodies.get("body") if child else None
+            body = container.bodies.get("body") if child and container.kind in ITERATED else None
             spot = Spot(container, body, above if body is None else box)
         return spot
 
@@ -153,13 +161,17 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     Args:
         pipeline: what to compile.
         default_name: the name of a pipeline that has none of its own.
+
+    Raises:
+        PipelineError: it is too deep or too large, or contains itself.
     """
-    model = pipeline.context_model
+    for _ in walk(pipeline):
+        pass  # refuses what has no end before it is built
     plan = Plan(
         name=pipeline.name or default_name,
         version=pipeline.version,
         nodes=tuple(_node(step) for step in pipeline.steps),
-        context_model=None if model is None else f"{model.__module__}:{model.__qualname__}",
+        context_model=model_name(pipeline.context_model),
         fingerprint="",
     )
     return Plan.from_tree(plan.to_tree())
@@ -169,20 +181,37 @@ def _node(step: Step) -> Node:
     config = step.config
     return Node(
         name=step.name,
-        kind="step",
+        kind=step.kind,
         max_attempts=config.max_retries + 1,
         backoff=config.backoff,
         queue=step.queue,
-        traits={
-            "agent": identify(step.agent),
-            "config": config.model_dump(exclude={"backoff", "max_retries"}, exclude_none=True),
-            "plugins": [_plugin(each) for each in step.plugins],
-            "validators": [identify(each) for each in step.validators],
-            "updates_context": step.updates_context,
-            "sink_to": step.sink_to,
-            "meta": safe_serialize(step.meta),
-        },
+        traits=_traits(step),
+        rules=step.rules(),
+        bodies={key: tuple(map(_node, steps_of(body))) for key, body in step.bodies().items()},
     )
+
+
+def _traits(step: Step) -> dict[str, Any]:
+    traits = {
+        "agent": identify(step.agent),
+        "config": step.config.model_dump(exclude={"backoff", "max_retries"}, exclude_none=True),
+        "plugins": [_plugin(each) for each in step.plugins],
+        "validators": [identify(each) for each in step.validators],
+        "updates_context": step.updates_context,
+        "sink_to": step.sink_to,
+        "meta": safe_serialize(step.meta),
+        **step.traits(),
+    }
+    functions = {name: identify(function) for name, function in _functions(step)}
+    return traits | {"functions": functions} if functions else traits
+
+
+def _functions(step: Step) -> Iterator[tuple[str, Any]]:
+    for role, given in step.functions().items():
+        if isinstance(given, dict):
+            yield from ((f"{role} {index}", each) for index, each in given.items())
+        else:
+            yield role, given
 
 
 def _plugin(given: Any) -> list[Any]:

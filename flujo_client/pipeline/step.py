@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from pydantic import BaseModel, ConfigDict, Field
 
 from flujo_client.errors import StepInvocationError
+from flujo_client.pipeline.factories import Factories
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.compose import Body, Pipeline
+    from flujo_client.pipeline.place import Place
 
 
 class Backoff(BaseModel):
@@ -53,7 +55,7 @@ class StepConfig(BaseModel):
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class Step(Factories):
     """One piece of work in a pipeline.
 
     Args:
@@ -67,6 +69,9 @@ class Step:
         queue: a Celery queue of your own for this step.
         meta: kept with the plan; yours.
     """
+
+    kind = "step"
+    performs = True  # has an agent, which attempts call
 
     name: str
     agent: Any = None
@@ -90,6 +95,30 @@ class Step:
         if isinstance(other, Pipeline):
             return replace(other, steps=[self, *other.steps])
         return Pipeline([self, other])
+
+    def bodies(self) -> dict[str, Body]:
+        """What it runs inside itself, by the keys that stand in paths."""
+        return {}
+
+    def rules(self) -> dict[str, Any]:
+        """What deciding needs to know of it, as plain data; `functions` are the roles that have a user function."""
+        return {}
+
+    def functions(self) -> dict[str, Any]:
+        """The user functions it has, by role; by index below a role that has several."""
+        return {}
+
+    def traits(self) -> dict[str, Any]:
+        """What else is another pipeline when it changes, as plain data."""
+        return {}
+
+    def findings(self, place: Place) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
+        """What is wrong with it at this place, apart from its agent and its bodies."""
+        yield from ()
+
+    def place_inside(self, place: Place) -> Place:
+        """What is known of the context inside, for a step that stands at `place`."""
+        return place
 
     @classmethod
     def solution(cls, agent: Any, **rest: Any) -> Step:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from flujo_client.address import ROOT, is_run_id
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.envelope import ATTEMPTS_QUEUE, Envelope, Ticket
+from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, Ticket
 from flujo_client.contract.run import NewRun
 from flujo_client.errors import (
     ConfigurationError,
@@ -20,6 +20,7 @@ from flujo_client.errors import (
     SnapshotTooLarge,
 )
 from flujo_client.pipeline.identity import digest
+from flujo_client.pipeline.plan import PERFORMED
 from flujo_client.serial import Packed, Resolver, decode, encode, safe_serialize
 
 if TYPE_CHECKING:
@@ -58,8 +59,17 @@ class Order:
     trace_parent: str | None = None
 
 
-def new_run(plan: Plan, reference: str, value: Any, order: Order, *, size: Limits, allowed: Sequence[str]) -> NewRun:
-    """Make the value that enqueue records.
+def new_run(
+    plan: Plan,
+    reference: str,
+    value: Any,
+    order: Order,
+    *,
+    size: Limits,
+    allowed: Sequence[str],
+    control_queue: str = CONTROL_QUEUE,
+) -> NewRun:
+    """Make the value that enqueue records. A pipeline that begins with a container begins with work for the control queue.
 
     Raises:
         SerializationError: input or context cannot travel; the path inside it is named.
@@ -74,6 +84,7 @@ def new_run(plan: Plan, reference: str, value: Any, order: Order, *, size: Limit
     snapshot = _snapshot(context, value, order.run_id, size, allowed)
     queue = order.queue or ATTEMPTS_QUEUE
     node = plan.nodes[0]
+    is_performed = node.kind in PERFORMED
     ticket = Ticket(
         run=order.run_id,
         reference=reference,
@@ -93,7 +104,8 @@ def new_run(plan: Plan, reference: str, value: Any, order: Order, *, size: Limit
         version=0,
         input=by_reference(sent_input, size.inline),
         context=None if snapshot is None else by_reference(snapshot, size.inline),
-        queue=node.queue or queue,
+        queue=node.queue or queue if is_performed else control_queue,
+        kind="step" if is_performed else "start",
     )
     metadata = safe_serialize(dict(order.metadata))
     return NewRun(first, plan, same, tuple(large), order.idempotency_key, order.limits, metadata)

@@ -1,0 +1,94 @@
+"""Conditionals: a function chooses which one of several pipelines runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.container import Container, names_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+DEFAULT = "default"
+
+
+@aliases(condition="condition_callable")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConditionalStep(Container):
+    """Run the branch that a condition's answer names. All functions may be async.
+
+    Args:
+        condition_callable: `(output, context) -> key`; `condition` too (C-17).
+        branches: what may run, by a str, bool or int. See `resolve_key`.
+        default_branch_pipeline: what runs when no branch has the key; without one, that is a failure.
+        branch_input_mapper: `(input, context)`, gives the branch's input.
+        branch_output_mapper: `(output, key, context)`, gives the output.
+    """
+
+    kind = "conditional"
+    roles = MappingProxyType(
+        {
+            "condition": "condition_callable",
+            "branch_input": "branch_input_mapper",
+            "branch_output": "branch_output_mapper",
+        }
+    )
+
+    condition_callable: Callable[..., Any]
+    branches: Mapping[str | bool | int, Body] | Mapping[str, Body] | Mapping[bool, Body] | Mapping[int, Body]
+    default_branch_pipeline: Body | None = None
+    branch_input_mapper: Callable[..., Any] | None = None
+    branch_output_mapper: Callable[..., Any] | None = None
+
+    def bodies(self) -> dict[str, Body]:
+        paths = {_written(key): body for key, body in _items(self.branches)}
+        return paths if self.default_branch_pipeline is None else paths | {DEFAULT: self.default_branch_pipeline}
+
+    def rules(self) -> dict[str, Any]:
+        keys = {_written(key): _sort(key) for key, _ in _items(self.branches)}
+        return super().rules() | {"keys": keys, "default": self.default_branch_pipeline is not None}
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        if not self.bodies():
+            yield f"it has no branches; give a mapping of them, not a {type(self.branches).__name__}"
+        keys = [key for key, _ in _items(self.branches)]
+        for key in keys:
+            if _sort(key) is None:
+                yield f"branch {str(key)[:40]!r}: a key is a str, a bool or an int, not a {type(key).__name__}"
+        yield from names_findings("branch", map(_written, keys))
+        if self.default_branch_pipeline is not None and DEFAULT in keys:
+            yield f"branch '{DEFAULT}': the default branch is written so"
+
+
+def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
+    """Find the key of the body that a condition's answer means, by a conditional's rules.
+
+    An answer means the key of its own type: 1 is never True, and neither is "1" or "true". Only, True and False mean the keys
+    "true" and "false" too. None when no key is meant, and the default's turn has come.
+    """
+    sort = _sort(value)
+    if sort is None:
+        return None
+    text = _written(value)
+    meant = (sort, "str") if sort == "bool" else (sort,)
+    return text if rules["keys"].get(text) in meant else None
+
+
+def _written(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _sort(key: Any) -> str | None:
+    return next((each.__name__ for each in (bool, int, str) if isinstance(key, each)), None)
+
+
+def _items(branches: Any) -> list[tuple[Any, Any]]:
+    return list(branches.items()) if isinstance(branches, Mapping) else []

@@ -1,0 +1,80 @@
+"""What all containers are: steps that run other steps and have no agent of their own.
+
+A container says of itself what the plan and the check need (`bodies`, `rules`, `functions`, `findings`), so that those recurse
+without knowing the kinds. It must not decide anything about a run: that is the workers' part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flujo_client.address import MAX_NAME, is_name
+from flujo_client.pipeline.step import Step, StepConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from flujo_client.pipeline.place import Place
+
+MOST = 1_000_000_000
+"""The largest count that a plan holds."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Container(Step):
+    """A step that runs others. What concerns an agent stands on the steps inside, and cannot be given here."""
+
+    performs = False
+    roles: ClassVar[Mapping[str, str]] = {}
+    """The fields that hold user functions, by what these are asked for."""
+
+    agent: Any = field(default=None, init=False)
+    config: StepConfig = field(default_factory=StepConfig, init=False)
+    plugins: Sequence[Any] = field(default=(), init=False)
+    validators: Sequence[Any] = field(default=(), init=False)
+    updates_context: bool = field(default=False, init=False)
+    sink_to: str | None = field(default=None, init=False)
+    queue: str | None = field(default=None, init=False)
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def rules(self) -> dict[str, Any]:
+        return {"functions": sorted(self.functions())}
+
+    def functions(self) -> dict[str, Any]:
+        given = {role: getattr(self, name) for role, name in self.roles.items()}
+        return {role: function for role, function in given.items() if function is not None}
+
+    def findings(self, place: Place) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
+        optional = {each.name for each in fields(self) if each.default is None}
+        for name in self.roles.values():
+            given = getattr(self, name)
+            if given is not None or name not in optional:
+                yield from function_findings(name, given)
+
+
+def function_findings(name: str, given: Any) -> Iterator[str]:
+    """Find what is wrong with a user function; it may be sync or async."""
+    if type(given).__module__.startswith("unittest.mock"):
+        yield f"{name} is a mock, which no worker can rebuild"
+    elif not callable(given):
+        yield f"{name}, a {type(given).__name__}, is no callable"
+
+
+def count_findings(name: str, given: Any) -> Iterator[str]:
+    """Find what is wrong with a count, which begins at 1."""
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST:
+        yield f"{name} is a whole number from 1 to {MOST:,}, not {str(given)[:40]}"
+
+
+def names_findings(what: str, names: Iterable[Any]) -> Iterator[str]:
+    """Find what is wrong with the names of bodies, as they are written: they become parts of addresses."""
+    for name, count in Counter(str(name) for name in names).items():
+        if not is_name(name):
+            yield (
+                f"{what} {name[:40]!r}: a name has 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control "
+                "character, no space at its ends"
+            )
+        if count > 1:
+            yield f"{what} '{name}': {count} of them are written so; names are addresses, so each needs its own"

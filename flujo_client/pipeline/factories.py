@@ -1,0 +1,115 @@
+"""The short ways to make containers: `Step.loop_until`, `Step.parallel` and so on.
+
+Each takes the options of the class it makes an instance of, which says what they mean.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.loop import LoopStep
+    from flujo_client.pipeline.map import MapStep
+    from flujo_client.pipeline.parallel import ParallelStep
+    from flujo_client.pipeline.router import DynamicParallelRouterStep
+    from flujo_client.pipeline.step import Step
+
+
+class Factories:
+    """What `Step` inherits them from."""
+
+    @staticmethod
+    def loop_until(
+        name: str,
+        loop_body_pipeline: Body,
+        exit_condition_callable: Callable[..., Any],
+        max_loops: int = 5,
+        **options: Any,
+    ) -> LoopStep:
+        """A `LoopStep`."""
+        from flujo_client.pipeline.loop import LoopStep
+
+        return LoopStep(
+            name,
+            loop_body_pipeline=loop_body_pipeline,
+            exit_condition_callable=exit_condition_callable,
+            max_loops=max_loops,
+            **options,
+        )
+
+    @staticmethod
+    def map_over(name: str, pipeline_to_run: Body, *, iterable_input: str, **options: Any) -> MapStep:
+        """A `MapStep`."""
+        from flujo_client.pipeline.map import MapStep
+
+        return MapStep(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
+
+    @staticmethod
+    def parallel(name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Any) -> ParallelStep:
+        """A `ParallelStep`."""
+        from flujo_client.pipeline.parallel import ParallelStep
+
+        return ParallelStep(name, branches=branches, **options)
+
+    @staticmethod
+    def branch_on(
+        name: str,
+        condition_callable: Callable[..., Any],
+        branches: Mapping[Any, Body],
+        default_branch_pipeline: Body | None = None,
+        **options: Any,
+    ) -> ConditionalStep:
+        """A `ConditionalStep`."""
+        from flujo_client.pipeline.conditional import ConditionalStep
+
+        return ConditionalStep(
+            name,
+            condition_callable=condition_callable,
+            branches=branches,
+            default_branch_pipeline=default_branch_pipeline,
+            **options,
+        )
+
+    @staticmethod
+    def dynamic_parallel_branch(
+        name: str, router_agent: Any, branches: Mapping[str, Body] | Sequence[Body], **options: Any
+    ) -> DynamicParallelRouterStep:
+        """A `DynamicParallelRouterStep`."""
+        from flujo_client.pipeline.router import DynamicParallelRouterStep
+
+        return DynamicParallelRouterStep(name, router_agent=router_agent, branches=branches, **options)
+
+    @staticmethod
+    def refine_until(
+        name: str,
+        generator_pipeline: Body,
+        critic_pipeline: Body,
+        max_refinements: int = 5,
+        feedback_mapper: Callable[..., Any] | None = None,
+    ) -> LoopStep:
+        """A loop of a generator and a critic, which answers a `RefinementCheck`, until that says `is_complete`.
+
+        Its output is the last artifact if it is complete, else the last check.
+
+        Args:
+            name: the loop's.
+            generator_pipeline: makes the artifact; its first input is the loop's own.
+            critic_pipeline: gets the artifact.
+            max_refinements: iterations at most.
+            feedback_mapper: `(original_input, check)`, gives the generator's next input; without one that is a mapping of
+                `original_input` and `feedback`.
+        """
+        from flujo_client.pipeline.refine import refine_until
+
+        return refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
+
+    @staticmethod
+    def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:
+        """A step that collects the outputs of the named steps from the context's `step_outputs` into a mapping."""
+        from flujo_client.pipeline.gather import Gatherer, GatherStep
+
+        return GatherStep(name, Gatherer(tuple(wait_for)), **options)

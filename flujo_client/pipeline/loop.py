@@ -1,0 +1,63 @@
+"""Loops: a pipeline that is run again with its own output, until a condition holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.container import Container, count_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+
+@aliases(body="loop_body_pipeline", max_iterations="max_loops")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoopStep(Container):
+    """Run a pipeline again and again, each time with the output of the time before.
+
+    All functions may be async. The output mapper is asked once, whatever ended the loop (M-281).
+
+    Args:
+        loop_body_pipeline: what one iteration runs; `body` too (C-17).
+        exit_condition_callable: `(last_output, context) -> bool`, asked after every iteration.
+        max_loops: iterations at most; `max_iterations` too (C-17).
+        initial_input_to_loop_body_mapper: `(input, context)`, gives the first iteration's input.
+        iteration_input_mapper: `(output, context, index)`, gives the next one's; `index` is 1 for the second. It is handed the loop's
+            own input as `original_input` if it has a parameter of that name.
+        loop_output_mapper: `(last_output, context)`, gives the loop's output.
+        fails_at_max: make reaching `max_loops` a failure; a success otherwise (C-12).
+    """
+
+    kind = "loop"
+    roles = MappingProxyType(
+        {
+            "exit_condition": "exit_condition_callable",
+            "initial_input": "initial_input_to_loop_body_mapper",
+            "iteration_input": "iteration_input_mapper",
+            "output": "loop_output_mapper",
+        }
+    )
+
+    loop_body_pipeline: Body
+    exit_condition_callable: Callable[..., Any]
+    max_loops: int = 5
+    initial_input_to_loop_body_mapper: Callable[..., Any] | None = None
+    iteration_input_mapper: Callable[..., Any] | None = None
+    loop_output_mapper: Callable[..., Any] | None = None
+    fails_at_max: bool = False
+
+    def bodies(self) -> dict[str, Body]:
+        return {"body": self.loop_body_pipeline}
+
+    def rules(self) -> dict[str, Any]:
+        return super().rules() | {"max_loops": self.max_loops, "fails_at_max": self.fails_at_max}
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        yield from count_findings("max_loops", self.max_loops)

@@ -1,0 +1,131 @@
+"""State machines: pipelines as states, and what leads from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+ANY = "*"
+ENDINGS = ("success", "failure", "pause")
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What leads from one state to the next.
+
+    Args:
+        from_state: the state that ended, or `*` for any; `from` in a mapping.
+        to: the state that comes next.
+        on: how it ended: `success`, `failure` or `pause`.
+        when: `(output, context) -> bool`, sync or async; always when None.
+    """
+
+    from_state: str
+    to: str
+    on: str = "success"
+    when: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StateMachineStep(Container):
+    """Run states one after the other, as transitions lead, until an end state has run.
+
+    Args:
+        states: what each state runs, by its name.
+        start_state: the first.
+        end_states: what the machine ends with: a state that is run as the last, or a name that runs nothing.
+        transitions: in the order they are tried: `Transition`s, or mappings of `from`, `to`, `on` and `when`.
+        max_visits: states visited at most, over all.
+    """
+
+    kind = "machine"
+
+    states: Mapping[str, Body]
+    start_state: str
+    end_states: Sequence[str]
+    transitions: Sequence[Transition | Mapping[str, Any]]
+    max_visits: int = 100
+
+    def bodies(self) -> dict[str, Body]:
+        states: Any = self.states
+        return {str(name): body for name, body in states.items()} if isinstance(states, Mapping) else {}
+
+    def rules(self) -> dict[str, Any]:
+        return super().rules() | {
+            "start": self.start_state,
+            "ends": sorted(self.end_states),
+            "transitions": [
+                {"from": each["from"], "on": each["on"], "to": each["to"], "when": each["when"] is not None}
+                for each in self._transitions()
+            ],
+            "max_visits": self.max_visits,
+        }
+
+    def functions(self) -> dict[str, Any]:
+        """Give the conditions by the index of their transition: `functions()["when"][index]`."""
+        when = {index: each["when"] for index, each in enumerate(self._transitions()) if each["when"] is not None}
+        return {"when": when} if when else {}
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        yield from count_findings("max_visits", self.max_visits)
+        if not self.bodies():
+            yield f"it has no states; give a mapping of them, not a {type(self.states).__name__}"
+        yield from names_findings("state", self.bodies())
+        yield from _unknown("start_state", [self.start_state], self.bodies())
+        for name in ("end_states", "transitions"):
+            if not isinstance(getattr(self, name), list | tuple | set | frozenset):
+                yield f"{name}, a {type(getattr(self, name)).__name__}, is no list"
+        reached = {str(each["to"]) for each in self._transitions()}
+        yield from _unknown("end_states", _listed(self.end_states), {*self.bodies(), *reached})
+        yield from names_findings("end state", (name for name in self._ends() if name not in self.bodies()))
+        for index, given in enumerate(_listed(self.transitions)):
+            yield from (f"transition {index}: {text}" for text in self._transition_findings(given))
+
+    def _transition_findings(self, given: Any) -> Iterator[str]:
+        if not isinstance(given, Transition | Mapping):
+            yield f"a {type(given).__name__} is neither a Transition nor a mapping"
+            return
+        each = _read(given)
+        for key in each.keys() - _UNSAID.keys():
+            yield f"'{str(key)[:40]}' is none of from, on, to, when"
+        yield from _unknown("from", [each["from"]], {ANY, *self.bodies()})
+        yield from _unknown("to", [each["to"]], {*self.bodies(), *self._ends()})
+        if each["on"] not in ENDINGS:
+            yield f"on {str(each['on'])[:40]!r} is none of {', '.join(ENDINGS)}"
+        if each["when"] is not None:
+            yield from function_findings("when", each["when"])
+
+    def _transitions(self) -> list[dict[str, Any]]:
+        return [_read(each) for each in _listed(self.transitions)]
+
+    def _ends(self) -> list[str]:
+        return [name for name in _listed(self.end_states) if isinstance(name, str)]
+
+
+_UNSAID = {"from": None, "to": None, "on": "success", "when": None}
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple | set | frozenset) else []
+
+
+def _unknown(what: str, names: Iterable[Any], known: Collection[str]) -> Iterator[str]:
+    for name in names:
+        if not isinstance(name, str) or name not in known:
+            yield f"{what} {str(name)[:40]!r} is no state"
+
+
+def _read(given: Any) -> dict[str, Any]:
+    if isinstance(given, Transition):
+        return {"from": given.from_state, "to": given.to, "on": given.on, "when": given.when}
+    return _UNSAID | (dict(given) if isinstance(given, Mapping) else {})

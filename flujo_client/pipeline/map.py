@@ -1,0 +1,60 @@
+"""Maps: one pipeline for each item of a list in the context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.parallel import FanOutStep
+from flujo_client.pipeline.place import is_dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+
+@aliases(body="pipeline_to_run", strategy="on_branch_failure")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MapStep(FanOutStep):
+    """Run a pipeline once for each item; the output is the list of its outputs, in the items' order.
+
+    Args:
+        pipeline_to_run: what is run with each item as its input; `body` too (C-17).
+        iterable_input: a dotted context path, where the items are.
+        parallel: run the items side by side, as branches that `merge_strategy`, `on_branch_failure` and `context_include_keys` are
+            about, as in a `ParallelStep`. `max_concurrency` says so too. Otherwise one comes after the other, on one context.
+    """
+
+    kind = "map"
+
+    pipeline_to_run: Body
+    iterable_input: str
+    parallel: bool = False  # type: ignore[assignment]  # hides the factory of that name, which a map has no use for
+
+    def bodies(self) -> dict[str, Body]:
+        return {"body": self.pipeline_to_run}
+
+    def rules(self) -> dict[str, Any]:
+        return super().rules() | {"iterable": self.iterable_input, "parallel": self.is_fan_out}
+
+    @property
+    def is_fan_out(self) -> bool:
+        """Tell whether the items run side by side."""
+        return bool(self.parallel) or self.max_concurrency is not None
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        if is_dotted(self.iterable_input):
+            yield from place.lacks("iterable_input", self.iterable_input)
+        else:
+            yield f"iterable_input {str(self.iterable_input)[:40]!r} is not a dotted path"
+        if not self.is_fan_out:
+            for name in _SIDE_BY_SIDE:
+                if getattr(self, name) != getattr(type(self), name):
+                    yield f"{name} is for items side by side; set parallel=True or max_concurrency"
+
+
+_SIDE_BY_SIDE = ("merge_strategy", "on_branch_failure", "context_include_keys")

@@ -1,0 +1,112 @@
+"""Nested pipelines: a pipeline that runs as one step of another, on its own context or on the other's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.errors import SerializationError
+from flujo_client.pipeline.compose import Pipeline, model_name
+from flujo_client.pipeline.container import Container
+from flujo_client.pipeline.place import Place, is_dotted
+from flujo_client.serial import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flujo_client.pipeline.compose import Body
+
+INPUTS = ("initial_prompt", "import_artifacts", "both")
+FAILURES = ("abort", "skip", "continue_with_default")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImportStep(Container):
+    """Run a pipeline as one step.
+
+    Args:
+        pipeline: what to run.
+        inherit_context: begin with this pipeline's context; with one of its own otherwise.
+        input_to: where the child's context gets the step's input, one of `INPUTS`.
+        input_scratchpad_key: the key under which `import_artifacts` gets it.
+        outputs: what this pipeline's context gets of the child's: all when None, nothing when empty, else (child path, own path)
+            pairs, or a mapping of them.
+        inherit_conversation: begin with this pipeline's conversation.
+        propagate_hitl: let questions to people inside the child pause this run.
+        on_failure: what a failed child means, one of `FAILURES`.
+        default: the output of `continue_with_default`.
+        keeps_input: let the output be a `Refinement` of the step's input and the child's output.
+    """
+
+    kind = "nested"
+
+    pipeline: Body
+    inherit_context: bool = False
+    input_to: str = "initial_prompt"
+    input_scratchpad_key: str = "initial_input"
+    outputs: Sequence[tuple[str, str]] | Mapping[str, str] | None = None
+    inherit_conversation: bool = True
+    propagate_hitl: bool = True
+    on_failure: str = "abort"
+    default: Any = None
+    keeps_input: bool = False
+
+    def bodies(self) -> dict[str, Body]:
+        return {"body": self.pipeline}
+
+    def rules(self) -> dict[str, Any]:
+        pairs = _pairs(self.outputs)
+        return super().rules() | {
+            "inherit_context": self.inherit_context,
+            "input_to": self.input_to,
+            "key": self.input_scratchpad_key,
+            "outputs": None if pairs is None else [list(pair) for pair in pairs],
+            "on_failure": self.on_failure,
+            "keeps_input": self.keeps_input,
+            "default": encode(self.default, path="default"),
+            "context_model": model_name(self._model),
+        }
+
+    def traits(self) -> dict[str, Any]:
+        return {
+            "inherit_conversation": self.inherit_conversation,
+            "propagate_hitl": self.propagate_hitl,
+        }
+
+    def place_inside(self, place: Place) -> Place:
+        if self.inherit_context:
+            return Place(place.has_context or self._model is not None, self._model or place.model)
+        return Place(has_context=True, model=self._model)
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        for name, choices in (("input_to", INPUTS), ("on_failure", FAILURES)):
+            if getattr(self, name) not in choices:
+                yield f"{name} {str(getattr(self, name))[:40]!r} is none of {', '.join(choices)}"
+        key: Any = self.input_scratchpad_key
+        if not isinstance(key, str) or not key or not key.isprintable():
+            yield f"input_scratchpad_key {str(key)[:40]!r} is no printable text"
+        try:
+            encode(self.default, path="default")
+        except SerializationError as error:
+            yield error.message
+        yield from self._outputs_findings(place)
+
+    def _outputs_findings(self, place: Place) -> Iterator[str]:
+        for pair in _pairs(self.outputs) or ():
+            if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_dotted, pair)):  # noqa: PLR2004 - a pair
+                yield f"outputs: {str(pair)[:40]!r} is no pair of dotted paths, the child's and its own"
+                continue
+            yield from self.place_inside(place).lacks("outputs from", pair[0])
+            yield from place.lacks("outputs to", pair[1])
+
+    @property
+    def _model(self) -> Any:
+        return self.pipeline.context_model if isinstance(self.pipeline, Pipeline) else None
+
+
+def _pairs(outputs: Any) -> list[Any] | None:
+    if outputs is None:
+        return None
+    return list(outputs.items() if isinstance(outputs, Mapping) else outputs)

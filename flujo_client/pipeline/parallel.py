@@ -1,0 +1,166 @@
+"""Fan-outs: pipelines that run side by side, and how what they did comes together again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+
+class MergeStrategy(StrEnum):
+    """How the contexts of the branches that succeeded come together, in declared order (M-442)."""
+
+    NO_MERGE = "no_merge"
+    OVERWRITE = "overwrite"
+    CONTEXT_UPDATE = "context_update"
+    ERROR_ON_CONFLICT = "error_on_conflict"
+    KEEP_FIRST = "keep_first"
+
+
+class BranchFailureStrategy(StrEnum):
+    """What a failed branch means for the rest (M-443)."""
+
+    PROPAGATE = "propagate"
+    IGNORE = "ignore"
+
+
+REDUCERS = frozenset({"keys", "values", "union", "concat", "first", "last"})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FanOutStep(Container):
+    """What fan-outs have in common."""
+
+    merge_strategy: MergeStrategy | str | Callable[..., Any] = MergeStrategy.CONTEXT_UPDATE
+    on_branch_failure: BranchFailureStrategy | str = BranchFailureStrategy.PROPAGATE
+    context_include_keys: Sequence[str] | None = None
+    max_concurrency: int | None = None
+
+    def rules(self) -> dict[str, Any]:
+        include = self.context_include_keys
+        return super().rules() | {
+            "strategy": _word(self.merge_strategy),
+            "on_failure": _word(self.on_branch_failure),
+            "include": None if include is None else sorted(include),
+            "max_concurrency": self.max_concurrency,
+            "fields": None,
+            "ignore_names": False,
+            "reduce": None,
+        }
+
+    def functions(self) -> dict[str, Any]:
+        return {} if isinstance(self.merge_strategy, str) else {"merge": self.merge_strategy}
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        yield from _choice_findings("merge_strategy", self.merge_strategy, MergeStrategy, or_function=True)
+        yield from _choice_findings("on_branch_failure", self.on_branch_failure, BranchFailureStrategy)
+        if self.max_concurrency is not None:
+            yield from count_findings("max_concurrency", self.max_concurrency)
+        if self.context_include_keys is not None:
+            yield from _fields_findings("context_include_keys", self.context_include_keys, place)
+
+
+@aliases(strategy="on_branch_failure")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ParallelStep(FanOutStep):
+    """Run branches side by side, each on a copy of the context, and go on when all have ended. No branch is a success too.
+
+    Args:
+        branches: what to run, by name; a list is named by its indices (C-17).
+        merge_strategy: a `MergeStrategy`, its value, or `(context, branch_contexts) -> context`, or None for one changed in place.
+        on_branch_failure: a `BranchFailureStrategy` or its value; `strategy` too (C-17).
+        context_include_keys: the context fields that branches get; all when None.
+        max_concurrency: branches at work at one time; all when None.
+        field_mapping: the context fields that a branch may change, by its name; a branch that is not named may change any.
+        ignore_branch_names: never take a branch's name for a context field.
+        reduce: makes the output of the branches' outputs by name: one of `REDUCERS`, or `(outputs) -> output`.
+    """
+
+    kind = "parallel"
+
+    branches: Mapping[str, Body] | Sequence[Body]
+    field_mapping: Mapping[str, Sequence[str]] | None = None
+    ignore_branch_names: bool = False
+    reduce: str | Callable[..., Any] | None = None
+
+    def bodies(self) -> dict[str, Body]:
+        return {str(name): body for name, body in _named(self.branches)}
+
+    def rules(self) -> dict[str, Any]:
+        fields = self.field_mapping
+        return super().rules() | {
+            "fields": None if fields is None else {name: sorted(each) for name, each in fields.items()},
+            "ignore_names": self.ignore_branch_names,
+            "reduce": None if self.reduce is None else _word(self.reduce),
+        }
+
+    def functions(self) -> dict[str, Any]:
+        reduce = {} if isinstance(self.reduce, str | None) else {"reduce": self.reduce}
+        return super().functions() | reduce
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        branches: Any = self.branches
+        if not isinstance(branches, Mapping | list | tuple):
+            yield f"branches, a {type(branches).__name__}, is neither a mapping nor a list"
+        yield from names_findings("branch", (name for name, _ in _named(branches)))
+        if self.reduce is not None:
+            yield from _choice_findings("reduce", self.reduce, REDUCERS, or_function=True)
+        yield from self._mapping_findings(place)
+
+    def _mapping_findings(self, place: Place) -> Iterator[str]:
+        fields: Any = {} if self.field_mapping is None else self.field_mapping
+        if not isinstance(fields, Mapping):
+            yield f"field_mapping, a {type(fields).__name__}, is no mapping of branches to fields"
+            return
+        branches = self.bodies()
+        for name, each in fields.items():
+            if name not in branches:
+                yield f"field_mapping names '{name}', which is no branch"
+            yield from _fields_findings(f"field_mapping of '{name}'", each, place)
+
+
+def _named(branches: Any) -> list[tuple[Any, Body]]:
+    if isinstance(branches, Mapping):
+        return list(branches.items())
+    return list(enumerate(branches)) if isinstance(branches, list | tuple) else []
+
+
+def _word(given: Any) -> str:
+    return str(given) if isinstance(given, str) else "callable"
+
+
+def _choice_findings(name: str, given: Any, choices: Any, *, or_function: bool = False) -> Iterator[str]:
+    if isinstance(given, str):
+        if given not in {str(choice) for choice in choices}:
+            yield f"{name} '{given[:40]}' is none of {', '.join(sorted(choices))}"
+    elif or_function:
+        yield from function_findings(name, given)
+    else:
+        yield f"{name}, a {type(given).__name__}, is none of {', '.join(sorted(choices))}"
+
+
+def _is_field(name: Any) -> bool:
+    return isinstance(name, str) and name.isprintable()
+
+
+def _fields_findings(option: str, fields: Any, place: Place) -> Iterator[str]:
+    if not isinstance(fields, list | tuple | set | frozenset) or not all(map(_is_field, fields)):
+        yield f"{option} is no list of fields' names"
+        return
+    if not place.has_context:
+        yield from place.lacks(option)
+        return
+    for each in fields:
+        yield from place.lacks(option, each)

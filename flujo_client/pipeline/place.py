@@ -1,0 +1,39 @@
+"""What is known, before a run begins, of the context at a place in its pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic import BaseModel
+
+
+class Place(NamedTuple):
+    """The context that steps at a place see.
+
+    Attributes:
+        has_context: whether there is one.
+        model: its model, where that is known.
+    """
+
+    has_context: bool
+    model: type[BaseModel] | None = None
+
+    def lacks(self, option: str, path: str | None = None) -> Iterator[str]:
+        """Find what an option misses here: a context, or the field that its path begins with."""
+        if not self.has_context:
+            yield f"{option} needs a context; give the run one, or the pipeline a context_model"
+        elif path is not None and self.model is not None and not _has_path(self.model, path):
+            yield f"{option} '{path}' is no field of {self.model.__name__}"
+
+
+def is_dotted(path: Any) -> bool:
+    """Tell whether it is a dotted path of names."""
+    return isinstance(path, str) and all(part.isidentifier() for part in path.split("."))
+
+
+def _has_path(model: Any, path: str) -> bool:
+    """Tell whether the path's first field exists; what lies under it may be anything."""
+    return path.partition(".")[0] in model.model_fields or model.model_config.get("extra") == "allow"

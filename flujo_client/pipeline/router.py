@@ -1,0 +1,38 @@
+"""Routers: an agent chooses which branches run, and those run as a parallel's do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.parallel import ParallelStep
+from flujo_client.pipeline.step import StepConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@aliases(strategy="on_branch_failure")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DynamicParallelRouterStep(ParallelStep):
+    """Ask an agent which branches are to run, then run those side by side. What it writes is merged by default (C-14).
+
+    Args:
+        router_agent: an agent as a step's; it answers a list of branch names, or one name. It is performed as a step with this
+            one's `config`, `plugins`, `validators` and `queue`. Names of no branch are left out; no name is a success.
+
+    The other arguments are those of a `ParallelStep`.
+    """
+
+    kind = "router"
+    performs = True
+
+    router_agent: Any
+    config: StepConfig = field(default_factory=StepConfig)
+    plugins: Sequence[Any] = ()
+    validators: Sequence[Any] = ()
+    queue: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "agent", self.router_agent)
