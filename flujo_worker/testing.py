@@ -141,7 +141,8 @@ class LocalEngine:
     def result(self, run_id: str) -> PipelineResult:
         """Read what came of a run."""
         resolve = Resolver(self.settings.allowed_imports)
-        return read_result(self.store.read_run(run_id), self.history(run_id), resolve=resolve, fetch=self.store.fetch)
+        run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
+        return read_result(run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch)
 
     def history(self, run_id: str) -> Sequence[AttemptRecord]:
         """Read a run's attempts."""

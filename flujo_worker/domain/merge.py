@@ -43,6 +43,7 @@ def merge(
     *,
     strategy: str,
     fields: Mapping[str, Collection[str]] | None = None,
+    last_wins: Collection[str] = (),
 ) -> Tree:
     """Give `base` with what all branches changed (C-46, requirements §2.3 MergeStrategy).
 
@@ -54,12 +55,17 @@ def merge(
             conflict unless all wrote the same; mappings and models are looked into. `overwrite`: the last branch's whole field.
             `keep_first`: the first one's. `no_merge`: nothing is merged.
         fields: the top-level fields that a branch may merge; a branch that is not in it may merge all.
+        last_wins: top-level fields in which the last branch's entry under each name wins, whatever the strategy and `fields`: those
+            that are kept for the branches, not by them.
 
     Raises:
         MergeConflict: under `context_update` and `error_on_conflict`.
         ValueError: no such strategy.
     """
-    return apply(base, combine(patches, strategy=strategy, fields=fields or {}))
+    if strategy == "no_merge":
+        return base
+    kept, theirs = _apart(patches, last_wins)
+    return apply(apply(base, combine(theirs, strategy=strategy, fields=fields or {})), kept)
 
 
 def combine(
@@ -74,10 +80,33 @@ def combine(
             return _picked(changes)
         case "keep_first":
             return _picked(changes[::-1])
-        case "no_merge":
-            return None
         case _:
             raise ValueError(f"no merge strategy {strategy!r}")
+
+
+def _apart(
+    patches: Sequence[tuple[str, Patch | None]], names: Collection[str]
+) -> tuple[Patch | None, Sequence[tuple[str, Patch | None]]]:
+    """Take the fields out in which the last entry wins: what they become, and the patches without them."""
+    if not names:
+        return None, patches
+    theirs: list[tuple[str, Patch | None]] = []
+    taken: dict[tuple[str, str], list[Change]] = {}
+    for branch, patch in patches:
+        if patch is None or patch[0] != "fields":
+            theirs.append((branch, patch))
+            continue
+        rest = {section: {k: v for k, v in inner.items() if k not in names} for section, inner in patch[1].items()}
+        theirs.append((branch, ["fields", {section: inner for section, inner in rest.items() if inner}]))
+        for section, inner in patch[1].items():
+            for name in inner.keys() & set(names):
+                taken.setdefault((section, name), []).append((branch, inner[name]))
+    sections: dict[str, dict[str, Patch]] = {}
+    for (section, name), changes in taken.items():
+        picked = _picked(changes)
+        if picked is not None:
+            sections.setdefault(section, {})[name] = picked
+    return (["fields", sections] if sections else None), theirs
 
 
 def _allowed(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from flujo_worker.evaluate.question import Question
 
+_KEPT = ("step_outputs",)
 _PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts")
 
 
@@ -122,7 +123,7 @@ def _merged(question: Question, done: dict[str, Packed | None], given: dict[str,
         return before
     patches = [(name, None if packed is None else packed.tree()) for name, packed in done.items()]
     try:
-        tree = merge(before.tree(), patches, strategy=strategy, fields=rules.get("fields"))
+        tree = merge(before.tree(), patches, strategy=strategy, fields=rules.get("fields"), last_wins=_KEPT)
     except MergeConflict as conflict:
         raise ContextMergeError(
             f"{conflict}",
