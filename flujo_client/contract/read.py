@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Resolve = Callable[[str], Any]
 
 ENDED = ("succeeded", "failed", "cancelled")
+NO_AGENT = StepResult(name="")
+"""What the agent of a container did that has none."""
 
 
 def read_result(
@@ -112,7 +114,7 @@ class _Reading:
     def _container(self, node: NodeRows) -> StepResult:
         """What a router's agent gave and spent is the router's."""
         assert node.scope is not None
-        own = self._step(node.tries) if node.tries else StepResult(name=node.name)
+        own = self._step(node.tries) if node.tries else NO_AGENT
         children = [self._child(each) for each in node.children]
         result = self._scope(node.scope, children, own)
         if node.scope.kind == LOOP:
@@ -120,15 +122,14 @@ class _Reading:
         return _without_failed(result, own) if node.is_fan_out else result
 
     def _child(self, child: SequenceRows) -> StepResult:
-        name = child.scope.name or child.scope.address
-        return self._scope(child.scope, self.nodes(child.nodes), StepResult(name=name))
+        return self._scope(child.scope, self.nodes(child.nodes), NO_AGENT)
 
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
         """By the same rules for every container and every child of one (M-283)."""
         has_succeeded, metadata = scope.status == "succeeded", {**own.metadata_, **scope.metadata}
         said = metadata.pop("feedback", None)
         return StepResult(
-            name=scope.name or own.name,
+            name=scope.name or scope.address,
             output=self.value(scope.output) if has_succeeded else None,
             success=has_succeeded,
             attempts=own.attempts,

@@ -7,7 +7,7 @@ judged, summed or left out here; each attempt row stands at exactly one node.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_client.address import ROOT, STEP
@@ -34,20 +34,16 @@ class NodeRows:
     """All rows of one node in one sequence.
 
     Attributes:
-        sequence: the address of the sequence it stands in.
         tries: the attempts at it; a router has some and a scope too.
         starts_and_joins: the work that moved a container and is no try at a step.
         scope: the container's own; None for a step, and for a container that is about to begin.
-        number: where the first attempt at it or in it stands among all of the run; -1 when there is none.
     """
 
-    sequence: str
     name: str
     tries: list[AttemptRecord] = field(default_factory=list)
     starts_and_joins: list[AttemptRecord] = field(default_factory=list)
     scope: ScopeRecord | None = None
     children: list[SequenceRows] = field(default_factory=list)
-    number: int = -1
 
     @property
     def is_fan_out(self) -> bool:
@@ -70,53 +66,37 @@ def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) ->
         attempts: all of the run, in the order they were made.
         scopes: all of the run, read after the attempts, so that each attempt's is among them; none for a run of steps alone.
     """
-    nodes = _Nodes(scopes)
-    for number, row in enumerate(attempts):
-        at = nodes.of(row)
+    nodes: dict[str, dict[str, NodeRows]] = {}
+    boxes: dict[str | None, NodeRows] = {}
+
+    def node(sequence: str, name: str) -> NodeRows:
+        return nodes.setdefault(sequence, {}).setdefault(name, NodeRows(name))
+
+    for scope in scopes:
+        if scope.kind != SEQUENCE:
+            box = boxes[scope.address] = node(scope.parent or ROOT, scope.step or "")
+            box.scope = scope
+    for row in attempts:
+        at = boxes.get(row.address) or node(row.address, row.step)
         (at.tries if row.kind == STEP else at.starts_and_joins).append(row)
-        nodes.number(at, number)
-    return nodes.grown(sorted(scopes, key=attrgetter("place")))
-
-
-class _Nodes:
-    """The nodes that are known so far, by the sequence they stand in and their name."""
-
-    def __init__(self, scopes: Sequence[ScopeRecord]) -> None:
-        self._nodes: dict[str, dict[str, NodeRows]] = {}
-        self._scopes = {scope.address: scope for scope in scopes}
-        self._boxes: dict[str | None, NodeRows] = {}
-        for scope in scopes:
-            if scope.kind != SEQUENCE:
-                box = self._boxes[scope.address] = self._at(scope.parent or ROOT, scope.step or "")
-                box.scope = scope
-
-    def of(self, row: AttemptRecord) -> NodeRows:
-        """The node a row belongs to: work at a container's own address is that container's."""
-        return self._boxes.get(row.address) or self._at(row.address, row.step)
-
-    def number(self, node: NodeRows | None, number: int) -> None:
-        """Note the first attempt at a node, and in every container around it."""
-        while node is not None and node.number < 0:
-            node.number = number
-            around = self._scopes.get(node.sequence)
-            node = None if around is None else self._boxes.get(around.parent)
-
-    def grown(self, scopes: Sequence[ScopeRecord]) -> list[NodeRows]:
-        """The root's nodes, once each sequence, in the order given, has been put into its container."""
-        nodes = {address: _in_order(each.values()) for address, each in self._nodes.items()}
-        for scope in scopes:
-            if scope.kind == SEQUENCE and scope.parent in self._boxes:
-                self._boxes[scope.parent].children.append(SequenceRows(scope, nodes.get(scope.address, [])))
-        return nodes.get(ROOT, [])
-
-    def _at(self, sequence: str, name: str) -> NodeRows:
-        here = self._nodes.setdefault(sequence, {})
-        return here.setdefault(name, NodeRows(sequence, name))
+    begun = {address: _in_order(each.values()) for address, each in nodes.items()}
+    for scope in sorted(scopes, key=attrgetter("place")):
+        if scope.kind == SEQUENCE and scope.parent in boxes:
+            boxes[scope.parent].children.append(SequenceRows(scope, begun.get(scope.address, [])))
+    return begun.get(ROOT, [])
 
 
 def _in_order(nodes: Iterable[NodeRows]) -> list[NodeRows]:
-    """In the order they were begun, by time and then by their attempts: a store's clock may stand still.
+    """In the order they ran: steps by their attempts, and between them each container at its place.
 
-    An empty container has no attempt; the commit that opened it went on to what follows it, so it comes first.
+    No clock is asked, for what one commit begins has one time: an empty container, and what follows it.
     """
-    return sorted(nodes, key=lambda node: (node.began_at, node.number, node.scope.place if node.scope else 0))
+    steps, boxes = list[NodeRows](), list[tuple[int, NodeRows]]()
+    for node in nodes:
+        if node.scope is None:
+            steps.append(node)
+        else:
+            boxes.append((node.scope.place, node))
+    for place, box in sorted(boxes, key=itemgetter(0)):
+        steps.insert(place, box)
+    return steps

@@ -1,20 +1,22 @@
 """Rows as an engine records them, made from shapes: what results and traces are read from. Pure; the clock may stand still.
 
 A shape is a tree of nodes. Each is recorded as the engine does it: scopes open before what stands in them, a container that comes
-first in its scope has a start row, a fan-out a join row.
+first in its scope has a start row, a fan-out a join row; branches take turns, and a failed node stops its sequence.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from builders import packed
+from hypothesis import strategies as st
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KINDS = ("loop", "map", "parallel", "router", "conditional", "nested", "machine")
 FAN_OUTS = ("parallel", "router")
 
 
@@ -38,13 +40,13 @@ class S:
 
 @dataclass
 class C:
-    """A container. `children` are lists of nodes; a child that holds a failed step has failed."""
+    """A container. `children` are lists of nodes. A failed child fails it, unless it ignores that."""
 
     name: str
     kind: str
     children: list[list[S | C]] = field(default_factory=list)
     names: tuple[str, ...] = ()
-    ok: bool = True
+    ignores: bool = False
     is_parallel: bool = False
     metadata: dict = field(default_factory=dict)
 
@@ -61,11 +63,8 @@ class Recorder:
         self.attempts, self.scopes, self.events = [], [ScopeRecord("", "open", NOW)], []
 
     def play(self, *nodes):
-        self._nodes("", nodes, {})
+        _finish(self._nodes("", nodes, {}))
         return self
-
-    def read(self, reader, run, **rest):
-        return reader(run, self.attempts, self.scopes, **rest)
 
     def attempt(self, address, step, number=1, kind="step", status="succeeded", **rest):
         key = f"run_1:{address}:{step}:{number if kind == 'step' else kind}"
@@ -81,58 +80,97 @@ class Recorder:
         self.events.append(EventRecord(len(self.events) + 1, self.now, "run_1", "it.ended", "info", key, {}))
 
     def _nodes(self, address, nodes, lanes):
+        """Play a sequence, one attempt at a time; give the fault that stopped it."""
         if nodes and isinstance(nodes[0], C) and nodes[0].kind != "router":
             self.attempt(address, nodes[0].name, kind="start")
-        return all([self._node(address, place, each, lanes) for place, each in enumerate(nodes)])
-
-    def _node(self, address, place, node, lanes):
-        if isinstance(node, S):
-            return self._step(address, node)
-        if node.kind == "router":
-            self.attempt(address, node.name, output=packed(list(node.names)))
-        box = f"{address}/{node.name}" if address else node.name
-        own = ScopeRecord(box, "open", self.now, address, node.kind, node.name, node.name, place, lanes=lanes)
-        index = self._open(own)
-        ok = all([self._child(own, number, node, lanes) for number in range(len(node.children))])
-        if node.is_fan_out and node.children:
-            self.attempt(box, node.name, kind="join")
-        done = node.ok and (ok or node.is_fan_out)
-        self._close(index, ok=done, said=f"{node.name} broke", metadata=node.metadata)
-        return done
-
-    def _child(self, own, number, node, lanes):
-        by_number = node.kind in ("loop", "map")
-        name = node.names[number] if node.names else f"{node.name}#{number + 1}" if by_number else f"c{number}"
-        suffix = f"#{number + 1}" if by_number else f"#{number + 1}/{name}" if node.kind == "machine" else f"/{name}"
-        inside = {**lanes, own.address: number} if node.is_fan_out else lanes
-        address = own.address + suffix
-        place = number + by_number
-        row = ScopeRecord(address, "open", self.now, own.address, "sequence", node.name, name, place, lanes=inside)
-        index = self._open(row)
-        ok = self._nodes(address, node.children[number], inside)
-        self._close(index, ok=ok, said=f"{name} broke")
-        return ok
+            yield
+        for place, node in enumerate(nodes):
+            play = self._step(address, node) if isinstance(node, S) else self._container(address, place, node, lanes)
+            failed = yield from play
+            if failed is not None:
+                return failed
+        return None
 
     def _step(self, address, step):
         for number in range(1, step.tries + 1):
             ok = step.ok and number == step.tries
             given = {"output": packed(step.output)} if ok else {"fault": fault(f"{step.name} broke")}
             self.attempt(address, step.name, number, status="succeeded" if ok else "failed", **given)
-        return step.ok
+            yield
+        return None if step.ok else fault(f"{step.name} broke")
 
-    def _open(self, row):
-        self.scopes.append(row)
+    def _container(self, address, place, node, lanes):
+        if node.kind == "router":
+            self.attempt(address, node.name, output=packed(list(node.names)), metadata={"selection": list(node.names)})
+            yield
+        box = f"{address}/{node.name}" if address else node.name
+        index = self._open(box, address, node.kind, node.name, node.name, place, lanes=lanes)
+        play = self._side_by_side if node.is_fan_out else self._one_by_one
+        failed = yield from play(box, node, lanes)
+        if node.is_fan_out and node.children:
+            self.attempt(box, node.name, kind="join")
+            yield
+        return self._close(index, None if node.ignores else failed, node.metadata)
+
+    def _one_by_one(self, box, node, lanes):
+        for number in range(len(node.children)):
+            failed = yield from self._child(box, number, node, lanes)
+            if failed is not None:
+                return failed
+        return None
+
+    def _side_by_side(self, box, node, lanes):
+        playing = [self._child(box, number, node, {**lanes, box: number}) for number in range(len(node.children))]
+        faults = []
+        while playing:
+            for each in list(playing):
+                try:
+                    next(each)
+                except StopIteration as end:
+                    playing.remove(each)
+                    faults += [] if end.value is None else [end.value]
+            yield
+        return faults[0] if faults else None
+
+    def _child(self, box, number, node, lanes):
+        by_number = node.kind in ("loop", "map")
+        name = node.names[number] if node.names else f"{node.name}#{number + 1}" if by_number else f"c{number}"
+        suffix = f"#{number + 1}" if by_number else f"#{number + 1}/{name}" if node.kind == "machine" else f"/{name}"
+        index = self._open(box + suffix, box, "sequence", node.name, name, number + by_number, lanes=lanes)
+        return self._close(index, (yield from self._nodes(box + suffix, node.children[number], lanes)))
+
+    def _open(self, address, *rest, **lanes):
+        self.scopes.append(ScopeRecord(address, "open", self.now, *rest, output=packed("what went in"), **lanes))
         return len(self.scopes) - 1
 
-    def _close(self, index, *, ok, said, metadata=None):
+    def _close(self, index, failed, metadata=None):
         row = self.scopes[index]
-        changes = {
-            "status": "succeeded" if ok else "failed",
-            "closed_at": self.now,
-            "output": packed(f"{row.name} gave"),
-            "fault": None if ok else fault(said),
-            "metadata": metadata or {},
-        }
-        self.scopes[index] = ScopeRecord(
-            **{name: getattr(row, name) for name in ScopeRecord.__slots__ if name not in changes}, **changes
+        self.scopes[index] = replace(
+            row,
+            status="failed" if failed else "succeeded",
+            closed_at=self.now,
+            output=row.output if failed else packed(f"{row.name} gave"),
+            fault=failed and fault(f"in {row.name}: {failed.feedback}"),
+            metadata=metadata or {},
         )
+        return self.scopes[index].fault
+
+
+def _finish(playing):
+    for _ in playing:
+        pass
+
+
+def distinct(nodes):
+    """One node of each name."""
+    return list({node.name: node for node in nodes}.values())
+
+
+def _containers(inner):
+    sequences = st.lists(inner, min_size=1, max_size=3).map(distinct)
+    children = st.lists(sequences, max_size=3)
+    return st.builds(C, st.sampled_from("mnop"), st.sampled_from(KINDS), children, ignores=st.booleans())
+
+
+_steps = st.builds(S, st.sampled_from("abcd"), tries=st.integers(1, 2), ok=st.sampled_from([True, True, False]))
+pipelines = st.lists(st.recursive(_steps, _containers, max_leaves=12), min_size=1, max_size=3).map(distinct)

@@ -1,0 +1,167 @@
+"""A run's rows as a tree: everything that happened, once, and where it happened (M-291, M-292, M-293)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded import C, Recorder, S, pipelines, run
+
+from flujo_client.contract.run import EventRecord
+from flujo_client.contract.trace import CHILDREN, build_trace, spent
+
+
+def trace(recorder, **rest):
+    known = {"status": "succeeded", "ended_at": recorder.now} | rest
+    return build_trace(run(**known), recorder.attempts, recorder.scopes, recorder.events)
+
+
+def traced(*nodes):
+    return trace(Recorder().play(*nodes))
+
+
+def walk(node):
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def drawn(node):
+    """Kinds and names, as a tree."""
+    said = f"{node.kind} {node.name}"
+    return (said, [drawn(each) for each in node.children]) if node.children else said
+
+
+@pytest.mark.parametrize(("kind", "child"), CHILDREN.items())
+def test_every_level_is_there(kind, child):
+    """Run → container → iteration, branch, path … → step → attempt (M-292)."""
+    agent = ["attempt attempt 1"] if kind == "router" else []
+    step = ("step x", ["attempt attempt 1", "attempt attempt 2"])
+    box = (f"{kind} box", [*agent, (f"{child} one", [step])])
+    assert drawn(traced(C("box", kind, [[S("x", tries=2)]], names=("one",)))) == ("run orders", [box])
+
+
+def test_starts_and_joins_are_told_with_their_container():
+    """They are rows of the run and no steps (M-292)."""
+    box = traced(C("box", "parallel", [[S("x")], [S("y")]])).children[0]
+
+    assert [(work["kind"], work["status"]) for work in box.attributes["work"]] == [
+        ("start", "succeeded"),
+        ("join", "succeeded"),
+    ]
+    assert [event.offset_s for event in box.events] == [1.0, 4.0]
+    assert not any(each.kind in ("start", "join") for each in walk(box))
+
+
+def test_a_container_that_is_about_to_begin_is_there():
+    """Its start row is queued, its scope not yet open (M-292)."""
+    recorder = Recorder()
+    recorder.attempt("", "box", kind="start", status="queued")
+    [box] = trace(recorder, status="queued", ended_at=None).children
+    assert (box.name, box.kind, box.status, len(box.attributes["work"])) == ("box", "start", "queued", 1)
+
+
+def test_a_place_says_what_all_in_it_spent():
+    """Whatever came of it: the trace is the whole story (M-291, C-11)."""
+    box = traced(C("box", "parallel", [[S("x")], [S("y", ok=False)]], ignores=True)).children[0]
+    assert (box.attributes["tokens"], box.attributes["cost_usd"]) == (20, 0.5)
+    assert (box.children[1].status, box.children[1].attributes["tokens"]) == ("failed", 10)
+
+
+def test_a_container_says_how_it_went():
+    """Its feedback is drawn, the rest of its metadata is there for programs (M-291)."""
+    told = {"exit_reason": "condition", "feedback": "condition met after 2"}
+    box = traced(C("box", "loop", [[S("x")]] * 2, metadata=told)).children[0]
+    facts = box.attributes
+    assert (facts["attempts"], facts["feedback"]) == (2, "condition met after 2")
+    assert facts["metadata"] == {"exit_reason": "condition"}
+
+
+def test_a_failed_container_has_its_faults_words():
+    """M-025."""
+    box = traced(C("box", "loop", [[S("x", ok=False)]])).children[0]
+    assert (box.status, box.attributes["feedback"]) == ("failed", "in box: in box#1: x broke")
+
+
+@pytest.mark.parametrize(("status", "ended", "said"), [("running", False, "running"), ("expired", True, "expired")])
+def test_an_open_container_is_as_its_run(status, ended, said):
+    """It runs with it and ends with it (M-290)."""
+    recorder = Recorder().play(C("box", "loop", [[S("x")]]))
+    recorder.scopes = [replace(row, status="open", closed_at=None) for row in recorder.scopes]
+    box = trace(recorder, status=status, ended_at=recorder.now if ended else None).children[0]
+    assert [(each.status, each.duration_s) for each in (box, box.children[0])] == [(said, None)] * 2
+
+
+def test_nothing_lasts_less_than_no_time():
+    """Clocks differ; a duration below zero would be a lie (M-293)."""
+    recorder = Recorder().play(C("box", "loop", [[S("x")]]))
+    recorder.scopes = [replace(row, closed_at=row.opened_at - timedelta(seconds=1)) for row in recorder.scopes]
+    assert all(each.duration_s >= 0 and each.offset_s >= 0 for each in walk(trace(recorder)))
+
+
+def test_an_event_that_names_no_attempt_is_the_runs():
+    """Nothing of the story is lost (M-292)."""
+    recorder = Recorder().play(S("a"))
+    recorder.events = [EventRecord(1, recorder.now, "run_1", "said", "info", key, {}) for key in (None, "gone")]
+    assert [event.name for event in trace(recorder).events] == ["said", "said"]
+
+
+def keys(root):
+    """The key of every attempt that a tree shows, once for each time."""
+    return Counter(
+        key
+        for each in walk(root)
+        for key in [each.attributes.get("key"), *(work["key"] for work in each.attributes.get("work", ()))]
+        if key is not None
+    )
+
+
+@given(pipelines, st.data())
+@settings(max_examples=200, deadline=None)
+def test_there_are_no_orphans(nodes, data):
+    """Every attempt and every event stands at exactly one place, however far a run has come (M-292)."""
+    recorder = Recorder().play(*nodes)
+    recorder.attempts = recorder.attempts[: data.draw(st.integers(0, len(recorder.attempts)))]
+    reached = {row.address for row in recorder.attempts}
+    recorder.scopes = [
+        row
+        for row in recorder.scopes
+        if row.kind == "sequence" or row.address in reached or data.draw(st.booleans()) or below(row, reached)
+    ]
+    root = trace(recorder, tokens=0)
+
+    assert keys(root) == Counter(row.key for row in recorder.attempts)
+    assert sum(len(each.events) for each in walk(root)) == len(recorder.events)
+    assert spent(root, "tokens") == sum(row.tokens for row in recorder.attempts)
+
+
+def below(row, addresses):
+    return any(each.startswith((f"{row.address}/", f"{row.address}#")) for each in addresses)
+
+
+@given(pipelines)
+@settings(max_examples=100, deadline=None)
+def test_no_child_begins_before_its_parent(nodes):
+    """M-293."""
+    for node in walk(traced(*nodes)):
+        assert all(child.offset_s >= node.offset_s for child in node.children)
+
+
+def test_long_loops_are_told_in_linear_time():
+    """M-291: 10 000 iterations can be looked at."""
+
+    def took_ms(count):
+        recorder = Recorder().play(C("box", "loop", [[S("x")]] * count))
+        began = perf_counter()
+        trace(recorder)
+        return (perf_counter() - began) * 1000
+
+    quarter, whole = took_ms(2_500), took_ms(10_000)
+    print(f"\n10000 iterations: {whole:.0f} ms, a quarter of them: {quarter:.0f} ms")
+    assert whole < 6_000
+    assert whole < 12 * quarter
