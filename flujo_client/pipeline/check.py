@@ -123,7 +123,7 @@ def _body_finding(body: Any, inside: _Spot) -> str | None:
         return f"stands in more than {MAX_DEPTH} containers"
     known, asked = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and asked is not None and not issubclass(known, asked):
-        return f"asks for the context {asked.__name__}, and here it is {known.__name__}; nest it by `as_step`"
+        return f"asks for the context {asked.__name__}, and here it is {known.__name__}; nest it with inherit_context=False"
     return None
 
 

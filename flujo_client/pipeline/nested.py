@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.compose import Pipeline, model_name
 from flujo_client.pipeline.container import Container
@@ -27,7 +28,8 @@ class ImportStep(Container):
 
     Args:
         pipeline: what to run.
-        inherit_context: begin with this pipeline's context; with one of its own otherwise.
+        inherit_context: begin with this pipeline's context; otherwise with one of its own, made of the child's `context_model`, or a
+            `PipelineContext`. A run without any has none here either, unless the child has a model.
         input_to: where the child's context gets the step's input, one of `INPUTS`.
         input_scratchpad_key: the key under which `import_artifacts` gets it.
         outputs: what this pipeline's context gets of the child's: all when None, nothing when empty, else (child path, own path)
@@ -75,9 +77,9 @@ class ImportStep(Container):
         }
 
     def place_inside(self, place: Place) -> Place:
-        if self.inherit_context:
-            return Place(place.has_context or self._model is not None, self._model or place.model)
-        return Place(has_context=True, model=self._model)
+        if self.inherit_context and place.has_context:
+            return place
+        return Place(place.has_context or self._model is not None, self._model or PipelineContext)
 
     def findings(self, place: Place) -> Iterator[str]:
         yield from super().findings(place)
@@ -91,6 +93,8 @@ class ImportStep(Container):
             encode(self.default, path="default")
         except SerializationError as error:
             yield error.message
+        if self.input_to in ("import_artifacts", "both"):
+            yield from self.place_inside(place).lacks("input_to", "import_artifacts")
         yield from self._outputs_findings(place)
 
     def _outputs_findings(self, place: Place) -> Iterator[str]:

@@ -54,7 +54,7 @@ class FanOutStep(Container):
             "include": None if include is None else sorted(include),
             "max_concurrency": self.max_concurrency,
             "fields": None,
-            "ignore_names": False,
+            "ignore_names": True,
             "reduce": None,
         }
 
@@ -83,7 +83,7 @@ class ParallelStep(FanOutStep):
         context_include_keys: the context fields that branches get; all when None.
         max_concurrency: branches at work at one time; all when None.
         field_mapping: the context fields that a branch may change, by its name; a branch that is not named may change any.
-        ignore_branch_names: never take a branch's name for a context field.
+        ignore_branch_names: keep a branch's output out of the context field of the branch's name, which receives it otherwise.
         reduce: makes the output of the branches' outputs by name: one of `REDUCERS`, or `(outputs) -> output`.
     """
 

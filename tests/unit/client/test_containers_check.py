@@ -1,0 +1,314 @@
+"""What is refused about containers before anything is sent: all findings at once, each with its place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest.mock import MagicMock
+
+import pytest
+from builders import echo, pipeline_of
+from pydantic import BaseModel
+
+from flujo_client import ImportStep, LoopStep, MapStep, ParallelStep, Pipeline, PipelineContext, StateMachineStep, Step
+from flujo_client.errors import MissingAgentError, PipelineError
+from flujo_client.pipeline.check import check
+from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.walk import walk
+
+WORK = Step("work", echo)
+
+
+class Book(BaseModel):
+    total: int = 0
+    step_outputs: dict[str, int] = {}
+
+
+class Bare(BaseModel):
+    pass
+
+
+def stop(output, context):
+    return True
+
+
+async def later(*_):
+    return None
+
+
+def findings(*steps, has_context=True, **rest):
+    with pytest.raises(PipelineError) as caught:
+        check(Pipeline(list(steps), **rest), allowed=(), has_context=has_context)
+    return caught.value.findings
+
+
+def passes(*steps, has_context=True, **rest):
+    check(Pipeline(list(steps), **rest), allowed=(), has_context=has_context)
+
+
+def machine(**options):
+    given = {"states": {"a": WORK, "b": WORK}, "start_state": "a", "end_states": ["b"], "transitions": []}
+    return StateMachineStep("m", **{**given, **options})
+
+
+def loop(**options):
+    return LoopStep("l", **{"body": WORK, "exit_condition_callable": stop, **options})
+
+
+def mapped(**options):
+    return MapStep("m", **{"body": WORK, "iterable_input": "total", **options})
+
+
+def imported(**options):
+    return ImportStep("i", **{"pipeline": WORK, **options})
+
+
+def chosen(branches, **options):
+    return Step.branch_on("c", options.pop("condition", later), branches, **options)
+
+
+GOOD = {
+    "loop": loop(exit_condition_callable=later, loop_output_mapper=str, max_loops=10_000),
+    "map": mapped(max_concurrency=1, on_branch_failure="ignore"),
+    "no branches": Step.parallel("p", {}),
+    "an empty list": Step.parallel("p", []),
+    "parallel": Step.parallel("p", [WORK, WORK], reduce="union", field_mapping={"1": ["total"]}, merge_strategy=later),
+    "router": Step.dynamic_parallel_branch("r", later, {"a": WORK}, context_include_keys=["total"]),
+    "conditional": chosen({True: WORK, "x": WORK, 2: WORK}, default_branch_pipeline=WORK),
+    "only a default": chosen({}, default_branch_pipeline=WORK),
+    "import": imported(outputs=[("a.b", "total")], on_failure="continue_with_default", default={"x": 1}),
+    "machine": machine(
+        end_states=["b", "done"], transitions=[{"from": "*", "on": "pause", "to": "done", "when": later}]
+    ),
+    "a state no way leads to": machine(states={"a": WORK, "b": WORK, "alone": WORK}),
+    "refinement": Step.refine_until("r", WORK, Pipeline([WORK])),
+    "gathering": Step.gather("g", ["work"]),
+    "one step in many places": Step.parallel("work", {"work": WORK, "body": Pipeline([WORK])}),
+}
+
+
+@pytest.mark.parametrize("step", GOOD.values(), ids=GOOD)
+def test_what_can_run_is_let_through(step):
+    passes(step, context_model=Book)
+
+
+BAD = {
+    "max_loops is a whole number from 1": [
+        loop(max_loops=0),
+        loop(max_loops=True),
+        loop(max_loops="5"),
+        loop(max_loops=10**12),
+    ],
+    "exit_condition_callable, a NoneType, is no callable": [loop(exit_condition_callable=None)],
+    "iteration_input_mapper, a int, is no callable": [loop(iteration_input_mapper=3)],
+    "loop_output_mapper is a mock": [loop(loop_output_mapper=MagicMock())],
+    "'l': its body has no steps": [loop(body=Pipeline([]))],
+    "its body is a function, neither a Pipeline nor a Step": [loop(body=echo)],
+    "iterable_input 'a b' is not a dotted path": [mapped(iterable_input="a b")],
+    "iterable_input '3' is not a dotted path": [mapped(iterable_input=3)],
+    "iterable_input 'items.x' is no field of Book": [mapped(iterable_input="items.x")],
+    "max_concurrency is a whole number from 1": [mapped(max_concurrency=0), Step.parallel("p", [], max_concurrency=-1)],
+    "on_branch_failure is for items side by side": [mapped(strategy="ignore")],
+    "context_include_keys is for items side by side": [mapped(context_include_keys=["total"])],
+    "branch 'a/b': a name has 1 to 120": [Step.parallel("p", {"a/b": WORK}), chosen({"a/b": WORK})],
+    "branch '': a name has 1 to 120": [Step.parallel("p", {"": WORK}), chosen({"": WORK})],
+    "branch 'x#1': a name": [Step.dynamic_parallel_branch("r", echo, {"x#1": WORK})],
+    "branch '1': 2 of them are written so": [Step.parallel("p", {1: WORK, "1": WORK}), chosen({1: WORK, "1": WORK})],
+    "branch 'true': 2 of them are written so": [chosen({True: WORK, "true": WORK})],
+    "branch 'default': the default branch is written so": [chosen({"default": WORK}, default_branch_pipeline=WORK)],
+    "branch '1.5': a key is a str, a bool or an int, not a float": [chosen({1.5: WORK})],
+    "condition_callable, a str, is no callable": [chosen({"a": WORK}, condition="x")],
+    "it has no branches; give a mapping of them, not a dict": [chosen({})],
+    "it has no branches; give a mapping of them, not a list": [chosen([WORK])],
+    "branches, a Step, is neither a mapping nor a list": [ParallelStep("p", branches=WORK)],
+    "'p': its 'a' has no steps": [Step.parallel("p", {"a": Pipeline([])})],
+    "merge_strategy 'callable' is none of": [Step.parallel("p", [], merge_strategy="callable")],
+    "merge_strategy, a int, is no callable": [Step.parallel("p", [], merge_strategy=3)],
+    "on_branch_failure 'retry' is none of ignore, propagate": [Step.parallel("p", [], on_branch_failure="retry")],
+    "on_branch_failure, a function, is none of": [Step.parallel("p", [], on_branch_failure=stop)],
+    "reduce 'sum' is none of concat, first, keys": [Step.parallel("p", [], reduce="sum")],
+    "reduce, a int, is no callable": [Step.parallel("p", [], reduce=3)],
+    "field_mapping names 'b', which is no branch": [Step.parallel("p", {"a": WORK}, field_mapping={"b": ["total"]})],
+    "field_mapping of 'a' 'totel' is no field of Book": [
+        Step.parallel("p", {"a": WORK}, field_mapping={"a": ["totel"]})
+    ],
+    "field_mapping of 'a' is no list of fields' names": [Step.parallel("p", {"a": WORK}, field_mapping={"a": "total"})],
+    "field_mapping, a list, is no mapping": [Step.parallel("p", {"a": WORK}, field_mapping=["a"])],
+    "context_include_keys 'totel' is no field of Book": [Step.parallel("p", [], context_include_keys=["totel"])],
+    "context_include_keys is no list of fields' names": [
+        Step.parallel("p", [], context_include_keys="total"),
+        Step.parallel("p", [], context_include_keys=["a\x00"]),
+        Step.parallel("p", [], context_include_keys=3),
+    ],
+    "input_to 'prompt' is none of initial_prompt": [imported(input_to="prompt")],
+    "on_failure 'ignore' is none of abort": [imported(on_failure="ignore")],
+    "input_scratchpad_key '' is no printable text": [imported(input_scratchpad_key="")],
+    "input_to 'import_artifacts' is no field of Book": [imported(inherit_context=True, input_to="both")],
+    "outputs: 'total' is no pair of dotted paths": [imported(outputs=["total"])],
+    "outputs: \"('a', 'b c')\" is no pair": [imported(outputs={"a": "b c"})],
+    "outputs to 'totel' is no field of Book": [imported(outputs=[("a", "totel")])],
+    "outputs from 'a' is no field of Bare": [
+        imported(pipeline=Pipeline([WORK], context_model=Bare), outputs=[("a", "total")])
+    ],
+    "default: object of type object cannot travel": [imported(default=object())],
+    "start_state 'x' is no state": [machine(start_state="x")],
+    "start_state 'done' is no state": [machine(start_state="done", end_states=["done"])],
+    "end_states 'x' is no state": [machine(end_states=["x"])],
+    "end_states, a str, is no list": [machine(end_states="b")],
+    "transitions, a dict, is no list": [machine(transitions={})],
+    "end state 'a/b': a name": [machine(end_states=["a/b"], transitions=[{"from": "a", "to": "a/b"}])],
+    "transition 0: from 'x' is no state": [machine(transitions=[{"from": "x", "to": "b"}])],
+    "transition 0: to 'x' is no state": [machine(transitions=[{"from": "*", "to": "x"}])],
+    "transition 0: to 'None' is no state": [machine(transitions=[{"from": "*"}])],
+    "transition 0: on 'error' is none of success": [machine(transitions=[{"from": "a", "to": "b", "on": "error"}])],
+    "transition 0: when, a int, is no callable": [machine(transitions=[{"from": "a", "to": "b", "when": 1}])],
+    "transition 0: 'if' is none of from": [machine(transitions=[{"from": "a", "to": "b", "if": stop}])],
+    "transition 0: a int is neither": [machine(transitions=[3])],
+    "it has no states": [machine(states={}), machine(states=[WORK])],
+    "max_visits is a whole number": [machine(max_visits=0)],
+    "wait_for is a list of the names": [Step.gather("g", []), Step.gather("g", [1])],
+}
+
+
+@pytest.mark.parametrize(("said", "step"), [(said, step) for said, steps in BAD.items() for step in steps])
+def test_what_cannot_run_is_named(said, step):
+    found = findings(step, context_model=Book)
+    assert said in "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        mapped(),
+        Step.gather("g", ["a"]),
+        imported(outputs=[("a", "b")]),
+        imported(input_to="both"),
+        Step.parallel("p", {"a": WORK}, context_include_keys=["total"]),
+        Step.parallel("p", {"a": WORK}, field_mapping={"a": ["total"]}),
+        loop(body=Step("s", echo, sink_to="x")),
+    ],
+)
+def test_what_needs_a_context_says_so(step):
+    assert "needs a context" in "\n".join(findings(step, has_context=False))
+
+
+def test_gathering_needs_a_context_that_holds_outputs():
+    assert "'step_outputs' is no field of Bare" in findings(Step.gather("g", ["a"]), context_model=Bare)[0]
+
+
+def test_an_imported_pipeline_has_the_context_of_its_model():
+    child = Pipeline([Step("s", echo, sink_to="total")], context_model=Book)
+
+    passes(ImportStep("i", pipeline=child), has_context=False)
+    passes(child.as_step("i"), has_context=False)
+    passes(ImportStep("i", pipeline=child), context_model=Bare)
+    passes(child.as_step("i"), context_model=Book)
+    assert "asks for the context Book, and here it is Bare" in findings(child.as_step("i"), context_model=Bare)[0]
+
+
+def test_an_imported_pipeline_without_a_model_has_a_context_where_the_run_has_one():
+    child = ImportStep("i", pipeline=Step("s", echo, sink_to="anything"))
+
+    passes(child, context_model=Bare)
+    assert "needs a context" in findings(child, has_context=False)[0]
+
+
+def test_a_body_asks_for_no_other_context_than_it_gets():
+    body = Pipeline([WORK], context_model=PipelineContext)
+    assert (
+        "asks for the context PipelineContext, and here it is Bare" in findings(loop(body=body), context_model=Bare)[0]
+    )
+    passes(loop(body=replace(body, context_model=BaseModel)), context_model=Bare)
+
+
+def test_everything_is_found_at_once_at_any_depth_by_its_path():
+    """Nobody mends one thing only to meet the next."""
+    draft = Pipeline([Step("a#b", echo), Step("twice", echo), Step("twice", 3)])
+    found = findings(Step.parallel("review", {"legal": loop(body=draft, max_loops=0), "x/y": Step("z", sink_to="q")}))
+
+    said = "\n".join(found)
+    for part in (
+        "step 'review': branch 'x/y'",
+        "step 'review/legal/l': max_loops",
+        "step 'review/legal/l/body/twice': 2 steps",
+        "step 'review/legal/l/body/twice': its agent, a int",
+        "step 'review/legal/l/body/a#b': a name",
+        "step 'review/x/y/z': it has no agent",
+    ):
+        assert part in said
+    assert len(found) == 6
+
+
+def test_only_missing_agents_have_an_error_of_their_own_inside_containers_too():
+    with pytest.raises(MissingAgentError, match=r"step 'l/body/s': it has no agent; step 'r': it has no agent"):
+        passes(loop(body=Step("s")), Step.dynamic_parallel_branch("r", None, {"a": WORK}))
+
+
+def test_what_stands_among_steps_is_a_step():
+    assert "number 2 of the steps is a function" in findings(WORK, echo)[0]
+    assert "in 'l/body', number 1 of the steps is a Pipeline" in findings(loop(body=Pipeline([Pipeline([WORK])])))[0]
+
+
+# bounds
+
+
+def itself():
+    pipeline = Pipeline([WORK], name="orders")
+    pipeline.steps.append(loop(body=Pipeline([pipeline.as_step("again")], name="inner")))
+    return pipeline
+
+
+def test_a_pipeline_that_contains_itself_is_named_with_its_cycle():
+    with pytest.raises(
+        PipelineError, match=r"step 'l/body/again': its body is what it stands in itself: orders → inner → orders"
+    ):
+        check(itself(), allowed=())
+
+
+def test_a_step_that_contains_itself_is_named_with_its_cycle():
+    branches = {"a": WORK}
+    step = Step.parallel("p", branches)
+    branches["b"] = step
+    assert "step 'p/b/p': its 'b' is what it stands in itself: p → p" in findings(step)
+
+
+@pytest.mark.parametrize("ask", [compile_plan, lambda pipeline: list(walk(pipeline))])
+def test_what_has_no_end_is_neither_compiled_nor_walked(ask):
+    """A worker may hold other code than was checked."""
+    with pytest.raises(PipelineError, match="stands in more than 20 containers"):
+        ask(itself())
+
+
+def nested(depth, body=WORK):
+    for _ in range(depth):
+        body = loop(body=body)
+    return body
+
+
+def test_containers_stand_at_most_20_deep():
+    passes(nested(20))
+    assert "its body stands in more than 20 containers" in findings(nested(21))[0]
+
+
+def test_the_names_above_a_step_are_bounded_together():
+    long = replace(WORK, name="n" * 120)
+    body = long
+    for _ in range(8):
+        body = replace(loop(body=body), name="n" * 120)
+    assert "more than 1,000 bytes together" in findings(body)[0]
+
+
+def test_a_pipeline_has_at_most_10_000_steps():
+    passes(*pipeline_of(*map(str, range(9_999))).steps, WORK)
+    [found] = findings(*pipeline_of(*map(str, range(10_000))).steps, WORK)
+    assert "more than 10,000 steps" in found
+
+
+def test_what_grows_by_standing_twice_is_counted_and_not_walked_to_its_end():
+    """2^20 steps of 20 objects."""
+    body = WORK
+    for _ in range(20):
+        body = Step.parallel("p", {"a": body, "b": body})
+
+    assert "more than 10,000 steps" in findings(body)[0]
+    with pytest.raises(PipelineError, match="more than 10,000 steps"):
+        compile_plan(Pipeline([body]))
