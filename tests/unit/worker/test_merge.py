@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections import namedtuple
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,3 +238,27 @@ def test_nothing_that_comes_in_is_changed():
     seen = dumps([before, patches])
     merge(before, patches, strategy="context_update")
     assert dumps([before, patches]) == seen
+
+
+PAGE = Path(__file__).parents[3] / "docs/explanation/merging.md"
+TABLE = [
+    [cell.strip(" `") for cell in line.strip("|").split("|")]
+    for line in PAGE.read_text(encoding="utf-8").partition("## The table")[2].partition("## The other")[0].splitlines()
+    if line.startswith("|")
+][2:]
+
+
+def as_context(cell, before=None):
+    if cell == "not changed":
+        return before
+    return {} if cell == "not there" else {"x": ast.literal_eval(cell)}
+
+
+@pytest.mark.parametrize("row", TABLE, ids=" ".join)
+def test_the_table_that_users_read_is_true(row):
+    base = as_context(row[0])
+    branches = [as_context(cell, base) for cell in row[1:3]]
+    if row[3] == "conflict":
+        assert conflict(base, *branches)[1:] == ("a", "b")
+    else:
+        assert merged(base, *branches) == as_context(row[3])
