@@ -15,7 +15,7 @@ from flujo_client.errors import IdempotencyConflict
 from flujo_worker.ports import Broker, Due, Member, Publish, publish_nothing
 from flujo_worker.store.memory_ledger import LedgerInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
-from flujo_worker.store.rows import GRACE_S
+from flujo_worker.store.promises import GRACE_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

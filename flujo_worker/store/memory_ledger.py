@@ -10,7 +10,7 @@ from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.ports import Claim, Committed, Refusal, Verdict
 from flujo_worker.store.memory_rows import Attempt, Scope
 from flujo_worker.store.memory_tree import TreeInMemory
-from flujo_worker.store.rows import given_lanes, grace_s, published
+from flujo_worker.store.promises import given_lanes, grace_s, published
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -80,7 +80,7 @@ class LedgerInMemory(TreeInMemory):
                     attempt.cancel(status, now)
             for scope in self._scopes_of(run):
                 if scope.is_open:
-                    scope.close("cancelled", status, now)
+                    scope.wind_down(status, now)
             row.move(status)
             row.reason, row.ended_at, row.stopped_at = reason, now, row.stopped_at or now
             self._tell(run, None, f"run.{status}", "warning", {"reason": reason})

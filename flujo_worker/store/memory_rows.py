@@ -150,6 +150,11 @@ class Scope:
         require(SCOPE, self.status, status)
         self.status, self.closed_by, self.closed_at = status, by, now
 
+    def wind_down(self, by: str, now: float) -> None:
+        """Close the scope from outside. Only the root keeps its context."""
+        self.close("cancelled", by, now)
+        self.context = self.context if self.parent is None else None
+
     def row(self, *, context: bool = True) -> ScopeRow:
         """Give the row as deciding reads it."""
         return ScopeRow(

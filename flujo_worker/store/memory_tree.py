@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from flujo_client.address import AttemptKey
 from flujo_worker.store.memory_rows import Attempt
 from flujo_worker.store.memory_tables import Tables
-from flujo_worker.store.rows import grace_s
+from flujo_worker.store.promises import grace_s
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -63,7 +63,7 @@ class TreeInMemory(Tables):
             for scope in self._scopes_of(run):
                 stands = any(each == scope.address or _is_beneath(each, scope.address) for each in busy)
                 if scope.is_open and _is_beneath(scope.address, fan_out) and not stands:
-                    scope.close("cancelled", "abort", now)
+                    scope.wind_down("abort", now)
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         with self._lock:

@@ -1,102 +1,34 @@
 """The store on Postgres: binds statements and maps rows, and decides nothing.
 
-Every act is one statement and commits by itself. What fails because Postgres is away, was restarted, or chose this statement
-to break a deadlock is tried again until it answers: a commit whose answer was lost finds its own work done (`verdict.sql`).
+Every act is one statement and commits by itself, but for winding down. A commit whose answer was lost finds its own work done
+(`verdict.sql`).
 """
 
 from __future__ import annotations
 
-import logging
-import random
-import time
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
-from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
-from flujo_worker.errors import StoreError
-from flujo_worker.ports import Broker, Claim, Due, Member, Publish, Refusal, Verdict, publish_nothing
-from flujo_worker.store.rows import as_json, as_text, bind_decision, bind_usage, envelope_of
+from flujo_worker.ports import Broker, Claim, Committed, Due, Member, Publish, Refusal, Verdict, publish_nothing
+from flujo_worker.store.bind import as_json, as_text, bind_decision, bind_tree, bind_usage, is_plain
+from flujo_worker.store.postgres_tree import TreeInPostgres
+from flujo_worker.store.rows import envelope_of
 from flujo_worker.store.statements import statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from threading import Event as Flag
+    from collections.abc import Collection, Mapping, Sequence
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
     from flujo_worker.domain.values import Decision
 
-logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
-
-
-class PostgresStore:
-    """The worker's way to Postgres.
-
-    Args:
-        url: a libpq connection string.
-        pool_max: connections this process may hold.
-        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
-        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
-    """
-
-    def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
-        self._stopping = stopping
-        kwargs = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": 0 if prepare else None}
-        self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
-            url,
-            min_size=1,
-            max_size=pool_max,
-            kwargs=kwargs,
-            configure=_plan_once if prepare else None,
-            open=False,
-            timeout=5,
-            name="flujo",
-            reconnect_timeout=2,
-        )
-
-    def open(self) -> PostgresStore:
-        """Open the pool; connections are made as they are needed."""
-        self._pool.open(wait=False)
-        return self
-
-    def close(self) -> None:
-        """Close every connection."""
-        self._pool.close(timeout=2)
-
-    def _patiently(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
-        """Do one act on a connection, again and again while Postgres is away."""
-        wait = 0.02
-        while True:
-            try:
-                connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
-                try:
-                    return act(connection)
-                finally:
-                    self._pool.putconn(connection)
-            except _AWAY as error:
-                if self._stopping is not None and self._stopping.is_set():
-                    raise StoreError(f"Postgres is away and this worker is stopping: {error}", cause=error) from error
-                logger.warning("postgres is away, trying again: %s", str(error).strip().splitlines()[:1])
-            except PoolClosed as error:
-                raise StoreError("the store is closed", cause=error) from error
-            time.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
-            self._pool.check()
-            wait = min(wait * 2, 1.0)
-
-    def _rows(self, name: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return self._patiently(lambda connection: connection.execute(statement(name), parameters).fetchall())
-
-    def _do(self, name: str, parameters: Mapping[str, Any]) -> int:
-        return self._patiently(lambda connection: connection.execute(statement(name), parameters).rowcount)
+class PostgresStore(TreeInPostgres):
+    """The worker's way to Postgres. Takes what `Patient` takes."""
 
     # leases
 
@@ -127,30 +59,31 @@ class PostgresStore:
 
     # ledger
 
-    def claim(self, key: str, worker: str, *, max_lost: int, may_judge: bool = True) -> Claim:
+    def claim(
+        self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
+    ) -> Claim:
         parameters = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
-        rows = self._rows("claim", parameters)
+        rows = self._rows("claim", {**parameters, "fan_outs": list(fan_outs)})
         return _read_claim(rows[0] if rows else None, worker)
 
-    def commit(self, decision: Decision) -> Verdict:
-        parameters = bind_decision(decision)
+    def commit(self, decision: Decision) -> Committed:
+        name = "conclude" if is_plain(decision) else "conclude_tree"
+        parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
         try:
             failpoints.hit("before_commit")
-            merged = self._patiently(lambda connection: self._conclude(connection, parameters))
-        except psycopg.errors.DivisionByZero:
-            merged = 0
-        if merged:
-            return "merged"
-        rows = self._rows("verdict", {"key": parameters["key"]})
-        verdict = _read_verdict(rows[0] if rows else None, decision)
-        if verdict != "repeated":
-            self.spend(parameters["run"], parameters["key"], parameters["fence"], decision.notice.outcome.usage)
-        return verdict
+            row = self._patiently(lambda connection: _conclude(connection, name, parameters))
+        except psycopg.errors.DivisionByZero:  # it was the attempt's, and a scope or the run did not follow
+            row = None
+        return Committed("merged", row.get("taken")) if row else self._refused(decision)
 
-    def _conclude(self, connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> int:
-        row = connection.execute(statement("conclude"), parameters).fetchone()
-        failpoints.hit("answer_lost")
-        return int(row["merged"]) if row else 0
+    def _refused(self, decision: Decision) -> Committed:
+        run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
+        self.spend(run, key, decision.notice.fence, decision.notice.outcome.usage)
+        rows = self._rows("verdict", {"key": key})
+        verdict = _read_verdict(rows[0] if rows else None, decision)
+        if verdict != "repeated" or decision.branch_end is None:
+            return Committed(verdict)
+        return Committed(verdict, self._lane(run, decision.branch_end.address)[1])
 
     def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
         if not usage.is_nothing:
@@ -222,10 +155,9 @@ class PostgresStore:
         return self._patiently(mark_and_publish)
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
-        taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
-        fences = {row["key"]: row["fence"] for row in taken}
-        rows = self._rows("envelopes", {"keys": list(fences)}) if fences else []
-        return [(envelope_of(row), fences[row["key"]]) for row in rows]
+        rows = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
+        fences = {row["key"]: row["fence"] for row in rows}
+        return [(envelope, fences[envelope.key]) for envelope in self.envelopes(fences)]
 
     def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
         rows = self._rows("turned", {"limit": limit})
@@ -238,9 +170,12 @@ class PostgresStore:
         return bool(self._do("unpark", {"run": run}))
 
 
-def _plan_once(connection: psycopg.Connection[Any]) -> None:
-    """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
-    connection.execute("SET plan_cache_mode = force_generic_plan")
+def _conclude(
+    connection: psycopg.Connection[dict[str, Any]], name: str, parameters: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    row = connection.execute(statement(name), parameters).fetchone()
+    failpoints.hit("answer_lost")
+    return row if row and row["merged"] else None
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
@@ -257,10 +192,10 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
     if row is None:
         return Claim(refusal="unknown")
     if row["fence"] is not None:
-        return Claim(fence=row["fence"])
+        return Claim(row["fence"], aborted=row["aborted"])
     refusal = _refusal(row)
     mine = refusal == "busy" and _is_mine(row, worker)
-    return Claim(refusal=refusal, fence=row["standing_fence"] if mine else None)
+    return Claim(row["standing_fence"], refusal, row["aborted"]) if mine else Claim(refusal=refusal)
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
@@ -279,10 +214,11 @@ def _refusal(row: Mapping[str, Any]) -> Refusal:
 
 
 def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:
-    """Why nothing was merged. The same status under the same fence is this very outcome: only its holder could close it."""
+    """Why nothing was merged. The same end under the same fence is this very outcome: only its holder could close it so."""
+    close = decision.close
     if row is None:
         return "stale"
-    if row["status"] == decision.close.status and row["fence"] == decision.notice.fence:
+    if (row["status"], row["reason"], row["fence"]) == (close.status, close.reason, decision.notice.fence):
         return "repeated"
     if row["cancelled"] or row["run_status"] in ("cancelled", "expired"):
         return "stopped"

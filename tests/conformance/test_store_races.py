@@ -19,7 +19,7 @@ from services import drop_database, fresh_database
 from worlds import LEASE_S, MAX_LOST, World
 
 from flujo_client.gateway import requests
-from flujo_worker.store.rows import bind_decision
+from flujo_worker.store.bind import bind_decision
 from flujo_worker.store.statements import statement
 
 pytestmark = pytest.mark.services
@@ -59,9 +59,9 @@ def race():
 def no_deadlock(postgres, caplog):
     """Nothing is tried again: a deadlock would be, and would say so."""
     before = deadlocks(postgres)
-    with caplog.at_level(logging.WARNING, "flujo_worker.store.postgres"):
+    with caplog.at_level(logging.WARNING, "flujo_worker.store.patient"):
         yield
-    assert [record for record in caplog.records if record.name == "flujo_worker.store.postgres"] == []
+    assert [record for record in caplog.records if record.name == "flujo_worker.store.patient"] == []
     assert deadlocks(postgres) == before
 
 

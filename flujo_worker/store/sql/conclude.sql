@@ -1,6 +1,8 @@
--- The merge: the attempt's end, the scope's move, what comes next, the story and the run's end, or nothing at all.
+-- The merge of an ordinary step: the attempt's end, the scope's move, what comes next, the story and the run's end, or nothing at
+-- all. Every other merge is conclude_tree.sql; this one is the same with one scope and one row, because arrays would cost each step.
 -- Locks in the one order: attempt → scope → run. Each part asks whether the one before did something, which also makes them
--- happen in this order; rows are named by parameters, so that every plan is a look-up. A late outcome changes nothing but the spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
+-- happen in this order; rows are named by parameters, so that every plan is a look-up. A late outcome changes nothing but the
+-- spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
 -- An attempt that closes without its scope and run following is an error that undoes the statement: division by zero.
 WITH won AS (
     UPDATE flujo_attempts

@@ -40,7 +40,7 @@ marked AS (
     RETURNING a.*, due.why
 )
 SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance,
-       s.version, s.output AS input, s.context,
+       s.version, s.output AS input, s.context, s.lanes,
        r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent,
        extract(epoch FROM r.deadline_at)::float8 AS deadline
 FROM marked m

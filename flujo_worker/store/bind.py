@@ -1,0 +1,204 @@
+"""What a statement is bound with: decisions, events and spends as parameters. Pure.
+
+A decision that moves one scope and makes one row at most is bound for `conclude.sql`, which every step takes; any other one for
+`conclude_tree.sql`, which says the same with arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from flujo_client.address import AttemptKey
+from flujo_client.serial import safe_serialize
+from flujo_worker.store.promises import given_lanes, grace_s, published
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from flujo_client.contract.outcome import Event, Fault, Usage
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.values import BranchEnd, Decision, End, Move, NextAttempt, Opening
+
+_MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
+_OPEN = "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting errors metadata"
+_NEXT = "keys addresses steps numbers kinds queues after_s guidance"
+_ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
+
+
+def is_plain(decision: Decision) -> bool:
+    """Tell whether a decision is an ordinary step's: it moves its own scope, and one attempt at most follows."""
+    reaches = len(decision.moves) > 1 or decision.opens or len(decision.next) > 1 or decision.branch_end
+    move = decision.move
+    marks = move.drops_context or move.patch or move.fault or move.metadata or decision.answers
+    return not (reaches or marks or any(each.held for each in decision.next))
+
+
+def bind_decision(decision: Decision) -> dict[str, Any]:
+    """Give the parameters of `conclude.sql`."""
+    move = decision.move
+    return {
+        **_bind_close(decision),
+        "address": move.address,
+        "version": move.version,
+        "cursor": move.cursor,
+        "scope_status": move.status,
+        "merges": int(move.merges),
+        "output": _bytes(move.output),
+        "context": _bytes(move.context),
+        **_bind_one(decision),
+    }
+
+
+def bind_tree(decision: Decision) -> dict[str, Any]:
+    """Give the parameters of `conclude_tree.sql`."""
+    run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
+    opens = zip(decision.opens, given_lanes(decision), strict=True)
+    return {
+        **_bind_close(decision),
+        "answers": as_json(decision.answers) if decision.answers else None,
+        **_columns("move", _MOVE, map(_move, decision.moves)),
+        **_columns("open", _OPEN, (_opening(each, lanes) for each, lanes in opens)),
+        **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
+        **_bind_branch_end(decision.branch_end),
+    }
+
+
+def bind_usage(usage: Usage) -> dict[str, Any]:
+    """Give the parameters that record what was spent."""
+    return {
+        "spends": not usage.is_nothing,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "requests": usage.requests,
+        "cost_usd": usage.cost_usd,
+    }
+
+
+def bind_events(events: Sequence[Event]) -> dict[str, Any]:
+    """Give the parameters that append events."""
+    return {
+        "event_names": [as_text(event.name) for event in events],
+        "event_levels": [event.level for event in events],
+        "event_data": [as_json(event.data) for event in events],
+        "event_at": [event.at for event in events],
+    }
+
+
+def as_json(tree: Any) -> str:
+    """JSON text that jsonb takes: no NUL, no lone surrogate, whatever is in it (M-428)."""
+    return orjson.dumps(safe_serialize(tree)).decode()
+
+
+def as_text(text: str) -> str:
+    """Text that a text column takes, whatever is in it (M-428)."""
+    return str(safe_serialize(text))
+
+
+def _bind_close(decision: Decision) -> dict[str, Any]:
+    """What every decision has: the attempt's end, the story, the spend and perhaps the run's end."""
+    notice, outcome = decision.notice, decision.notice.outcome
+    return {
+        "key": notice.envelope.key,
+        "run": notice.envelope.ticket.run,
+        "fence": notice.fence,
+        "status": decision.close.status,
+        "reason": decision.close.reason,
+        "result": _bytes(outcome.output),
+        "error": _fault(outcome.fault),
+        "metadata": as_json(outcome.metadata) if outcome.metadata else None,
+        "latency_s": outcome.latency_s,
+        **_bind_end(decision.end),
+        **bind_events((*outcome.events, *decision.events)),
+        **bind_usage(outcome.usage),
+    }
+
+
+def _bind_end(end: End | None) -> dict[str, Any]:
+    if end is None:
+        return {"run_status": None, "run_reason": None, "run_error": None, "run_output": None}
+    return {
+        "run_status": end.status,
+        "run_reason": end.reason,
+        "run_error": _fault(end.fault),
+        "run_output": _bytes(end.output),
+    }
+
+
+def _bind_branch_end(end: BranchEnd | None) -> dict[str, Any]:
+    if end is None:
+        return {"fan_out": None, "lane": None, "aborts": False, "takes": False, "grace_s": None}
+    takes = end.takes and not end.aborts
+    return {"fan_out": end.fan_out, "lane": end.lane, "aborts": end.aborts, "takes": takes, "grace_s": grace_s(1)}
+
+
+def _bind_one(decision: Decision) -> Mapping[str, Any]:
+    if not decision.next:
+        return dict.fromkeys(_ONE.split())
+    run = decision.notice.envelope.ticket.run
+    return dict(zip(_ONE.split(), _next(run, decision.next[0], grace_s(1)), strict=True))
+
+
+def _columns(prefix: str, names: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    """One array for each column, all empty when there is no row."""
+    named = [f"{prefix}_{name}" for name in names.split()]
+    columns = list(zip(*rows, strict=True)) or [()] * len(named)
+    return {name: list(column) for name, column in zip(named, columns, strict=True)}
+
+
+def _move(move: Move) -> tuple[Any, ...]:
+    return (
+        move.address,
+        move.version,
+        move.cursor,
+        move.status,
+        int(move.merges),
+        _bytes(move.output),
+        _bytes(move.context),
+        move.drops_context,
+        _bytes(move.patch),
+        _fault(move.fault),
+        as_json(move.metadata),
+    )
+
+
+def _opening(opening: Opening, lanes: dict[str, int]) -> tuple[Any, ...]:
+    return (
+        opening.address,
+        opening.parent,
+        opening.kind,
+        opening.step,
+        opening.name,
+        opening.place,
+        _bytes(opening.output),
+        _bytes(opening.context),
+        as_json(lanes),
+        opening.cursor,
+        opening.status,
+        opening.waiting,
+        _fault(opening.fault),
+        as_json(opening.metadata),
+    )
+
+
+def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
+    """One work row. Held: it becomes due after no time that is known."""
+    return (
+        str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
+        following.address,
+        following.step,
+        following.number,
+        following.kind,
+        following.queue,
+        None if following.held else following.delay_s or grace,
+        None if following.guidance is None else as_text(following.guidance),
+    )
+
+
+def _bytes(packed: Packed | None) -> bytes | None:
+    return None if packed is None else bytes(packed)
+
+
+def _fault(fault: Fault | None) -> str | None:
+    return None if fault is None else as_json(fault.to_tree())

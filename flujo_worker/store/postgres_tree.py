@@ -1,0 +1,68 @@
+"""What fan-outs and deciding ask of the store on Postgres: scopes, rings, lanes, and winding down what was aborted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.store.patient import Patient
+from flujo_worker.store.promises import grace_s
+from flujo_worker.store.rows import envelope_of, scope_of
+from flujo_worker.store.statements import statement
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import psycopg
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_worker.domain.values import ScopeRow
+
+
+class TreeInPostgres(Patient):
+    """The port `Tree`, and what the sweeper asks of it."""
+
+    def scope(self, run: str, address: str) -> ScopeRow | None:
+        rows = self._rows("scope", {"run": run, "address": address})
+        return scope_of(rows[0]) if rows else None
+
+    def children(self, run: str, address: str) -> list[ScopeRow]:
+        return [scope_of(row) for row in self._rows("children", {"run": run, "address": address})]
+
+    def envelopes(self, keys: Collection[str]) -> list[Envelope]:
+        rows = self._rows("envelopes", {"keys": list(keys)}) if keys else []
+        found = {row["key"]: envelope_of(row) for row in rows}
+        return [found[key] for key in keys if key in found]
+
+    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+        parameters = {"run": run, "address": address, "queue": queue, "by": by, "grace_s": grace_s(1)}
+        # A row that another ring made at this moment is seen by a statement of its own only.
+        return bool(self._rows("ring", parameters) or self._rows("live_join", {"run": run, "address": address}))
+
+    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
+        return bool(fan_outs and self._rows("aborted_among", {"run": run, "fan_outs": list(fan_outs)}))
+
+    def wind_down_branches(self, run: str, fan_out: str) -> None:
+        if self.is_aborted(run, [fan_out]):
+            self._patiently(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
+
+    def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
+        return self._lane(run, branch) == (key, None)
+
+    def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
+        rows = self._rows("unrung", {"limit": limit, "older_s": older_s})
+        return [(row["run_id"], row["address"]) for row in rows]
+
+    def aborted(self, limit: int) -> list[tuple[str, str]]:
+        return [(row["run_id"], row["address"]) for row in self._rows("aborted", {"limit": limit})]
+
+    def _lane(self, run: str, branch: str) -> tuple[str | None, str | None]:
+        """Who closed a branch, and the first attempt of the sibling that got its lane."""
+        rows = self._rows("lane", {"run": run, "branch": branch})
+        return (rows[0]["closed_by"], rows[0]["taken"]) if rows else (None, None)
+
+
+def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:
+    with connection.transaction():
+        connection.execute(statement("abort_attempts"), parameters)
+        held = [row["address"] for row in connection.execute(statement("hold_branches"), parameters)]
+        connection.execute(statement("abort_scopes"), {**parameters, "held": held})

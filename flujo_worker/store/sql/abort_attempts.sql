@@ -1,0 +1,8 @@
+-- What waits to run in an aborted fan-out. What runs closes itself.
+WITH held AS (
+    SELECT key FROM flujo_attempts
+    WHERE run_id = %(run)s AND status IN ('ready', 'queued')
+      AND (starts_with(address, %(fan_out)s || '/') OR starts_with(address, %(fan_out)s || '#'))
+    ORDER BY key FOR UPDATE
+)
+UPDATE flujo_attempts a SET status = 'cancelled', reason = 'aborted', ended_at = now() FROM held WHERE a.key = held.key;

@@ -1,0 +1,98 @@
+-- The merge when it reaches beyond one scope: scopes above that move too, scopes that are opened, many work rows, a branch that
+-- closes. What conclude.sql says of itself holds here: each part asks for the one before, all of it or nothing.
+-- Locks in the one order: attempt → own scope → those above it, deepest first (a parent's address is always shorter; the arrays
+-- come in that order, and ORDER BY keeps it) → the fan-out that is aborted, which is above them all → run.
+-- The sibling that takes the lane is locked after these, and can close no circle. Its attempt is skipped if anybody has it, so
+-- nobody is waited for. Whoever winds it down (cancel, abort) locks its attempt before its scope, so while this statement has the
+-- attempt nobody else has that scope; and whoever waits for the attempt holds attempts alone, none of which is needed here.
+WITH won AS (
+    UPDATE flujo_attempts
+    SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
+        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, ended_at = now()
+    WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
+    RETURNING 1
+),
+held AS (
+    SELECT s.address, m.* FROM flujo_scopes s
+    JOIN unnest(
+        %(move_addresses)s::text[], %(move_versions)s::int[], %(move_cursors)s::int[], %(move_statuses)s::text[], %(move_merges)s::int[],
+        %(move_outputs)s::bytea[], %(move_contexts)s::bytea[], %(move_drops)s::bool[], %(move_patches)s::bytea[], %(move_errors)s::text[],
+        %(move_metadata)s::text[]
+    ) WITH ORDINALITY AS m (at, seen, cursor, status, merges, output, context, drops, patch, error, metadata, place) ON m.at = s.address
+    WHERE s.run_id = %(run)s::text AND s.status = 'open' AND s.version = m.seen AND EXISTS (SELECT 1 FROM won)
+    ORDER BY m.place FOR UPDATE OF s
+),
+moved AS (
+    UPDATE flujo_scopes s
+    SET cursor = h.cursor, status = h.status, version = s.version + h.merges, output = coalesce(h.output, s.output),
+        context = CASE WHEN NOT h.drops THEN coalesce(h.context, s.context) END, patch = coalesce(h.patch, s.patch),
+        error = coalesce(h.error::jsonb, s.error), metadata = s.metadata || h.metadata::jsonb,
+        closed_by = CASE WHEN h.status <> 'open' THEN %(key)s::text END, closed_at = CASE WHEN h.status <> 'open' THEN now() END
+    FROM held h WHERE s.run_id = %(run)s::text AND s.address = h.address
+    RETURNING 1
+),
+whole AS (SELECT 1 WHERE (SELECT count(*) FROM moved) = cardinality(%(move_addresses)s::text[])),
+aborted AS (
+    UPDATE flujo_scopes SET aborted = true
+    WHERE run_id = %(run)s::text AND address = %(fan_out)s::text AND %(aborts)s::bool AND NOT aborted AND EXISTS (SELECT 1 FROM whole)
+    RETURNING 1
+),
+live AS (
+    SELECT r.id FROM flujo_runs r
+    WHERE r.id = %(run)s::text AND r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+      AND EXISTS (SELECT 1 FROM whole) AND (SELECT count(*) FROM aborted) >= 0
+    FOR KEY SHARE OF r
+),
+opened AS (
+    INSERT INTO flujo_scopes (run_id, address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, error,
+                              metadata, closed_by, closed_at)
+    SELECT live.id, o.address, o.parent, o.kind, o.step, o.name, o.place, o.output, o.context, o.lanes::jsonb, o.cursor, o.status, o.waiting,
+           o.error::jsonb, o.metadata::jsonb, CASE WHEN o.status <> 'open' THEN %(key)s::text END, CASE WHEN o.status <> 'open' THEN now() END
+    FROM live, unnest(
+        %(open_addresses)s::text[], %(open_parents)s::text[], %(open_kinds)s::text[], %(open_steps)s::text[], %(open_names)s::text[],
+        %(open_places)s::int[], %(open_outputs)s::bytea[], %(open_contexts)s::bytea[], %(open_lanes)s::text[], %(open_cursors)s::int[],
+        %(open_statuses)s::text[], %(open_waiting)s::bool[], %(open_errors)s::text[], %(open_metadata)s::text[]
+    ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, error, metadata)
+),
+next AS (
+    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance)
+    SELECT n.key, live.id, n.address, n.step, n.number, n.kind, n.queue, coalesce(now() + make_interval(secs => n.after_s), 'infinity'), n.guidance
+    FROM live, unnest(
+        %(next_keys)s::text[], %(next_addresses)s::text[], %(next_steps)s::text[], %(next_numbers)s::int[], %(next_kinds)s::text[],
+        %(next_queues)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[]
+    ) AS n (key, address, step, number, kind, queue, after_s, guidance)
+),
+sibling AS (
+    SELECT a.key, a.address FROM flujo_scopes s
+    JOIN flujo_attempts a ON a.run_id = s.run_id AND a.address = s.address
+    WHERE s.run_id = %(run)s::text AND s.parent = %(fan_out)s::text AND s.status = 'open' AND %(takes)s::bool
+      AND a.status = 'ready' AND a.available_at = 'infinity' AND EXISTS (SELECT 1 FROM live)
+      AND NOT EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = %(run)s::text AND f.address = %(fan_out)s::text AND f.aborted)
+    ORDER BY s.place LIMIT 1 FOR UPDATE OF a SKIP LOCKED
+),
+taken AS (
+    UPDATE flujo_attempts a SET available_at = now() + make_interval(secs => %(grace_s)s::float8)
+    FROM sibling WHERE a.key = sibling.key RETURNING a.key
+),
+lane AS (
+    UPDATE flujo_scopes s SET lanes = s.lanes || jsonb_build_object(%(fan_out)s::text, %(lane)s::int)
+    FROM sibling WHERE s.run_id = %(run)s::text AND s.address = sibling.address
+),
+story AS (
+    INSERT INTO flujo_events (run_id, attempt, fence, name, level, data, at)
+    SELECT live.id, %(key)s::text, %(fence)s::int, e.name, e.level, e.data::jsonb, coalesce(to_timestamp(e.at), now())
+    FROM live, unnest(%(event_names)s::text[], %(event_levels)s::text[], %(event_data)s::text[], %(event_at)s::float8[])
+         AS e (name, level, data, at)
+),
+spent AS (
+    INSERT INTO flujo_spends (key, fence, run_id, input_tokens, output_tokens, requests, cost_usd)
+    SELECT %(key)s::text, %(fence)s::int, %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
+    WHERE %(spends)s::bool
+    ON CONFLICT DO NOTHING
+),
+ended AS (
+    UPDATE flujo_runs r
+    SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
+    WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
+)
+SELECT CASE WHEN (SELECT count(*) FROM won) = 0 THEN 0 ELSE 1 / (SELECT count(*) FROM live) END AS merged, (SELECT key FROM taken) AS taken;

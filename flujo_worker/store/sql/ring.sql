@@ -1,0 +1,18 @@
+-- The join's work row, if all branches are closed. Two rings make one row; whoever rings after the last close sees them all closed.
+-- FOR KEY SHARE of the run, as in a merge: after a cancel no row is made. FOR SHARE of the fan-out: nobody closes it meanwhile.
+WITH fit AS (
+    SELECT p.run_id, p.address, p.step, p.run_id || ':' || p.address || ':' || p.step || ':join' AS key
+    FROM flujo_scopes p JOIN flujo_runs r ON r.id = p.run_id
+    WHERE p.run_id = %(run)s AND p.address = %(address)s AND p.waiting AND p.status = 'open'
+      AND r.status IN ('queued', 'running', 'parked') AND r.cancel_requested_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM flujo_scopes c WHERE c.run_id = p.run_id AND c.parent = p.address AND c.status = 'open')
+    FOR SHARE OF p FOR KEY SHARE OF r
+),
+made AS (
+    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
+    SELECT key, run_id, address, step, 1, 'join', %(queue)s, now() + make_interval(secs => %(grace_s)s) FROM fit
+    ON CONFLICT DO NOTHING
+    RETURNING key, run_id
+)
+INSERT INTO flujo_events (run_id, attempt, name, data) SELECT run_id, key, 'join.rung', jsonb_build_object('by', %(by)s::text) FROM made
+RETURNING 1;

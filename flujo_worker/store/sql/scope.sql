@@ -1,0 +1,2 @@
+SELECT address, parent, kind, step, name, place, status, cursor, version, output, context, patch, lanes, error, metadata
+FROM flujo_scopes WHERE run_id = %(run)s AND address = %(address)s;

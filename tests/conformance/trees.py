@@ -1,0 +1,103 @@
+"""Small makers of decisions that reach beyond one scope: a fan-out that opens, branches that close, joins. Made by hand, so that the
+stores are held to what `Decision` says and not to what deciding happens to ask today.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from builders import enqueued, envelopes, packed, pipeline_of, succeeded
+
+from flujo_client.address import AttemptKey
+from flujo_worker.domain.values import BranchEnd, Close, Decision, FanOut, Move, NextAttempt, Notice, Opening
+
+if TYPE_CHECKING:
+    from worlds import World
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.outcome import Outcome
+    from flujo_worker.domain.values import ScopeRow
+
+FAN = "f"
+
+
+def concluded(
+    at: Envelope, *moves: Move, fence: int = 1, outcome: Outcome | None = None, close: str = "succeeded", **rest: Any
+) -> Decision:
+    """An attempt ends, and these scopes move."""
+    reason = None if close == "succeeded" else "aborted" if close == "cancelled" else "error"
+    return Decision(Notice(at, fence, outcome or succeeded()), Close(close, reason), moves, **rest)
+
+
+def moved(row: ScopeRow | Envelope, **changes: Any) -> Move:
+    """A scope moves; it stays as it is but for the changes."""
+    return Move(row.address, row.version, changes.pop("cursor", getattr(row, "cursor", 0)), **changes)
+
+
+def opening(address: str, parent: str, **rest: Any) -> Opening:
+    """A scope is opened; a sequence with the input 1 and the context {"n": 1} unless said otherwise."""
+    given = {"kind": "sequence", "step": FAN, "name": address, "place": 0, "lanes": {}, "output": packed(1)}
+    return Opening(address, parent, **{"context": packed({"n": 1}), **given, **rest})
+
+
+def work(scope: Opening, step: str = "s", *, held: bool = False, **rest: Any) -> NextAttempt:
+    """A first work row for a scope that is opened."""
+    given = {"input": scope.output, "context": scope.context, "version": 0, "lanes": scope.lanes}
+    return NextAttempt(scope.address, step, 1, "flujo.attempts", held=held, **{**given, **rest})
+
+
+def fanning_out(
+    at: Envelope, branches: int, *, lanes: int | None = None, address: str = FAN, fence: int = 1, **move: Any
+) -> Decision:
+    """`at` comes to a fan-out that begins: its scope, its branches, a row for each; those without a lane are held."""
+    strands = lanes or branches
+    box = opening(address, at.address, kind="parallel", name=FAN, waiting=True, lanes=dict(at.lanes))
+    arms = [
+        opening(
+            f"{address}/b{place}", address, name=f"b{place}", place=place, lanes={**at.lanes, address: place % strands}
+        )
+        for place in range(branches)
+    ]
+    rows = [work(arm, held=place >= strands) for place, arm in enumerate(arms)]
+    fan_out = FanOut(address, strands)
+    return concluded(at, moved(at, **move), fence=fence, opens=(box, *arms), next=tuple(rows), fan_out=fan_out)
+
+
+def fanned_out(world: World, branches: int = 3, *, lanes: int | None = None) -> list[Envelope]:
+    """A run whose first attempt has opened the fan-out `f`; the envelopes of its branches, held ones too."""
+    new = world.record(enqueued(pipeline_of("a", FAN), context={"n": 0}))
+    decision = fanning_out(new.first, branches, lanes=lanes, fence=world.claim(new))
+    assert world.commit(decision) == "merged"
+    return envelopes(decision)
+
+
+def closing(at: Envelope, *, fence: int = 1, status: str = "succeeded", lane: int = 0, **end: Any) -> Decision:
+    """A branch of one step closes with the attempt `at`."""
+    fan_out, close = at.address.rsplit("/", 1)[0], status if status != "open" else "succeeded"
+    patch = packed({"at": at.address}) if status == "succeeded" else None
+    move = moved(at, cursor=1, status=status, merges=True, output=packed(at.address), drops_context=True, patch=patch)
+    branch_end = BranchEnd(at.address, fan_out, lane, **end)
+    return concluded(at, move, fence=fence, close=close, branch_end=branch_end)
+
+
+def close_all(world: World, arms: list[Envelope]) -> None:
+    """Run these branches to their end."""
+    for arm in arms:
+        assert world.commit(closing(arm, fence=world.claim(arm))) == "merged"
+
+
+def join_of(arm: Envelope, fan_out: str = FAN) -> str:
+    """The key of the join's work row."""
+    return str(AttemptKey(arm.ticket.run, fan_out, FAN, 1, "join"))
+
+
+def ring(world: World, arm: Envelope, by: str = "worker", fan_out: str = FAN) -> bool:
+    """Ring for a fan-out."""
+    return world.store.ring(arm.ticket.run, fan_out, "flujo.control", by)
+
+
+def joined(world: World, arm: Envelope) -> Envelope:
+    """Ring, and give the join's envelope."""
+    assert ring(world, arm)
+    [envelope] = world.store.envelopes([join_of(arm)])
+    return envelope
