@@ -88,7 +88,15 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
         **options,
     )
     size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
-    new = new_run(found.plan, found.reference, value, order, size=size, allowed=settings.allowed_imports)
+    new = new_run(
+        found.plan,
+        found.reference,
+        value,
+        order,
+        size=size,
+        allowed=settings.allowed_imports,
+        control_queue=settings.worker.control_queue,
+    )
     if connection is None:
         yield Reach()
     grace_s = requests.GRACE_S if connection is None else 0.0
