@@ -47,11 +47,11 @@ def back(tree):
     return decode(loads(dumps(tree)), resolve=Resolver(["*"]))
 
 
-def merged(base, *afters, strategy="context_update", fields=None) -> Any:
+def merged(base, *afters, strategy="context_update", **options) -> Any:
     """Merge what branches a, b, c, … made of the base."""
     before = encode(base)
     patches = [(name, diff(before, encode(after))) for name, after in zip("abcdef", afters, strict=False)]
-    return back(merge(before, patches, strategy=strategy, fields=fields))
+    return back(merge(before, patches, strategy=strategy, **options))
 
 
 def conflict(*values, strategy="context_update"):
@@ -202,6 +202,18 @@ def test_a_branch_that_may_merge_some_fields_cannot_replace_the_whole():
 
 def test_fields_whose_names_carry_the_tags_sign_can_be_allowed():
     assert merged({}, {"$ref": 1, "other": 1}, fields={"a": ["$ref"]}) == {"$ref": 1}
+
+
+@pytest.mark.parametrize("strategy", ["context_update", "error_on_conflict", "overwrite", "keep_first"])
+def test_fields_kept_for_the_branches_take_each_entry_and_the_last_of_a_name(strategy):
+    """Branches with steps of one name are no conflict."""
+    base = {"kept": {"before": 0}, "n": 0}
+    one, other = (
+        {"kept": {"before": 0, "work": "a", "a": 1}, "n": 0},
+        {"kept": {"before": 0, "work": "b", "b": 2}, "n": 1},
+    )
+    result = merged(base, one, other, strategy=strategy, last_wins=["kept"], fields={"a": [], "b": ["n"]})
+    assert result == {"kept": {"before": 0, "work": "b", "a": 1, "b": 2}, "n": 1}
 
 
 def test_which_fields_were_set_is_merged_too():
