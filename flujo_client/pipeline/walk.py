@@ -32,7 +32,7 @@ def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
 
 def _walk(body: Body, above: str, depth: int) -> Iterator[tuple[str, Step]]:
     if depth > MAX_DEPTH:
-        message = f"step '{above}': it stands in more than {MAX_DEPTH} containers"
+        message = f"'{above.removesuffix('/')}' stands in more than {MAX_DEPTH} containers"
         raise PipelineError(message, code="PIPELINE_TOO_LARGE")
     for step in steps_of(body):
         path = above + step.name

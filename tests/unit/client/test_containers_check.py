@@ -287,6 +287,9 @@ def nested(depth, body=WORK):
 def test_containers_stand_at_most_20_deep():
     passes(nested(20))
     assert "its body stands in more than 20 containers" in findings(nested(21))[0]
+    assert len(list(walk(nested(20)))) == 21
+    with pytest.raises(PipelineError, match="l/body' stands in more than 20 containers"):
+        list(walk(nested(21)))
 
 
 def test_the_names_above_a_step_are_bounded_together():
