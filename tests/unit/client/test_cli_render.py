@@ -145,6 +145,98 @@ def test_trace_shows_whole_values_on_request():
     assert drawn(trace_tree(trace_of(), preview=-1)).count("say") == 100
 
 
+def place(name, kind, status="succeeded", children=(), **attributes):
+    return TraceNode(
+        name=name, kind=kind, status=status, duration_s=2.0, attributes=attributes, children=list(children)
+    )
+
+
+def fan_out(*statuses):
+    branches = [
+        place(f"c{n}", "branch", status, [place("x", "step", status, [attempt(1, status)])])
+        for n, status in enumerate(statuses)
+    ]
+    done = event("step.succeeded", 2.0, step="box", kind="parallel")
+    box = place("box", "parallel", children=branches, tokens=1204, feedback="all went well", metadata={"k": 1})
+    return place("review", "run", children=[box.model_copy(update={"events": [done]})])
+
+
+def heads(text):
+    """The lines of a container's children, without what stands in them."""
+    return [line[8:].rstrip() for line in text.splitlines() if line[4:7] in ("├──", "└──")]
+
+
+def test_containers_are_drawn_with_what_stands_in_them():
+    """Kind, time, spending and how it went, on every level; whose event it is, is not said again (M-291, M-292)."""
+    assert drawn(trace_tree(fan_out("succeeded", "succeeded"))) == lines("""
+    review  succeeded  2.00 s
+
+    └── box  parallel  succeeded  2.00 s  1,204 tokens  all went well
+        ├── c0  branch  succeeded  2.00 s
+        │   └── x  succeeded  2.00 s
+        │       └── attempt 1  succeeded  400 ms
+        ├── c1  branch  succeeded  2.00 s
+        │   └── x  succeeded  2.00 s
+        │       └── attempt 1  succeeded  400 ms
+        └── +2.00 s  step.succeeded  kind=parallel
+    """)
+
+
+def test_a_failure_is_said_where_it_happened():
+    """Those above it have its words inside theirs, and do not repeat them; what is their own is shown (M-025)."""
+    step = place("x", "step", "failed", [attempt(1, "failed", feedback="it broke")])
+    iteration = place("box#1", "iteration", "failed", [step], feedback="it broke")
+    box = place("box", "loop", "failed", [iteration], attempts=1, feedback="in iteration 1: it broke")
+    merge = place("meet", "parallel", "failed", [place("a", "branch")], feedback="two branches changed 'total'")
+    text = drawn(trace_tree(place("review", "run", "failed", [box, merge])))
+
+    assert text.count("it broke") == 1
+    assert "two branches changed 'total'" in text
+
+
+def test_an_event_of_another_step_names_it():
+    """One commit may end a step and the containers around it (M-291)."""
+    inner, outer = event("step.failed", 1.0, step="x"), event("step.failed", 1.0, step="box")
+    step = place("x", "step", "failed", [attempt(1, "failed", events=[inner, outer])])
+    box = place("box", "loop", "failed", [place("box#1", "iteration", "failed", [step])])
+    said = [line.split("+1.00 s  ")[1] for line in drawn(trace_tree(box)).splitlines() if "+1.00" in line]
+    assert said == ["step.failed", "step.failed  step=box"]
+
+
+def test_a_long_fan_out_is_folded():
+    """The first, the last and the first that went wrong are drawn; the rest is counted (M-291)."""
+    statuses = ["succeeded"] * 100
+    statuses[40] = "failed"
+    assert heads(drawn(trace_tree(fan_out(*statuses)))) == [
+        "c0  branch  succeeded  2.00 s",
+        "c1  branch  succeeded  2.00 s",
+        "… 38 more branches, all succeeded",
+        "c40  branch  failed  2.00 s",
+        "… 58 more branches, all succeeded",
+        "c99  branch  succeeded  2.00 s",
+        "+2.00 s  step.succeeded  kind=parallel",
+    ]
+
+
+def test_what_is_folded_says_how_it_went():
+    """Not every failure is drawn, but each is counted (M-291)."""
+    text = drawn(trace_tree(fan_out(*["failed"] * 30, *["running"] * 9, *["succeeded"] * 1_300)))
+    assert "… 1,335 more branches, 1,299 succeeded, 27 failed, 9 running" in heads(text)
+
+
+def test_nothing_is_folded_on_request():
+    """`--full` draws all (§2.8)."""
+    assert len(heads(drawn(trace_tree(fan_out(*["succeeded"] * 100), is_full=True)))) == 101
+
+
+def test_a_deep_trace_keeps_to_the_width():
+    """80 columns are enough for what nests three deep (SYS-29)."""
+    node = place("write", "step", "failed", [attempt(1, "failed", feedback="the model said nothing useful " * 4)])
+    for level, (kind, child) in enumerate([("loop", "iteration"), ("parallel", "branch"), ("router", "branch")]):
+        node = place(f"box{level}", kind, "failed", [place(f"c{level}", child, "failed", [node])])
+    assert len(drawn(trace_tree(node)).splitlines()) > 8
+
+
 def test_runs():
     """A run in a line; a name that is too long wraps, an id never does (SYS-29)."""
     runs = [run_of(), run_of(name="a-very-long-name-[red]-for-a-pipeline", status="running", ended_at=None)]
@@ -163,6 +255,21 @@ def test_steps():
     draft  succeeded         1     1.20 s   1,204  $0.0031
     check  failed            2  1 min 3 s
     """)
+
+
+def test_steps_that_are_containers():
+    """Their kind stands beside their name; they count as one (SYS-29)."""
+    loop = place("refine", "loop", children=[place(f"refine#{n}", "iteration") for n in (1, 2)], attempts=2, tokens=7)
+    assert drawn(steps_table(place("review", "run", children=[loop]))) == lines("""
+    step          status     attempts    took  tokens  cost
+    refine  loop  succeeded         2  2.00 s       7
+    """)
+
+
+def test_workers_of_starts_and_joins_are_named():
+    """Who moved a container worked on the run too (SYS-29)."""
+    box = place("box", "parallel", work=[{"worker": "w9"}])
+    assert "workers    w9" in drawn(run_card(run_of(), place("review", "run", children=[box]), NOW, verbose=True))
 
 
 def test_run_card():

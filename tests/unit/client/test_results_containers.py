@@ -211,6 +211,19 @@ def test_a_cancelled_branch_says_so():
     assert [(each.success, each.feedback) for each in box.step_history] == [(True, None), (False, "cancelled")]
 
 
+def test_a_cancelled_branch_gives_the_words_of_what_was_cancelled_in_it():
+    """Not those of what had gone well before (M-025)."""
+    loop = C("loop", "loop", [[S("x")]], metadata={"feedback": "condition met after 1"})
+    recorder = Recorder().play(C("box", "parallel", [[loop, S("y")]], ignores=True))
+    recorder.attempts = [
+        replace(row, status="cancelled", reason="aborted", output=None) if row.step == "y" else row
+        for row in recorder.attempts
+    ]
+    recorder.scopes = [replace(row, status="cancelled") if row.address == "box/c0" else row for row in recorder.scopes]
+    [box] = read(recorder)
+    assert [each.feedback for each in box.step_history] == ["aborted"]
+
+
 def test_a_container_that_only_has_a_start_row_is_no_history():
     """It has not begun (M-444)."""
     recorder = Recorder()
