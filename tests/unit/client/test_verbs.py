@@ -1,0 +1,82 @@
+"""What verbs ask of the world, driven by hand: no service, no clock (M-010, M-291)."""
+
+from __future__ import annotations
+
+from builders import echo, pipeline_of
+from recorded import C, Recorder, S, run
+
+from flujo_client import verbs
+from flujo_client.config import Settings
+from flujo_client.contract.run import EventRecord
+from flujo_client.gateway.effects import Ask, Publish
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.step import Step
+
+SETTINGS = Settings()
+
+plain = pipeline_of("a")
+looping = Pipeline([Step.loop_until("again", Pipeline([Step("a", echo)]), exit_condition_callable=echo)])
+
+
+def perform(verb, **answers):
+    """Perform a verb; answers are by the request's name, functions of its parameters. Gives its end and what it asked."""
+    asked, answer = [], None
+    try:
+        while True:
+            effect = verb.send(answer)
+            asked.append(effect)
+            name = effect.request.name if isinstance(effect, Ask) else ""
+            answer = answers[name](effect.request.parameters) if name in answers else None
+    except StopIteration as end:
+        return end.value, asked
+
+
+def recorded(pipeline, queue):
+    settings = SETTINGS.model_copy(
+        update={"worker": SETTINGS.worker.model_copy(update={"control_queue": queue}), "allowed_imports": ["*"]}
+    )
+    _, asked = perform(verbs.enqueue(settings, pipeline, "in", {}), record=lambda asked: asked["run"])
+    [row] = [each.request.parameters for each in asked if isinstance(each, Ask) and each.request.name == "record"]
+    [sent] = [each.envelopes for each in asked if isinstance(each, Publish)]
+    assert [(row["kind"], row["queue"])] == [(each.kind, each.queue) for each in sent]
+    return row["kind"], row["queue"]
+
+
+def test_a_run_that_begins_with_a_container_begins_on_the_configured_control_queue():
+    """Its start row moves a container and is no try at a step (M-010)."""
+    assert recorded(looping, "mine.control") == ("start", "mine.control")
+
+
+def test_a_run_that_begins_with_a_step_does_not():
+    """M-010."""
+    assert recorded(plain, "mine.control") == ("step", "flujo.attempts")
+
+
+def rows_of(recorder, events=()):
+    """A run's rows, by the requests that read them."""
+    return {
+        "run": lambda _: run(ended_at=recorder.now),
+        "attempts": lambda _: recorder.attempts,
+        "scopes": lambda _: recorder.scopes,
+        "events": lambda asked: [each for each in events if each.id > asked["after"]][: asked["limit"]],
+    }
+
+
+def test_scopes_are_read_after_the_attempts():
+    """Rows are only added: read in this order, every attempt's scope is there (M-292)."""
+    recorder = Recorder().play(C("box", "loop", [[S("x")]]))
+    got, asked = perform(verbs.peek_at(SETTINGS, "run_1"), **rows_of(recorder))
+
+    assert [each.request.name for each in asked] == ["run", "attempts", "scopes"]
+    assert [each.name for each in got.step_history[0].step_history] == ["box#1"]
+
+
+def test_a_trace_has_the_whole_story(monkeypatch):
+    """However many events there are, none is left out (M-292)."""
+    monkeypatch.setattr(verbs, "EVENTS_AT_ONCE", 3)
+    recorder = Recorder().play(S("a"))
+    events = [EventRecord(n, recorder.now, "run_1", f"e{n}", "info", None, {}) for n in range(1, 8)]
+    got, asked = perform(verbs.trace_of("run_1"), **rows_of(recorder, events))
+
+    assert [each.name for each in got.events] == [f"e{n}" for n in range(1, 8)]
+    assert sum(each.request.name == "events" for each in asked) == 3
