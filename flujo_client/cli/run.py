@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from flujo_client.address import STEP
 from flujo_client.cli.inputs import input_options
 from flujo_client.cli.output import say, show_json, show_value, stderr, tell
 from flujo_client.cli.render import steps_table
 from flujo_client.cli.shapes import details_shape
-from flujo_client.cli.words import duration, in_a_line
+from flujo_client.cli.words import counted, duration, in_a_line
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.runner import Flujo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from flujo_client.client import FlujoClient, RunHandle
     from flujo_client.contract.results import PipelineResult
+    from flujo_client.contract.run import AttemptRecord
 
 LOOK_EVERY_S = 0.5
 
@@ -66,8 +68,18 @@ def _progress(client: FlujoClient, run_id: str) -> str:
     record = client.ask(requests.run(run_id))
     if record.status == "parked":
         return in_a_line(f"parked: {record.reason}")
-    last = client.ask(requests.attempts(run_id))[-1]
-    return in_a_line(f"{last.step} {last.status}" + (f", attempt {last.number}" if last.number > 1 else ""))
+    return in_a_line(progress_of(client.ask(requests.attempts(run_id))))
+
+
+def progress_of(attempts: Sequence[AttemptRecord]) -> str:
+    """Say what is at work: the attempt that was made last of those that run, and how many others do."""
+    tries = [row for row in attempts if row.kind == STEP] or attempts
+    running = [row for row in tries if row.status == "running"]
+    last = (running or tries)[-1]
+    where = f"{last.address}/{last.step}".lstrip("/")
+    again = f", attempt {last.number}" if last.number > 1 else ""
+    others = f", and {counted(len(running) - 1, 'other')}" if len(running) > 1 else ""
+    return f"{where} {last.status}{again}{others}"
 
 
 def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> PipelineResult:

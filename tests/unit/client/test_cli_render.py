@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import Recorder
 from rich.console import Console
 
 from flujo_client.cli.render import (
@@ -17,6 +18,7 @@ from flujo_client.cli.render import (
     steps_table,
     trace_tree,
 )
+from flujo_client.cli.run import progress_of
 from flujo_client.cli.shapes import details_shape, run_shape, step_shape
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 from flujo_client.contract.outcome import Fault
@@ -270,6 +272,19 @@ def test_workers_of_starts_and_joins_are_named():
     """Who moved a container worked on the run too (SYS-29)."""
     box = place("box", "parallel", work=[{"worker": "w9"}])
     assert "workers    w9" in drawn(run_card(run_of(), place("review", "run", children=[box]), NOW, verbose=True))
+
+
+def test_progress():
+    """What is at work, by its place; work that is no step is not spoken of (SYS-29)."""
+    recorder = Recorder()
+    recorder.attempt("", "box", kind="start")
+    assert progress_of(recorder.attempts) == "box succeeded"
+    recorder.attempt("", "a")
+    assert progress_of(recorder.attempts) == "a succeeded"
+    for number in (1, 2, 3):
+        recorder.attempt(f"box/c{number}", "x", number, status="running")
+    recorder.attempt("box", "box", kind="join", status="ready")
+    assert progress_of(recorder.attempts) == "box/c3/x running, attempt 3, and 2 others"
 
 
 def test_run_card():
