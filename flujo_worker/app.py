@@ -80,15 +80,13 @@ class FlujoWorker:
         signals.worker_process_shutdown.connect(self._stop, weak=False)
         signals.worker_shutdown.connect(self._stop, weak=False)
 
-    def _prepare(self, instance: Any = None, options: Any = None, **_: Any) -> None:
-        """A worker started without -Q consumes our queues too; one with -Q consumes what it was told, and can send to ours."""
+    def _prepare(self, instance: Any = None, **_: Any) -> None:
+        """A worker started without -Q consumes our queues too; one with -Q is told later what to consume, and can send to ours."""
         if instance is None or instance.app is not self.app:
             return
         self._require_database()
-        known = self.app.amqp.queues
-        take = known.add if (options or {}).get("queues") else known.select_add
         for queue in self.queues:
-            take(queue)
+            self.app.amqp.queues.select_add(queue)
 
     def _require_database(self) -> None:
         """End the worker before it takes a message that it could not carry; Celery swallows any exception but this one."""

@@ -30,6 +30,7 @@ _OPTIONS: dict[str, Any] = {
     "reject_on_worker_lost": True,
     "max_retries": 0,
     "typing": False,
+    "shared": False,  # Celery would give them to every other app of the process as well, with this one's host
 }
 
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import base64
+import socket
+import time
+from dataclasses import replace
 
 import orjson
 import pytest
 import redis
 from builders import enqueued
-from celery import Celery
+from celery import Celery, chord
 from kombu import Queue
 
 from flujo_client.broker import Broker
+from flujo_client.chord import membership
 from flujo_client.config import Settings
+from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_client.wire import SERIALIZER, register
+from flujo_worker.app import _own_app
+from flujo_worker.dispatch import RedisPost
+from flujo_worker.errors import DispatchError
 
 pytestmark = pytest.mark.services
 
@@ -110,3 +118,79 @@ def test_without_acknowledgements_kombu_keeps_nothing_in_redis_and_still_prefetc
         assert lists.llen("flujo.attempts") == 3
         assert not lists.exists("unacked")
     app.close()
+
+
+CONTROL = "flujo.control"
+OUTER, INNER = "outer", "outer/left/inner"
+
+
+@pytest.fixture
+def app(settings):
+    register()
+    app = _own_app(settings)
+    yield app
+    app.close()
+    register()
+
+
+@pytest.mark.parametrize("lanes", [{OUTER: 2}, {OUTER: 2, INNER: 0}, {OUTER: 2, INNER: 0, f"{INNER}/x/deep": 1}])
+def test_our_member_is_the_one_that_celerys_chord_would_write(settings, lists, app, lanes):
+    """M-007, ADR 0019: derived membership is what `chord(header, body, task_id=…)` gives, at any depth."""
+    first = replace(enqueued().first, address=f"{max(lanes, key=len)}/branch", lanes=lanes)
+    Broker(settings).publish([first])
+    mine = lists.lpop("flujo.attempts")
+    part = membership(first.ticket.run, lanes, queue=CONTROL)
+    last = app.signature(TASK_ATTEMPT, args=(first.to_wire(),)).set(
+        task_id=first.key,
+        queue=first.queue,
+        serializer=SERIALIZER,
+        argsrepr=f"({first.key})",
+        kwargsrepr="{}",
+        ignore_result=True,
+        headers={"flujo_run": first.ticket.run, "flujo_step": first.step},
+    )
+    header = [last.clone(task_id=f"filler-{n}") for n in range(part["group_index"])] + [last]
+    # Forgotten at once: collected later, a result says so to a Redis that may be gone.
+    chord(header, app.signature(dict(part["chord"])), task_id=part["group_id"]).apply_async().forget()
+    other = stable(lists.lpop("flujo.attempts"))
+    body = other["body"][2]["chord"]["options"]
+    body.pop("reply_to")  # the answer would go to whoever called; ours is called by nobody
+    if body["group_id"] == part["group_id"]:  # a body that is in no group says whose body it is; nobody reads it
+        body.pop("group_id")
+    assert stable(mine) == other
+
+
+def test_our_doorbell_is_the_one_that_celery_would_write(settings, lists, app):
+    """A join that the sweeper publishes has the id, arguments and membership of the body it stands in for."""
+    around = {OUTER: 2}
+    bell = Doorbell("run", INNER)
+    first = enqueued(run_id="run").first
+    join = replace(first, address=INNER, step=bell.step, kind="join", queue=CONTROL, lanes=around)
+    Broker(settings).publish([join])
+    mine = lists.lpop(CONTROL)
+    body = app.signature(membership("run", {**around, INNER: 0}, queue=CONTROL)["chord"])
+    body.set(argsrepr=f"({bell.key})", kwargsrepr="{}", headers={"flujo_run": "run", "flujo_step": bell.step})
+    body.delay([])
+    assert stable(mine) == stable(lists.lpop(CONTROL))
+
+
+def test_a_chord_of_one_is_a_chord(app, lists):
+    """Celery makes no chain of it: a fan-out with one branch is joined like any other."""
+    part = membership("run", {OUTER: 0}, queue=CONTROL)
+    header = [app.signature(TASK_ATTEMPT).set(queue="flujo.attempts", ignore_result=True)]
+    chord(header, app.signature(dict(part["chord"])), task_id=part["group_id"]).apply_async().forget()
+    message = stable(lists.lpop("flujo.attempts"))
+    assert (message["headers"]["group"], message["headers"]["group_index"]) == (part["group_id"], 0)
+    assert message["body"][2]["chord"]["options"]["task_id"] == part["chord"]["options"]["task_id"]
+
+
+def test_an_unreachable_backend_gives_up_within_seconds():
+    """What a fan-out's commit is followed by may not hold its worker: Celery's own default is 20 tries."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{taken.getsockname()[1]}"
+        settings = Settings(database_url="postgresql://nowhere/none", broker_url=url)
+        before = time.monotonic()
+        with pytest.raises(DispatchError, match="run:outer"):
+            RedisPost(settings, _own_app(settings)).open_chord("run", OUTER, 1)
+    assert time.monotonic() - before < 5

@@ -1,0 +1,217 @@
+"""What we lean on in Celery's chords on Redis, so that a bump which changes it fails loudly.
+
+Parts are returned as a worker returns them at the end of a task; where the worker itself matters, there is a real one.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import orjson
+import pytest
+import redis
+from builders import enqueued
+from celery.app.task import Context
+from celery.contrib.testing.worker import start_worker
+from celery.exceptions import Ignore
+from fleet import wait_until
+
+from flujo_client.broker import Broker, celery_message
+from flujo_client.chord import group_of, membership
+from flujo_client.config import Settings
+from flujo_client.contract.envelope import TASK_ATTEMPT
+from flujo_client.errors import SerializationError
+from flujo_client.wire import SERIALIZER, dump, load, register
+from flujo_worker.app import _own_app
+from flujo_worker.dispatch import RedisPost
+
+pytestmark = pytest.mark.services
+
+CONTROL = "flujo.control"
+OUTER, INNER = "outer", "outer/left/inner"
+JOIN = "run:outer:outer:join"
+KEYS = (("new", b"a secret of sixteen bytes"), ("old", b"another secret of sixteen"))
+
+
+@pytest.fixture
+def settings(redis_url) -> Settings:
+    return Settings(database_url="postgresql://nowhere/none", broker_url=redis_url)
+
+
+@pytest.fixture
+def lists(redis_url):
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+        yield client
+
+
+@pytest.fixture
+def app(settings):
+    register()
+    app = _own_app(settings)
+    yield app
+    app.close()
+    register()
+
+
+def member(lane, step="a"):
+    """The first attempt of a branch of OUTER."""
+    first = enqueued(run_id="run").first
+    return replace(first, address=f"{OUTER}/b{lane}", step=step, lanes={OUTER: lane})
+
+
+class Parts:
+    """Returns parts of the chord of OUTER as a worker would at the end of a task, and tells who rang."""
+
+    def __init__(self, app, lists, settings, size):
+        self.app, self.lists, self.post = app, lists, RedisPost(settings, app)
+        self.post.open_chord("run", OUTER, size)
+
+    def come(self, task_id, lane, result=None, state="SUCCESS", **lanes):
+        part = membership("run", lanes or {OUTER: lane}, queue=CONTROL)
+        request = Context(id=task_id, group=part["group_id"], group_index=part["group_index"], chord=part["chord"])
+        if state == "SUCCESS":
+            self.app.backend.mark_as_done(task_id, result, request, store_result=False)
+        else:
+            self.app.backend.mark_as_failure(task_id, result, request=request, store_result=False, state=state)
+
+    def rings(self):
+        """What came with each ring: the parts, and which join was rung for."""
+        return [
+            (parts, wire["key"])
+            for raw in self.lists.lrange(CONTROL, 0, -1)
+            for parts, wire in [load(base64.b64decode(orjson.loads(raw)["body"]))[0]]
+        ]
+
+    def lanes(self):
+        """The lanes whose parts are back, and not yet cleared away."""
+        return [int(lane) for _, lane in self.lists.zrange(self.key(".j"), 0, -1, withscores=True)]
+
+    def key(self, suffix):
+        """A Redis key of the chord: .j its parts, .s its size, .c the claim to ring, or that it was rung."""
+        return self.app.backend.get_key_for_group(group_of("run", OUTER), suffix)
+
+
+@pytest.fixture
+def parts_of(app, lists, settings):
+    return lambda size: Parts(app, lists, settings, size)
+
+
+def test_a_chord_rings_when_its_last_part_is_back(parts_of):
+    """M-007: size first, members after; the body is published once, with a part for each lane in the order of lanes."""
+    chord_ = parts_of(3)
+    for lane in (2, 0):
+        chord_.come(f"task-{lane}", lane, f"result {lane}")
+        assert chord_.rings() == []
+    chord_.come("task-1", 1, "result 1")
+    assert chord_.rings() == [(["result 0", "result 1", "result 2"], JOIN)]
+
+
+def test_a_part_is_known_by_task_and_lane_and_its_first_result_stays(parts_of):
+    """A delivery that is doubled counts once, whatever its second run returned (up to 5.6 it rang too early)."""
+    chord_ = parts_of(2)
+    chord_.come("task-0", 0, "first")
+    chord_.come("task-0", 0, "second")
+    assert chord_.rings() == []
+    chord_.come("task-1", 1, "other")
+    assert [parts for parts, _ in chord_.rings()] == [["first", "other"]]
+
+
+def test_late_parts_of_a_chord_that_rang_are_swallowed(parts_of, lists):
+    """Neither do they ring again, nor do they begin another chord."""
+    chord_ = parts_of(1)
+    for _ in range(3):
+        chord_.come("task-0", 0)
+        chord_.come("task-9", 9)
+    assert len(chord_.rings()) == 1
+    assert lists.get(chord_.key(".c")) == b"done"
+    assert chord_.lanes() == []
+    assert not lists.exists(chord_.key(".s"))
+
+
+def test_a_size_that_is_written_again_forgets_that_the_chord_rang(parts_of):
+    """Why only the delivery whose commit made a fan-out opens its chord: opened again, it rings again."""
+    chord_ = parts_of(1)
+    chord_.come("task-0", 0)
+    chord_.post.open_chord("run", OUTER, 1)
+    chord_.come("task-0", 0)
+    assert len(chord_.rings()) == 2
+
+
+def test_a_chord_without_a_size_never_rings(parts_of, lists):
+    """A size that Redis lost leaves the join to the sweeper."""
+    chord_ = parts_of(1)
+    lists.flushdb()
+    chord_.come("task-0", 0)
+    assert chord_.rings() == []
+
+
+def test_a_part_that_failed_spoils_its_chord(parts_of):
+    """Why a member's error becomes Ignore: the body never comes, even if the same work succeeds when it is done again."""
+    chord_ = parts_of(2)
+    chord_.come("task-0", 0, ValueError("no"), state="FAILURE")
+    chord_.come("task-0", 0)
+    chord_.come("task-1", 1)
+    assert chord_.rings() == []
+
+
+def test_an_inner_chord_that_fails_hangs_the_outer_one(parts_of, lists):
+    """Celery returns no part for a body that it never published. Fails when that is mended."""
+    outer = parts_of(1)
+    outer.post.open_chord("run", INNER, 1)
+    outer.come("task-0", 0, ValueError("no"), state="FAILURE", **{OUTER: 0, INNER: 0})
+    assert outer.rings() == []
+    assert lists.get(outer.key(".s")) == b"1"
+    assert outer.lanes() == []
+
+
+def test_the_body_is_signed_by_celery_and_repeats_what_headers_say(parts_of, lists):
+    """M-014: Celery publishes it through our serializer. Headers are not signed, so a swapped one is found by comparing."""
+    register(KEYS)
+    parts_of(1).come("task-0", 0)
+    message = orjson.loads(lists.lpop(CONTROL))
+    body = base64.b64decode(message["body"])
+    assert body.startswith(b"fw1:new:")
+    (_, wire), _, _ = load(body, keys=KEYS)
+    assert (wire["task"], wire["key"]) == (message["headers"]["task"], message["headers"]["id"])
+    with pytest.raises(SerializationError):
+        load(body.replace(b"outer", b"inner"), keys=KEYS)
+
+
+@pytest.fixture
+def toys(app):
+    """Tasks under our names on a worker with one thread, so that what was sent first is over first."""
+
+    def attempt(wire):
+        if wire["step"] == "ignored":
+            raise Ignore
+
+    app.task(attempt, name=TASK_ATTEMPT, serializer=SERIALIZER, ignore_result=True, shared=False)
+    queues = ["flujo.attempts"]
+    with start_worker(app, pool="threads", concurrency=1, queues=queues, perform_ping_check=False, loglevel="CRITICAL"):
+        yield
+
+
+def test_ignore_returns_no_part(parts_of, toys, settings):
+    """A member that hands its lane on raises Ignore: it is acknowledged, and the lane's part is still to come."""
+    chord_ = parts_of(3)
+    Broker(settings).publish([member(0, step="ignored"), member(1)])
+    wait_until(lambda: 1 in chord_.lanes())
+    assert chord_.lanes() == [1]
+
+
+def test_an_unknown_task_name_returns_no_part(parts_of, toys, settings, lists):
+    """Celery drops the message without a word to its chord, which hangs: so our task names never change."""
+    chord_ = parts_of(2)
+    part = membership("run", {OUTER: 0}, queue=CONTROL)
+    body = dump(((), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": part["chord"]}))
+    headers = {"group": part["group_id"], "group_index": 0}
+    renamed = celery_message(
+        "flujo.renamed", body, task_id="task-0", queue="flujo.attempts", headers=headers, priority=None
+    )
+    lists.lpush("flujo.attempts", renamed)
+    Broker(settings).publish([member(1)])
+    wait_until(lambda: 1 in chord_.lanes())
+    assert chord_.lanes() == [1]
+    assert chord_.rings() == []

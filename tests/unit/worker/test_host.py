@@ -1,0 +1,72 @@
+"""What a host refuses before it looks at any row, and which queues a worker knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from builders import enqueued
+from celery import Celery, signals
+
+from flujo_client.config import Settings
+from flujo_client.contract.doorbell import Doorbell
+from flujo_worker.app import FlujoWorker
+from flujo_worker.errors import WireError
+from flujo_worker.host import Host
+from flujo_worker.store.migrate import migrate
+
+pytestmark = pytest.mark.services
+
+STEP = enqueued(run_id="run").first
+BELL = Doorbell("run", "fan")
+
+
+@pytest.fixture
+def worker(database_url, redis_url):
+    migrate(database_url)
+    app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False)
+    app.conf.accept_content = ["json", "flujo"]
+    return FlujoWorker(app, settings=Settings(database_url=database_url, broker_url=redis_url))
+
+
+@pytest.mark.parametrize(
+    ("wire", "task_id", "said"),
+    [
+        (STEP.to_wire(), "run::other:1", "what it holds is attempt run::a:1"),
+        (BELL.to_wire(), BELL.key, "not an envelope"),
+        (replace(STEP, address="fan", step="fan", kind="join").to_wire(), BELL.key, "what it holds is attempt"),
+        ({}, "run::a:1", "not an envelope"),
+    ],
+    ids=["another id", "a doorbell", "a join's envelope", "nothing"],
+)
+def test_an_attempts_message_holds_that_attempt(worker, wire, task_id, said):
+    """M-014: headers are not signed, so what they say is compared with the body."""
+    with pytest.raises(WireError, match=f"message {task_id} refused: .*{said}"):
+        Host(worker.settings, worker.app).attempt(wire, task_id=task_id)
+
+
+@pytest.mark.parametrize(
+    ("wire", "task_id", "said"),
+    [
+        (BELL.to_wire(), "run:other:other:join", "what it holds is the doorbell run:fan:fan:join"),
+        (STEP.to_wire(), STEP.key, "is not a join's"),
+        ({}, BELL.key, "not a doorbell"),
+    ],
+    ids=["another id", "an attempt", "nothing"],
+)
+def test_a_joins_message_holds_that_doorbell(worker, wire, task_id, said):
+    """M-014: a signed doorbell of one fan-out does not ring for another."""
+    with pytest.raises(WireError, match=f"message {task_id} refused: .*{said}"):
+        Host(worker.settings, worker.app).join(wire, task_id=task_id)
+
+
+@pytest.mark.parametrize("told", [None, "theirs"])
+def test_a_worker_can_send_to_our_queues_whatever_it_consumes(worker, told):
+    """Attached to an app that creates no missing queues and started with -Q, it publishes doorbells all the same."""
+    worker.app.conf.task_create_missing_queues = False
+    worker.app.amqp.queues.add("theirs")
+    signals.celeryd_init.send(sender="w", instance=SimpleNamespace(app=worker.app), options={"queues": told})
+    worker.app.amqp.queues.select([told] if told else list(worker.app.amqp.queues))
+    assert set(worker.queues) <= set(worker.app.amqp.queues)
+    assert ("flujo.control" in worker.app.amqp.queues.consume_from) is (told is None)

@@ -1,0 +1,96 @@
+"""What a delivery leaves behind in Celery: a part of its chord, nothing, or an error."""
+
+from __future__ import annotations
+
+import pytest
+from celery import Celery
+from celery.exceptions import Ignore
+
+from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_JOIN, TASK_START, TASK_SWEEP, TASKS
+from flujo_worker import tasks
+
+
+class Host:
+    """Answers every delivery alike."""
+
+    def __init__(self, answer=True):
+        self.answer, self.seen = answer, []
+
+    def attempt(self, wire, *, task_id):
+        self.seen.append((wire, task_id))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    join = attempt
+
+    def sweep(self):
+        self.seen.append("sweep")
+
+
+def app_of(host):
+    app = Celery("toys", set_as_current=False)
+    tasks.add(app, lambda: host)
+    return app
+
+
+def deliver(name, host, *, group=None):
+    task = app_of(host).tasks[name]
+    task.push_request(id="key", group=group)
+    try:
+        return task(*(([], "wire") if name == TASK_JOIN else ("wire",)))
+    finally:
+        task.pop_request()
+
+
+each = pytest.mark.parametrize("name", [TASK_ATTEMPT, TASK_START, TASK_JOIN])
+
+
+def test_there_is_a_task_for_each_kind_of_work():
+    """M-007: an unknown name in a header hangs its chord."""
+    ours = {name for name in app_of(Host()).tasks if name.startswith("flujo.")}
+    assert ours == {*TASKS.values(), TASK_SWEEP}
+
+
+@each
+@pytest.mark.parametrize("group", [None, "chord:run:f"])
+def test_what_counts_returns(name, group):
+    host = Host()
+    assert deliver(name, host, group=group) is None
+    assert host.seen == [("wire", "key")]
+
+
+@each
+def test_a_member_that_does_not_count_is_ignored(name):
+    """M-007: a branch of many steps is one part, returned by its last."""
+    with pytest.raises(Ignore):
+        deliver(name, Host(answer=False), group="chord:run:f")
+
+
+@each
+def test_outside_chords_nothing_needs_to_count(name):
+    assert deliver(name, Host(answer=False)) is None
+
+
+@each
+def test_a_members_error_is_logged_and_no_part(name, caplog):
+    """C-23: raised, it would fail the chord for good."""
+    with pytest.raises(Ignore):
+        deliver(name, Host(OSError("the store is away")), group="chord:run:f")
+    assert "message key failed" in caplog.text
+    assert "the store is away" in caplog.text
+
+
+@each
+def test_outside_chords_an_error_is_celerys_to_tell(name):
+    with pytest.raises(OSError, match="the store is away"):
+        deliver(name, Host(OSError("the store is away")))
+
+
+def test_each_app_of_a_process_has_its_own_host():
+    """Tasks that Celery shares would carry out another app's messages on the first one's host."""
+    hosts = Host(), Host()
+    apps = [app_of(host) for host in hosts]
+    for app in apps:
+        app.tasks[TASK_SWEEP]()
+    assert [host.seen for host in hosts] == [["sweep"], ["sweep"]]
