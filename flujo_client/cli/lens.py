@@ -9,8 +9,9 @@ import click
 
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json
-from flujo_client.cli.render import PREVIEW, error_section, run_card, runs_table, section, trace_tree
+from flujo_client.cli.render import PREVIEW, trace_tree
 from flujo_client.cli.shapes import details_shape, run_shape
+from flujo_client.cli.tables import error_section, run_card, runs_table, section
 from flujo_client.client import FlujoClient
 from flujo_client.errors import SerializationError
 from flujo_client.gateway import requests
@@ -85,7 +86,12 @@ def show_run(*, run: str, show_input: bool, show_output: bool, show_error: bool,
     show_default=True,
     help="Characters shown of an event's values; -1 for all.",
 )
-@click.option("--full", "is_full", is_flag=True, help="Draw every branch and iteration; many are folded otherwise.")
+@click.option(
+    "--full",
+    "is_full",
+    is_flag=True,
+    help="Draw every branch, iteration and level; what is many or deep is folded otherwise.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole tree as JSON.")
 def trace_run(*, run: str, preview: int, is_full: bool, as_json: bool) -> None:
     """Show what happened, when, and how long it took."""

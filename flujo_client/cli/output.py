@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION, INTERRUPT = 0, 1, 2, 3, 4, 130
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
-# A trace has some twenty values for each attempt; the default would cut what a program asked for.
-MAX_JSON_NODES = 10_000_000
+# A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.
+MAX_JSON_NODES, MAX_JSON_DEPTH = 10_000_000, 200
 
 
 class _Console(Console):
@@ -61,7 +61,7 @@ def show_json(value: Any) -> None:
 
     from flujo_client.serial import safe_serialize
 
-    tree = safe_serialize(value, max_nodes=MAX_JSON_NODES)
+    tree = safe_serialize(value, max_nodes=MAX_JSON_NODES, max_depth=MAX_JSON_DEPTH)
     _write(orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode())
 
 

@@ -1,7 +1,7 @@
-"""Traces, runs and the services' state as something rich can draw. Pure: values in, renderables out; nothing is read or printed.
+"""A run's trace as a tree that rich can draw. Pure: values in, renderables out; nothing is read or printed.
 
 Everything is told in words, colour only helps, and 80 columns are enough. Texts that came from users or models are shown without
-the control characters that would move a terminal.
+the control characters that would move a terminal. What is many, or nests too deep, is folded into a line that says so.
 """
 
 from __future__ import annotations
@@ -9,23 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Group
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from flujo_client.cli.shapes import feedback_of, step_shape
-from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
+from flujo_client.cli.shapes import feedback_of
+from flujo_client.cli.words import cost, counted, duration, in_a_line, printable
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Iterator, Sequence
 
-    from rich.console import JustifyMethod
-
-    from flujo_client.contract.run import RunRecord
 
 PREVIEW = 200
 
@@ -48,7 +41,8 @@ _SAID_BY_NAME = ("run", "step", "attempt")
 _CHILD_KINDS = frozenset(CHILDREN.values())
 _FOLDED_ABOVE, _FIRST, _LAST, _WRONG = 8, 2, 1, 3
 """Of more children than the first number, only so many are drawn: the first, the last, and the first that did not succeed."""
-_NUMBERS = ("attempts", "took", "tokens", "cost", "age")
+_DEEPEST = 13
+"""Each level takes four columns; below this one, 80 leave no room for words."""
 
 
 def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = False) -> Tree:
@@ -57,71 +51,11 @@ def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = Fals
     Args:
         trace: the tree that `RunHandle.trace` gives.
         preview: characters shown of an event's values; -1 for all.
-        is_full: draw every branch and iteration; otherwise many are folded into a line that says how they went.
+        is_full: draw every branch and iteration, and every level; otherwise what is many or deep is folded into a line.
     """
-    tree = Tree(_label(trace), guide_style="dim")
+    tree = Tree(headline(trace), guide_style="dim")
     _grow(tree, trace, _Above(preview, is_full))
     return tree
-
-
-def runs_table(runs: Sequence[RunRecord], now: datetime) -> Table:
-    """Draw runs, one in a line. `now` is the moment their ages are counted from."""
-    table = _table("run", "pipeline", "status", "age", "took", wraps="pipeline")
-    for run in runs:
-        took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
-        since = age((now - run.created_at).total_seconds())
-        table.add_row(Text(run.id), Text(printable(run.name)), status(run.status), since, took)
-    return table
-
-
-def steps_table(trace: TraceNode) -> Table:
-    """Draw a run's steps, one in a line."""
-    table = _table("step", "status", "attempts", "took", "tokens", "cost", wraps="step")
-    for node in trace.children:
-        step = step_shape(node)
-        took = "" if step["duration_s"] is None else duration(step["duration_s"])
-        tokens = f"{step['tokens']:,}" if step["tokens"] else ""
-        price = cost(step["cost_usd"]) if step["cost_usd"] else ""
-        name = Text(printable(step["name"])).append("" if node.kind == "step" else f"  {node.kind}", "dim")
-        table.add_row(name, status(step["status"]), str(step["attempts"]), took, tokens, price)
-    return table
-
-
-def run_card(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool = False) -> Group:
-    """Draw one run: what it is, how it went, and its steps."""
-    head = _label(trace)
-    if run.error is not None:
-        head.append(f"\n{printable(run.error.feedback)}")
-    return Group(head, "", _grid(_facts_of(run, trace, now, verbose=verbose)), "", steps_table(trace))
-
-
-def section(title: str, value: Any) -> Group:
-    """Draw one value under its title."""
-    text = Text("none" if value is None else written(value))
-    return Group("", Text(title, "bold"), Padding(text, (0, 0, 0, 2), expand=False))
-
-
-def error_section(error: Mapping[str, Any]) -> Group:
-    """Draw a run's whole error."""
-    facts = _grid((key, str(error[key])) for key in error if error[key])
-    return Group("", Text("error", "bold"), Padding(facts, (0, 0, 0, 2)))
-
-
-def services_table(state: Mapping[str, Any]) -> Table:
-    """Draw what `flujo status` found (its `--json`, read as a table)."""
-    table = Table.grid(padding=(0, 2))
-    for name in ("postgres", "redis"):
-        service = state[name]
-        said = service["error"] or service["url"]
-        table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(said), overflow="fold"))
-    if state["workers"] is None:
-        return table
-    slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
-    table.add_row("schema", str(state["schema"]), "")
-    table.add_row("workers", str(len(state["workers"])), slots if state["workers"] else "nothing moves without one")
-    for name, waiting in state["backlog"].items():
-        table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
-    return table
 
 
 def status(word: str) -> Text:
@@ -129,66 +63,19 @@ def status(word: str) -> Text:
     return Text(word, _COLOURS.get(word, ""))
 
 
-def _grid(facts: Iterable[tuple[str, str]]) -> Table:
-    """Names and texts beside each other."""
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(Text(name, "dim"), Text(printable(value), overflow="fold"))
-    return grid
-
-
-def _table(*columns: str, wraps: str) -> Table:
-    """A table without lines; where room is short, one column wraps and the rest stays whole."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in columns:
-        side: JustifyMethod = "right" if name in _NUMBERS else "left"
-        table.add_column(name, no_wrap=name != wraps, overflow="fold", justify=side)
-    return table
-
-
-def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    yield "reference", run.reference
-    yield "enqueued", _when(run.created_at, now)
-    for name, at in (
-        ("started", run.started_at),
-        ("ended", run.ended_at),
-        ("deadline", run.deadline_at),
-        ("cancel asked", run.cancel_requested_at),
-    ):
-        if at is not None:
-            yield name, _when(at, now)
-    if run.tenant:
-        yield "tenant", run.tenant
-    if run.metadata:
-        yield "metadata", in_a_line(run.metadata)
-    if verbose:
-        yield "version", f"{run.version}, fingerprint {run.fingerprint}"
-        yield "workers", ", ".join(sorted(_workers(trace))) or "none yet"
-
-
-def _workers(node: TraceNode) -> set[str]:
-    rows = [node.attributes, *node.attributes.get("work", ())]
-    own = {str(row["worker"]) for row in rows if "worker" in row}
-    return own.union(*(_workers(child) for child in node.children))
-
-
-def _when(at: datetime, now: datetime) -> str:
-    seconds = (now - at).total_seconds()
-    distance = f"{age(seconds)} ago" if seconds >= 0 else f"in {age(-seconds)}"
-    return f"{at:%Y-%m-%d %H:%M:%S %Z} ({distance})"
-
-
 class _Above(NamedTuple):
     """What is asked for, and what the places above have told already."""
 
     preview: int
     is_full: bool
+    level: int = 0
     step: str = ""
     told: frozenset[str] = frozenset()
 
     def under(self, node: TraceNode) -> _Above:
         told = self.told | {str(node.attributes.get(key)) for key in ("reason", "feedback")}
-        return self._replace(told=told, step=self.step if node.kind == "attempt" else node.name)
+        step = self.step if node.kind == "attempt" else node.name
+        return self._replace(told=told, step=step, level=self.level + 1)
 
     def has_told(self, key: str, value: Any) -> bool:
         if key == "step":
@@ -198,13 +85,20 @@ class _Above(NamedTuple):
 
 def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
     here = above.under(node)
+    if here.level > _DEEPEST and node.kind in _CHILD_KINDS and not above.is_full:
+        tree.add(Text(f"… {counted(_places(node) - 1, 'place')} below, which --full draws", "dim"))
+        return
     for item in _items(node, is_full=above.is_full):
         if isinstance(item, TraceNode):
-            _grow(tree.add(_label(item)), item, here)
+            _grow(tree.add(headline(item)), item, here)
         elif isinstance(item, TraceEvent):
             tree.add(_event(item, here))
         else:
             tree.add(_folded(item))
+
+
+def _places(node: TraceNode) -> int:
+    return 1 + sum(map(_places, node.children))
 
 
 def _items(node: TraceNode, *, is_full: bool) -> Iterator[TraceNode | TraceEvent | list[TraceNode]]:
@@ -239,7 +133,7 @@ def _folded(nodes: Sequence[TraceNode]) -> Text:
     return Text(f"… {counted(len(nodes), f'more {nodes[0].kind}')}, {', '.join(how)}", "dim")
 
 
-def _label(node: TraceNode) -> Text:
+def headline(node: TraceNode) -> Text:
     """What a place was and how it went; a run's own lines are its id and its reason, another's its feedback."""
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")

@@ -11,8 +11,8 @@ from rich.text import Text
 from flujo_client.address import STEP
 from flujo_client.cli.inputs import input_options
 from flujo_client.cli.output import say, show_json, show_value, stderr, tell
-from flujo_client.cli.render import steps_table
 from flujo_client.cli.shapes import details_shape
+from flujo_client.cli.tables import steps_table
 from flujo_client.cli.words import counted, duration, in_a_line
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.cli.output import RUNTIME, show, show_json
-from flujo_client.cli.render import services_table
+from flujo_client.cli.tables import services_table
 from flujo_client.client import FlujoClient
 from flujo_client.config import ConfigManager, mask_url
 from flujo_client.contract.run import LIVE_ATTEMPT

@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 from recorded import Recorder
 from rich.console import Console
 
-from flujo_client.cli.render import (
+from flujo_client.cli.output import show_json
+from flujo_client.cli.render import trace_tree
+from flujo_client.cli.run import progress_of
+from flujo_client.cli.shapes import details_shape, run_shape, step_shape
+from flujo_client.cli.tables import (
     error_section,
     run_card,
     runs_table,
     section,
     services_table,
     steps_table,
-    trace_tree,
 )
-from flujo_client.cli.run import progress_of
-from flujo_client.cli.shapes import details_shape, run_shape, step_shape
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import RunRecord
@@ -231,12 +232,29 @@ def test_nothing_is_folded_on_request():
     assert len(heads(drawn(trace_tree(fan_out(*["succeeded"] * 100), is_full=True)))) == 101
 
 
-def test_a_deep_trace_keeps_to_the_width():
-    """80 columns are enough for what nests three deep (SYS-29)."""
+def nested(levels):
     node = place("write", "step", "failed", [attempt(1, "failed", feedback="the model said nothing useful " * 4)])
-    for level, (kind, child) in enumerate([("loop", "iteration"), ("parallel", "branch"), ("router", "branch")]):
-        node = place(f"box{level}", kind, "failed", [place(f"c{level}", child, "failed", [node])])
-    assert len(drawn(trace_tree(node)).splitlines()) > 8
+    for level in range(levels):
+        node = place(f"box{level}", "loop", "failed", [place(f"box{level}#1", "iteration", "failed", [node])])
+    return place("review", "run", "failed", [node])
+
+
+def test_a_deep_trace_is_legible():
+    """80 columns are enough for what nests five deep (SYS-29)."""
+    assert "the model said nothing" in drawn(trace_tree(nested(5)))
+
+
+def test_what_is_too_deep_to_be_drawn_is_counted():
+    """Nothing vanishes without a word (SYS-29)."""
+    text = drawn(trace_tree(nested(20)))
+    assert " ".join(text.split()).endswith("… 28 places below, which --full draws")
+    assert "attempt 1" in drawn(trace_tree(nested(20), is_full=True), width=300)
+
+
+def test_the_deepest_trace_is_printed_whole_as_json(capsys):
+    """What a program asked for is not cut (M-291)."""
+    show_json(nested(20).model_dump())
+    assert "attempt 1" in capsys.readouterr().out
 
 
 def test_runs():

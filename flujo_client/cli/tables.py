@@ -1,0 +1,137 @@
+"""Runs, steps and the services' state as tables that rich can draw. Pure.
+
+By the rules of `render`: told in words, legible at 80 columns, and nothing of users' or models' moves a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from flujo_client.cli.render import headline, status
+from flujo_client.cli.shapes import step_shape
+from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from rich.console import JustifyMethod
+
+    from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.trace import TraceNode
+
+_NUMBERS = ("attempts", "took", "tokens", "cost", "age")
+
+
+def runs_table(runs: Sequence[RunRecord], now: datetime) -> Table:
+    """Draw runs, one in a line. `now` is the moment their ages are counted from."""
+    table = _table("run", "pipeline", "status", "age", "took", wraps="pipeline")
+    for run in runs:
+        took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
+        since = age((now - run.created_at).total_seconds())
+        table.add_row(Text(run.id), Text(printable(run.name)), status(run.status), since, took)
+    return table
+
+
+def steps_table(trace: TraceNode) -> Table:
+    """Draw a run's steps, one in a line."""
+    table = _table("step", "status", "attempts", "took", "tokens", "cost", wraps="step")
+    for node in trace.children:
+        step = step_shape(node)
+        took = "" if step["duration_s"] is None else duration(step["duration_s"])
+        tokens = f"{step['tokens']:,}" if step["tokens"] else ""
+        price = cost(step["cost_usd"]) if step["cost_usd"] else ""
+        name = Text(printable(step["name"])).append("" if node.kind == "step" else f"  {node.kind}", "dim")
+        table.add_row(name, status(step["status"]), str(step["attempts"]), took, tokens, price)
+    return table
+
+
+def run_card(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool = False) -> Group:
+    """Draw one run: what it is, how it went, and its steps."""
+    head = headline(trace)
+    if run.error is not None:
+        head.append(f"\n{printable(run.error.feedback)}")
+    return Group(head, "", _grid(_facts_of(run, trace, now, verbose=verbose)), "", steps_table(trace))
+
+
+def section(title: str, value: Any) -> Group:
+    """Draw one value under its title."""
+    text = Text("none" if value is None else written(value))
+    return Group("", Text(title, "bold"), Padding(text, (0, 0, 0, 2), expand=False))
+
+
+def error_section(error: Mapping[str, Any]) -> Group:
+    """Draw a run's whole error."""
+    facts = _grid((key, str(error[key])) for key in error if error[key])
+    return Group("", Text("error", "bold"), Padding(facts, (0, 0, 0, 2)))
+
+
+def services_table(state: Mapping[str, Any]) -> Table:
+    """Draw what `flujo status` found (its `--json`, read as a table)."""
+    table = Table.grid(padding=(0, 2))
+    for name in ("postgres", "redis"):
+        service = state[name]
+        said = service["error"] or service["url"]
+        table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(said), overflow="fold"))
+    if state["workers"] is None:
+        return table
+    slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
+    table.add_row("schema", str(state["schema"]), "")
+    table.add_row("workers", str(len(state["workers"])), slots if state["workers"] else "nothing moves without one")
+    for name, waiting in state["backlog"].items():
+        table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
+    return table
+
+
+def _grid(facts: Iterable[tuple[str, str]]) -> Table:
+    """Names and texts beside each other."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(Text(name, "dim"), Text(printable(value), overflow="fold"))
+    return grid
+
+
+def _table(*columns: str, wraps: str) -> Table:
+    """A table without lines; where room is short, one column wraps and the rest stays whole."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        side: JustifyMethod = "right" if name in _NUMBERS else "left"
+        table.add_column(name, no_wrap=name != wraps, overflow="fold", justify=side)
+    return table
+
+
+def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    yield "reference", run.reference
+    yield "enqueued", _when(run.created_at, now)
+    for name, at in (
+        ("started", run.started_at),
+        ("ended", run.ended_at),
+        ("deadline", run.deadline_at),
+        ("cancel asked", run.cancel_requested_at),
+    ):
+        if at is not None:
+            yield name, _when(at, now)
+    if run.tenant:
+        yield "tenant", run.tenant
+    if run.metadata:
+        yield "metadata", in_a_line(run.metadata)
+    if verbose:
+        yield "version", f"{run.version}, fingerprint {run.fingerprint}"
+        yield "workers", ", ".join(sorted(_workers(trace))) or "none yet"
+
+
+def _workers(node: TraceNode) -> set[str]:
+    rows = [node.attributes, *node.attributes.get("work", ())]
+    own = {str(row["worker"]) for row in rows if "worker" in row}
+    return own.union(*(_workers(child) for child in node.children))
+
+
+def _when(at: datetime, now: datetime) -> str:
+    seconds = (now - at).total_seconds()
+    distance = f"{age(seconds)} ago" if seconds >= 0 else f"in {age(-seconds)}"
+    return f"{at:%Y-%m-%d %H:%M:%S %Z} ({distance})"
