@@ -63,7 +63,7 @@ class PostgresStore(TreeInPostgres):
         self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
     ) -> Claim:
         parameters = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
-        rows = self._rows("claim", {**parameters, "fan_outs": list(fan_outs)})
+        rows = self._rows("claim", {**parameters, "fan_outs": list(fan_outs) or None})
         return _read_claim(rows[0] if rows else None, worker)
 
     def commit(self, decision: Decision) -> Committed:

@@ -1,12 +1,20 @@
-"""`world`: one suite, every store."""
+"""`world`: one suite, every store. `race` and `no_deadlock`: for what needs real concurrency, on Postgres alone."""
 
 from __future__ import annotations
 
+import logging
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
-from worlds import Memory, Postgres, World
+from worlds import Memory, Postgres, World, deadlocks
 
 from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres import PostgresStore
+
+STORE_LOG = "flujo_worker.store.patient"
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +36,36 @@ def world(request):
     setting = request.getfixturevalue("postgres")
     setting.empty()
     return World(setting)
+
+
+@pytest.fixture
+def race():
+    """Run acts at the same instant, again and again; give their answers in order.
+
+    They start at one barrier, with small seeded delays, so that over the rounds every order comes up.
+    """
+    draw = random.Random(7)
+    with ThreadPoolExecutor(8) as threads:
+
+        def run(*acts):
+            barrier = threading.Barrier(len(acts))
+
+            def start(act, delay):
+                barrier.wait()
+                time.sleep(delay)
+                return act()
+
+            started = [threads.submit(start, act, draw.choice((0, 0, draw.random() / 500))) for act in acts]
+            return [each.result(timeout=30) for each in started]
+
+        yield run
+
+
+@pytest.fixture
+def no_deadlock(postgres, caplog):
+    """Nothing is tried again: a deadlock would be, and would say so."""
+    before = deadlocks(postgres)
+    with caplog.at_level(logging.WARNING, STORE_LOG):
+        yield
+    assert [record for record in caplog.records if record.name == STORE_LOG] == []
+    assert deadlocks(postgres) == before

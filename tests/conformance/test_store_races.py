@@ -1,12 +1,7 @@
-"""Real concurrency on a real Postgres: cancel against everything, two of everything, and never a deadlock.
-
-Each race starts its threads at one barrier, with small seeded delays, so that over the rounds every order comes up.
-"""
+"""Real concurrency on a real Postgres: cancel against everything, two of everything, and never a deadlock."""
 
 from __future__ import annotations
 
-import logging
-import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +11,13 @@ import psycopg
 import pytest
 from builders import SPENT, decided, enqueued, failed, following, member, packed, pipeline_of, succeeded
 from services import drop_database, fresh_database
-from worlds import LEASE_S, MAX_LOST, World
+from worlds import LEASE_S, MAX_LOST, World, deadlocks
 
 from flujo_client.gateway import requests
 from flujo_worker.store.bind import bind_decision
 from flujo_worker.store.statements import statement
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 
 ROUNDS = 120
 PIPELINE = pipeline_of("a", "b", max_retries=3)
@@ -33,42 +28,6 @@ LIVE = ("ready", "queued", "running")
 def world(postgres):
     postgres.empty()
     return World(postgres)
-
-
-@pytest.fixture
-def race():
-    """Run acts at the same instant, again and again; give their answers in order."""
-    draw = random.Random(7)
-    with ThreadPoolExecutor(8) as threads:
-
-        def run(*acts):
-            barrier = threading.Barrier(len(acts))
-
-            def start(act, delay):
-                barrier.wait()
-                time.sleep(delay)
-                return act()
-
-            started = [threads.submit(start, act, draw.choice((0, 0, draw.random() / 500))) for act in acts]
-            return [each.result(timeout=30) for each in started]
-
-        yield run
-
-
-@pytest.fixture(autouse=True)
-def no_deadlock(postgres, caplog):
-    """Nothing is tried again: a deadlock would be, and would say so."""
-    before = deadlocks(postgres)
-    with caplog.at_level(logging.WARNING, "flujo_worker.store.patient"):
-        yield
-    assert [record for record in caplog.records if record.name == "flujo_worker.store.patient"] == []
-    assert deadlocks(postgres) == before
-
-
-def deadlocks(postgres, name=None):
-    postgres.rows("SELECT pg_stat_clear_snapshot()")
-    counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = coalesce(%(name)s, current_database())"
-    return postgres.rows(counted, name=name)[0]["deadlocks"]
 
 
 def run_of(new):

@@ -186,3 +186,10 @@ def key_of(at: NewRun | Envelope) -> str:
 
 def run_of(at: NewRun | Envelope) -> str:
     return at.first.ticket.run if hasattr(at, "first") else at.ticket.run
+
+
+def deadlocks(postgres: Postgres, name: str | None = None) -> int:
+    """How many deadlocks Postgres has counted in a database, its own unless named."""
+    postgres.rows("SELECT pg_stat_clear_snapshot()")
+    counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = coalesce(%(name)s, current_database())"
+    return int(postgres.rows(counted, name=name)[0]["deadlocks"])

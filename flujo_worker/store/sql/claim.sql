@@ -29,6 +29,8 @@ SELECT
     (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s) AS leased,
     r.status AS run_status,
     r.cancel_requested_at IS NOT NULL OR coalesce(r.deadline_at <= now(), false) AS stopped,
-    EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted) AS aborted
+    %(fan_outs)s::text[] IS NOT NULL AND EXISTS (
+        SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted
+    ) AS aborted
 FROM flujo_attempts a LEFT JOIN flujo_runs r ON r.id = a.run_id
 WHERE a.key = %(key)s;

@@ -1,0 +1,268 @@
+"""Real concurrency in fan-outs on a real Postgres: branches that close, take lanes, ring, abort and are cancelled all at once."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from builders import envelopes
+from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, ring, work
+from worlds import MAX_LOST, World
+
+pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
+
+ROUNDS = 60
+MANY = 200
+STRAY = """
+SELECT a.key FROM flujo_attempts a LEFT JOIN flujo_scopes s ON s.run_id = a.run_id AND s.address = a.address AND s.status = 'open'
+WHERE a.status IN ('ready', 'queued', 'running') AND s.address IS NULL
+"""
+
+
+@pytest.fixture
+def world(postgres):
+    postgres.empty()
+    world = World(postgres)
+    yield world
+    assert postgres.rows(STRAY) == []  # whatever happened, no live attempt stands in a scope that is closed
+
+
+def run_of(at):
+    return at.ticket.run
+
+
+def statuses(world, at, address=FAN):
+    return [row.status for row in world.store.children(run_of(at), address)]
+
+
+def joins(world, at):
+    return [each.status for each in world.attempts(run_of(at)) if each.kind == "join"]
+
+
+def claimed(world, arms):
+    """Claim them all; give what each of them commits when it succeeds."""
+    return [closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms)]
+
+
+# closing
+
+
+def test_two_hundred_branches_close_at_once(world):
+    """They share no row, so none waits for another; the join then sees them all."""
+    decisions = claimed(world, arms := fanned_out(world, MANY))
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as threads:
+        verdicts = list(threads.map(world.commit, decisions))
+    took = time.monotonic() - began
+
+    print(f"{MANY} branches closed at once on 8 threads: {took * 1000:.0f} ms, {took / MANY * 1e6:.0f} µs each")
+    assert verdicts == ["merged"] * MANY
+    assert ring(world, arms[0])
+
+
+def test_lanes_that_come_free_at_once_go_to_different_branches(world):
+    """Two hundred branches on eight lanes: each is taken once, in order, and none is forgotten."""
+    arms, began = fanned_out(world, MANY, lanes=8), time.monotonic()
+
+    def run_lane(lane):
+        """Close a branch, go on with the one that got its lane, until it stays empty."""
+        ran, at = [], arms[lane]
+        while at is not None:
+            taken = world.store.commit(closing(at, fence=world.claim(at), lane=lane)).taken
+            ran.append(at.key)
+            at = None if taken is None else world.store.envelopes([taken])[0]
+        return ran
+
+    with ThreadPoolExecutor(8) as threads:
+        ran = [key for lane in threads.map(run_lane, range(8)) for key in lane]
+    print(f"{MANY} branches claimed and closed on 8 lanes: {(time.monotonic() - began) * 1000:.0f} ms")
+    assert sorted(ran) == sorted(arm.key for arm in arms)
+    assert ring(world, arms[0])
+
+
+def test_the_last_two_to_close_never_miss_the_ring_and_make_one_join(world, race):
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 2)
+
+        def close(decision, arm):
+            assert world.commit(decision) == "merged"
+            return ring(world, arm)
+
+        acts = [partial(close, each, arm) for each, arm in zip(claimed(world, arms), arms, strict=True)]
+        assert any(race(*acts, partial(ring, world, arms[0], "sweeper")))
+        assert joins(world, arms[0]) == ["ready"]
+        assert [line.name for line in world.events(run_of(arms[0]))].count("join.rung") == 1
+
+
+def test_whoever_rings_at_once_hears_of_the_join(world, race):
+    """A row that another ring has just made is there for both."""
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 1)
+        world.commit(*claimed(world, arms))
+        assert race(*[partial(ring, world, arms[0])] * 4) == [True] * 4
+        assert joins(world, arms[0]) == ["ready"]
+
+
+# aborting
+
+
+def test_two_that_fail_at_once_end_the_fan_out_once(world, race):
+    """Propagate: each marks, winds down and rings, as their workers would."""
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 5)
+
+        def fail(arm, fence):
+            decision = closing(arm, fence=fence, status="failed", aborts=True)
+            assert world.commit(decision) == "merged"
+            world.store.wind_down_branches(run_of(arm), FAN)
+            return ring(world, arm)
+
+        race(*[partial(fail, arm, world.claim(arm)) for arm in arms[:2]])
+        assert statuses(world, arms[0]) == ["failed"] * 2 + ["cancelled"] * 3
+        assert joins(world, arms[0]) == ["ready"]
+
+
+def test_winding_down_against_claims_closes_and_lanes(world, race):
+    """Whatever a sibling was doing, it is closed in the end, by itself or from outside, and then there is one join."""
+    ends = set()
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 6, lanes=4)
+        running = claimed(world, arms[:2])
+        world.commit(closing(arms[2], fence=world.claim(arms[2]), status="failed", aborts=True))
+        race(
+            *[partial(world.store.commit, each) for each in running],
+            partial(world.store.claim, arms[3].key, "w1", max_lost=MAX_LOST, fan_outs=[FAN]),
+            partial(world.store.mark_sent, {arm.key: 0.0 for arm in arms}),
+            *[partial(world.store.wind_down_branches, run_of(arms[0]), FAN)] * 2,
+        )
+        while_open(world, arms)
+        ends.add(tuple(statuses(world, arms[0])))
+        assert ring(world, arms[0])
+        assert joins(world, arms[0]) == ["ready"]
+    assert all(end[2] == "failed" and end[:2] == ("succeeded",) * 2 for end in ends)
+
+
+def while_open(world, arms):
+    """What runs closes itself, as a worker would; then what is left is wound down."""
+    for arm in arms:
+        if world.status(arm) == "running":
+            world.commit(closing(arm, status="cancelled", takes=False))
+    world.store.wind_down_branches(run_of(arms[0]), FAN)
+    assert world.store.aborted(9) == []
+
+
+def test_winding_down_against_an_inner_ring_leaves_no_join_in_a_closed_scope(world, race):
+    """The inner fan-out is closed by the outer one's abort, or joined; never both."""
+    ends = set()
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 2)
+        inner = f"{FAN}/b0/{FAN}"
+        decision = fanning_out(arms[0], 1, address=inner, fence=world.claim(arms[0]))
+        world.commit(decision)
+        world.commit(*claimed(world, envelopes(decision)))
+        world.commit(closing(arms[1], fence=world.claim(arms[1]), status="failed", aborts=True))
+        wind_down = partial(world.store.wind_down_branches, run_of(arms[0]), FAN)
+        race(partial(ring, world, arms[0], fan_out=inner), wind_down)
+        end = world.scope(run_of(arms[0]), inner).status, *joins(world, arms[0])
+        assert end in {("open", "ready"), ("cancelled", "cancelled"), ("cancelled",)}
+        ends.add(end)
+    assert len(ends) > 1
+
+
+def test_winding_down_against_a_step_that_goes_deeper(world, race):
+    """A loop is entered while its fan-out is wound down: the new work stands in open scopes, all the way up."""
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 2)
+        box = opening(f"{FAN}/b0/loop", arms[0].address, kind="loop")
+        first = opening(f"{box.address}#1", box.address)
+        deeper = concluded(arms[0], moved(arms[0]), fence=world.claim(arms[0]), opens=(box, first), next=(work(first),))
+        world.commit(closing(arms[1], fence=world.claim(arms[1]), status="failed", aborts=True))
+        verdict, _ = race(partial(world.commit, deeper), partial(world.store.wind_down_branches, run_of(arms[0]), FAN))
+        assert verdict == "merged"
+        rows = {world.scope(run_of(arms[0]), each).status for each in (first.address, box.address, arms[0].address)}
+        alive = world.status(envelopes(deeper)[0]) == "ready"
+        assert rows == ({"open"} if alive else {"cancelled"})
+
+
+# cancelling
+
+
+def test_a_cancel_against_closing_branches_that_take_lanes(world, race):
+    """Cancel wins: what it acknowledged stays as it is, and nothing is left alive (prototype: 15 of 15 deadlocked parent first)."""
+    verdicts = []
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 12, lanes=5)
+        acts = [partial(world.store.commit, each) for each in claimed(world, arms[:5])]
+        *answers, (stopped, acknowledged) = race(*acts, partial(stop, world, run_of(arms[0])))
+        verdicts += [answer.verdict for answer in answers]
+        assert stopped
+        assert world.picture(run_of(arms[0])) == acknowledged
+        assert not {"ready", "queued", "running"} & {each.status for each in world.attempts(run_of(arms[0]))}
+        assert not [row for row in world.tree(run_of(arms[0])) if row.status == "open"]
+    assert set(verdicts) == {"merged", "stopped"}
+
+
+def stop(world, run):
+    return world.store.stop(run, "cancelled", "enough"), world.picture(run)
+
+
+def test_a_cancel_against_rings_leaves_no_join(world, race):
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 1)
+        world.commit(*claimed(world, arms))
+        rings = [partial(ring, world, arms[0])] * 2
+        *_, (stopped, _) = race(*rings, partial(stop, world, run_of(arms[0])))
+        assert stopped
+        assert joins(world, arms[0]) in ([], ["cancelled"])
+
+
+def test_a_cancel_against_an_abort_and_its_winding_down(world, race):
+    for _ in range(ROUNDS):
+        arms = fanned_out(world, 8, lanes=4)
+        running = claimed(world, arms[1:3])
+        failing = closing(arms[0], fence=world.claim(arms[0]), status="failed", aborts=True)
+
+        def fail(failing=failing, arm=arms[0]):
+            world.commit(failing)
+            world.store.wind_down_branches(run_of(arm), FAN)
+            ring(world, arm)
+
+        merges = [partial(world.store.commit, each) for each in running]
+        *_, (stopped, _) = race(*merges, fail, partial(stop, world, run_of(arms[0])))
+        assert stopped
+        assert {row.status for row in world.tree(run_of(arms[0]))} <= {"succeeded", "failed", "cancelled"}
+
+
+# the join
+
+
+def test_one_of_many_joins_wins(world, race):
+    """The doorbell rang twice, on two workers: one has the work."""
+    world.enlist("w2", "w3")
+    for _ in range(ROUNDS // 2):
+        arms = fanned_out(world, 1)
+        world.commit(*claimed(world, arms))
+
+        def answer(name, arm=arms[0]):
+            ring(world, arm, "chord")
+            return world.store.claim(join_of(arm), name, max_lost=MAX_LOST).fence
+
+        assert sorted(fence or 0 for fence in race(*[partial(answer, name) for name in ("w1", "w2", "w3")])) == [
+            0,
+            0,
+            1,
+        ]
+
+
+def test_a_join_that_is_said_twice_is_done_once(world, race):
+    for _ in range(ROUNDS // 2):
+        arms = fanned_out(world, 2)
+        for decision in claimed(world, arms):
+            world.commit(decision)
+        join = joined(world, arms[0])
+        moves = (moved(join, status="succeeded", merges=True), moved(world.scope(run_of(join)), cursor=2, merges=True))
+        decision = concluded(join, *moves, fence=world.claim(join))
+        assert sorted(race(*[partial(world.commit, decision)] * 3)) == ["merged", "repeated", "repeated"]
+        assert world.scope(run_of(join)).version == 1
