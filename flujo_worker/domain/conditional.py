@@ -50,7 +50,9 @@ def _choose(node: Node, scope: Scope) -> Asked:
         key = "default"
     if key is None:
         keys = ", ".join(sorted(node.bodies)) or "none"
-        message = f"the condition of '{node.name}' answered {said!r}; its branches are {keys}, and it has no default"
+        message = (
+            f"the condition of '{node.path}' answered {said!r:.80}; its branches are {keys}, and it has no default"
+        )
         raise refusal(message, type_name="ExecutionError", code="NO_BRANCH", category="agent")
     return said, key
 

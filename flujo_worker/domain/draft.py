@@ -52,6 +52,11 @@ class Scope:
     merges: bool = False
     seen: tuple[Packed, Packed | None] | None = None
 
+    @property
+    def next_version(self) -> int:
+        """The version it will be committed with: a scope that this decision opens begins at its first, whatever was merged in it."""
+        return self.version + (self.merges and self.seen is not None)
+
     def close(self, status: ScopeStatus, fault: Fault | None = None) -> None:
         """Close it; raises IllegalTransition if it is closed."""
         require(SCOPE, self.status, status)
@@ -131,7 +136,7 @@ class Draft:
             parent=spot.above,
             kind=SEQUENCE if spot.nodes is not None or spot.container is None else spot.container.kind,
             step=spot.container.name if spot.container else "",
-            name="",
+            name=envelope.address.rpartition("/")[2],
             place=0,
             cursor=names.index(envelope.step) if names else 0,
             version=envelope.version,
@@ -183,7 +188,7 @@ class Draft:
                 queue=queue,
                 input=scope.output,
                 context=scope.context,
-                version=scope.version + scope.merges,
+                version=scope.next_version,
                 lanes=scope.lanes,
                 kind=kind,
                 held=held,

@@ -1,7 +1,8 @@
 """A loop: its body again and again, until its condition is met or it has gone round often enough (SYS-15).
 
 Driven by chained tasks: the decision that closes one iteration opens the next one and makes its first message. Only iterations
-that succeeded are accumulated (C-13); the output mapper is asked exactly once, on every exit (M-281).
+that succeeded are accumulated (C-13); the output mapper is asked exactly once, by whichever exit the loop ends (M-281), and not
+when it fails before.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _leave(draft: Draft, box: Scope, node: Node, last: Packed, reason: str) -> S
         yield from _stop(draft, box, refused, "loop_output_mapper_error")
         return
     if reason == "max_loops" and node.rules["fails_at_max"]:
-        said = f"loop '{node.name}' reached max_loops ({box.cursor}) without meeting its condition"
+        said = f"loop '{node.path}' reached max_loops ({box.cursor}) without meeting its condition"
         yield from _stop(draft, box, refusal(said, type_name="ExecutionError", category="agent"), reason)
         return
     said = f"reached max_loops ({box.cursor})" if reason == "max_loops" else f"condition met after {box.cursor}"
@@ -88,7 +89,7 @@ def _broken(draft: Draft, box: Scope, iteration: Scope) -> Steps:
     fault = iteration.fault
     if fault is not None:
         step = draft.node(iteration).name
-        fault = within(fault, f"Loop body failed in iteration {box.cursor} at step '{step}'")
+        fault = within(fault, f"Loop body failed in iteration {box.cursor} of '{box.step}' at step '{step}'")
     done = box.cursor - 1
     yield from give_up(draft, box, fault, context=box.context, iterations=done, exit_reason="body_step_error")
 

@@ -39,8 +39,8 @@ def _go_on(draft: Draft, box: Scope, node: Node, state: Scope | None, event: str
     before = None if state is None else state.name
     try:
         following, context = yield Ask("next_state", node.path, (value, box.context), {"from": before, "event": event})
-        if following is not None and box.cursor >= node.rules["max_visits"]:
-            said = f"state machine '{node.name}' visited {box.cursor} states without coming to an end"
+        if following in node.bodies and box.cursor >= node.rules["max_visits"]:
+            said = f"state machine '{node.path}' visited {box.cursor} states without coming to an end"
             raise refusal(said, type_name="ExecutionError", category="agent")
     except Refused as refused:
         yield from give_up(draft, box, refused.fault, context=box.context, iterations=box.cursor)
@@ -62,7 +62,7 @@ def _stuck(draft: Draft, box: Scope, node: Node, state: Scope | None) -> Steps:
     if state is not None and state.fault is not None:
         fault = within(state.fault, f"state '{name}' failed")
     else:
-        said = f"state machine '{node.name}' has no transition from state '{name}', and that is no end state"
+        said = f"state machine '{node.path}' has no transition from state '{name}', and that is no end state"
         fault = refusal(said, type_name="ExecutionError", category="agent").fault
     yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor)
 

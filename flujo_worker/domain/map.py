@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.flow import fail, finish, give_up, open_box, open_child, within
+from flujo_worker.domain.flow import finish, give_up, open_box, open_child, within
 from flujo_worker.domain.values import Ask, Look, Refused
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
     try:
         items = yield Ask("items", node.path, (scope.output, scope.context), {"iterable": node.rules["iterable"]})
     except Refused as refused:
-        yield from fail(draft, scope, node, refused.fault)
+        yield from give_up(draft, open_box(draft, scope, node), refused.fault)
         return
     if node.is_fan_out:
         named = [(f"#{place}", f"{node.name}#{place}", item) for place, item in enumerate(items, start=1)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flujo_worker.domain import step
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
-from flujo_worker.domain.flow import fail
+from flujo_worker.domain.flow import give_up, open_box
 from flujo_worker.domain.values import Ask, Refused
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
     """Open the branches the agent named, in declared order. What it wrote into the context, the branches see."""
     outcome = draft.notice.outcome
-    scope.context, scope.merges = outcome.context or scope.context, True
     try:
         names = yield Ask("selection", node.path, (outcome.output,), {"branches": list(node.bodies)})
     except Refused as refused:
-        yield from fail(draft, scope, node, refused.fault)
+        yield from give_up(draft, open_box(draft, scope, node), refused.fault)
         return
+    scope.context, scope.merges = outcome.context or scope.context, True
     draft.tell("router.selected", step=node.name, branches=names)
     yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in names])
 

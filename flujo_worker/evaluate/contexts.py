@@ -13,7 +13,7 @@ from flujo_client.pipeline.submit import build_context
 from flujo_client.serial import Packed, decode
 from flujo_worker.domain.merge import MergeConflict, merge
 from flujo_worker.domain.patch import apply, diff
-from flujo_worker.evaluate.question import checked, field_at
+from flujo_worker.evaluate.question import checked, field_at, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ def _merged(question: Question, done: dict[str, Packed | None], given: dict[str,
         ) from None
     context = decode(tree, resolve=question.bench.resolve)
     for name, output in named.items():
-        setattr(context, name, output)
+        put(context, name, output)
     return question.pack(checked(context), "context")
 
 
@@ -171,7 +171,7 @@ def import_context(question: Question) -> Packed | None:
     step, parent = question.step, question.value(0)
     context = parent if step.inherit_context else None
     if context is None:
-        model = step.pipeline.context_model
+        model = getattr(step.pipeline, "context_model", None)
         if model is None and parent is None:
             return None
         context = build_context(_conversation(step, parent), model)
@@ -187,7 +187,7 @@ def _conversation(step: Any, parent: Any) -> dict[str, Any]:
 
 def _with_input(step: Any, context: Any, value: Any) -> Any:
     if step.input_to in ("initial_prompt", "both") and hasattr(context, "initial_prompt") and isinstance(value, str):
-        context.initial_prompt = value
+        put(context, "initial_prompt", value)
     if step.input_to in ("import_artifacts", "both"):
         artifacts = getattr(context, "import_artifacts", None)
         if isinstance(artifacts, dict):
@@ -219,16 +219,13 @@ def _hand_all(parent: Any, child: Any) -> None:
     known = {*type(parent).model_fields, *(parent.model_extra or {})}
     for name in (*type(child).model_fields, *(child.model_extra or {})):
         if name not in _PER_RUN and (name in known or may_have):
-            setattr(parent, name, getattr(child, name))
+            put(parent, name, getattr(child, name))
 
 
 def _put(context: Any, path: str, value: Any) -> None:
     head, _, last = path.rpartition(".")
     place = field_at(context, head) if head else context
-    if isinstance(place, dict):
-        place[last] = value
-    else:
-        setattr(place, last, value)
+    put(place, last, value)
 
 
 def next_state(question: Question) -> tuple[str | None, Packed | None]:
@@ -240,9 +237,10 @@ def next_state(question: Question) -> tuple[str | None, Packed | None]:
     following = _transition(question, context)
     if context is None or not hasattr(context, "current_state"):
         return following, question.values[1]
-    context.current_state = following
-    if hasattr(context, "next_state"):
-        context.next_state = None
+    if following is not None:
+        put(context, "current_state", following)
+    if getattr(context, "next_state", None) is not None:
+        put(context, "next_state", None)
     return following, question.pack(context, "context")
 
 

@@ -62,7 +62,7 @@ def condition(question: Question) -> tuple[Any, str | None]:
     """Which path a conditional takes: what was said, and the body's key or None. Values: the last output, the context."""
     said = question.call("condition", question.value(0), question.value(1))
     key = resolve_key(question.step.rules(), said)
-    return (said if isinstance(said, (str, bool, int)) else repr(type(said).__name__)), key
+    return (said if isinstance(said, (str, bool, int)) else f"a {type(said).__name__}"), key
 
 
 def branch_input(question: Question) -> Packed:

@@ -133,6 +133,23 @@ def checked(context: Any) -> Any:
     try:
         return model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
-        places = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        message = f"the merged context does not fit {model.__name__}: {places}"
-        raise ContextMergeError(message) from None
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {_places(error)}") from None
+
+
+def put(place: Any, name: str, value: Any) -> None:
+    """Set a field, or a mapping's entry.
+
+    Raises:
+        ContextMergeError: the model that holds it does not take the value, which is not told.
+    """
+    if isinstance(place, dict):
+        place[name] = value
+        return
+    try:
+        setattr(place, name, value)
+    except pydantic.ValidationError as error:
+        raise ContextMergeError(f"{type(place).__name__} does not take it: {_places(error)}") from None
+
+
+def _places(error: pydantic.ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

@@ -1,0 +1,161 @@
+"""What the tests of containers are made of: a context, agents, an engine with its bus in sight."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from flujo_client.config import Settings
+from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.outcome import Usage
+from flujo_client.errors import NonRetryableError
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_worker.agents.answer import Answer
+from flujo_worker.testing import LocalEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.contract.results import PipelineResult, StepResult
+
+SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
+QUICK = Settings(agents={"function_timeout_s": 0.05})
+ONCE = StepConfig(max_retries=0)
+TWICE = StepConfig(max_retries=1, backoff=Backoff(base_s=7.0, jitter=0.0))
+
+
+class Notes(PipelineContext):
+    """The context of most of these pipelines."""
+
+    count: int = 0
+    seen: list[Any] = Field(default_factory=list)
+    title: str = ""
+    items: Any = ()
+
+
+def same(data: Any) -> Any:
+    """Give what came."""
+    return data
+
+
+def more(data: int) -> int:
+    """Give one more than what came."""
+    return data + 1
+
+
+def fails(data: Any) -> Any:
+    """Fail for good."""
+    raise NonRetryableError(f"no {data}")
+
+
+def paid(data: Any) -> Any:
+    """Give what came, for `SPENT`."""
+    return Answer(data, SPENT)
+
+
+def raises(*_: Any, **__: Any) -> Any:
+    """A mapper or condition that is broken."""
+    raise KeyError("a bug")
+
+
+def note(**changes: Any) -> Callable[..., Any]:
+    """An agent that writes these fields, and gives what came."""
+
+    def agent(data: Any, *, context: Any) -> Any:
+        for name, value in changes.items():
+            setattr(context, name, value)
+        return data
+
+    return agent
+
+
+def seen(data: Any, *, context: Any) -> Any:
+    """An agent that writes down what came."""
+    context.seen = [*context.seen, data]
+    context.count += 1
+    return data
+
+
+class Flaky:
+    """Fails the first times it is called."""
+
+    def __init__(self, times: int) -> None:
+        self.times, self.calls = times, 0
+
+    def run(self, data: Any) -> Any:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise ValueError(f"try {self.calls}")
+        return data
+
+
+class Spy:
+    """A function of a container, which remembers what it was asked."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self.answer, self.asked = answer, []
+
+    def __call__(self, *given: Any) -> Any:
+        self.asked.append(given)
+        return self.answer(*given)
+
+
+def step(name: str, agent: Any = same, **rest: Any) -> Step:
+    """A step that is tried once, unless it says otherwise."""
+    return Step(name, agent, config=rest.pop("config", ONCE), **rest)
+
+
+def of(*steps: Step, model: Any = Notes) -> Pipeline:
+    """A pipeline with a context."""
+    return Pipeline(list(steps), context_model=model)
+
+
+def bare(*steps: Step) -> Pipeline:
+    """A pipeline without a context, unless it is given one."""
+    return Pipeline(list(steps))
+
+
+def at(result: PipelineResult, *names: str) -> StepResult:
+    """The step result under these names."""
+    history = result.step_history
+    for name in names:
+        found = next(each for each in history if each.name == name)
+        history = found.step_history
+    return found
+
+
+def scopes(engine: LocalEngine, result: PipelineResult) -> dict[str, str]:
+    """Each scope's status by its address."""
+    return {each.address: each.status for each in engine.store.read_scopes(result.run_id)}
+
+
+def assert_attributed(engine: LocalEngine, result: PipelineResult, path: str, type_name: str, said: str) -> None:
+    """The run has failed with this class and these words; the feedback names the node, and nothing is left open."""
+    assert (result.run_status, result.error.type_name) == ("failed", type_name)
+    assert said in result.error.message
+    assert path in result.step_history[-1].feedback
+    assert said in result.step_history[-1].feedback
+    assert "open" not in scopes(engine, result).values()
+    assert not [each for each in engine.history(result.run_id) if each.status in ("ready", "queued", "running")]
+
+
+class WatchedEngine(LocalEngine):
+    """Notes every message's size by its address, and how many branches were on the bus at once at most."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__(settings)
+        self.sizes: dict[str, int] = {}
+        self.most: Counter[str] = Counter()
+
+    def deliver(self, message: bytes) -> str:
+        """Look at the bus, then go on."""
+        waiting = [json.loads(each) for each in (message, *self.bus)]
+        open_now = Counter(max(each["lanes"], key=len) for each in waiting if each.get("lanes"))
+        self.most |= open_now
+        if "address" in waiting[0] and "step" in waiting[0]:
+            self.sizes[waiting[0]["address"]] = len(message)
+        return super().deliver(message)
