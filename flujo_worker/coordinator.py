@@ -46,6 +46,10 @@ class Concluded:
     counts: bool = False
 
 
+class _Late(Exception):
+    """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
+
+
 class Coordinator:
     """Moves runs.
 
@@ -81,7 +85,13 @@ class Coordinator:
         Raises:
             Unfit: user code is to be asked, and this worker has not the code the run was started with.
         """
-        decision = self._light(self._decide(notice))
+        try:
+            decision = self._light(self._decide(notice))
+        except _Late:
+            envelope = notice.envelope
+            self._store.spend(envelope.ticket.run, envelope.key, notice.fence, notice.outcome.usage)
+            self._refused(notice, "stale")
+            return Concluded("stale")
         committed = self._store.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             self._refused(notice, committed.verdict)
@@ -162,6 +172,8 @@ class Coordinator:
         row = self._store.scope(run, look.address)
         if row is None:
             raise StoreError(f"run {run} has no scope '{look.address}'")
+        if row.status != "open":
+            raise _Late
         return row
 
     def _plan(self, fingerprint: str) -> Plan:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from builders import member, packed
@@ -23,6 +24,7 @@ from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
+    from flujo_worker.domain.values import Decision
 
 LIVE = ("ready", "queued", "running")
 SETTINGS = Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 300})
@@ -78,6 +80,18 @@ def step(name: str, agent: Any, *, max_retries: int = 3, **rest: Any) -> Step:
     return Step(name, agent, config=StepConfig(max_retries=max_retries), **rest)
 
 
+def enough(data: Any, context: Book) -> bool:
+    """Stop a loop."""
+    return context.total >= 20  # noqa: PLR2004 - a few rounds
+
+
+def is_long(data: Any, context: Book) -> bool:
+    """Choose a path."""
+    return len(str(data)) > 6  # noqa: PLR2004 - some are
+
+
+ADDING = [step("x", add, updates_context=True), step("y", tell)]
+
 SHAPES: dict[str, Pipeline] = {
     "one": pipeline(step("a", tell)),
     "adding": pipeline(step("a", add, updates_context=True), step("b", tell), step("c", add, updates_context=True)),
@@ -87,6 +101,39 @@ SHAPES: dict[str, Pipeline] = {
     "aborted": pipeline(step("a", tell), step("b", abort), step("c", tell)),
     "large": pipeline(step("a", lambda data: data * 200, sink_to="notes_text"), step("b", tell)),
     "long": pipeline(*(step(f"s{number}", tell) for number in range(8))),
+    "looping": pipeline(
+        step("a", tell), Step.loop_until("l", pipeline(*ADDING), exit_condition_callable=enough, max_loops=9)
+    ),
+    "branching": pipeline(
+        Step.parallel("p", {"i": pipeline(*ADDING), "j": step("j", Stubborn(1)), "k": step("k", tell)}), step("z", tell)
+    ),
+    "lanes": pipeline(
+        Step.parallel("p", {f"b{number}": pipeline(*ADDING) for number in range(5)}, max_concurrency=2), step("z", tell)
+    ),
+    "deep": pipeline(
+        Step.parallel(
+            "p",
+            {
+                "i": pipeline(Step.parallel("q", {"m": pipeline(*ADDING), "n": step("n", tell)}), step("o", tell)),
+                "j": pipeline(
+                    Step.loop_until("l", pipeline(*ADDING), exit_condition_callable=enough, max_loops=3),
+                    Step.branch_on("c", is_long, {True: step("t", tell), False: step("f", tell)}),
+                ),
+            },
+        ),
+        step("z", tell),
+    ),
+    "spoilt": pipeline(
+        step("a", tell),
+        Step.parallel("p", {"i": pipeline(*ADDING), "j": step("j", tell, validators=[refuse]), "k": step("k", tell)}),
+        step("z", tell),
+    ),
+    "forgiving": pipeline(
+        Step.parallel(
+            "p", {"i": pipeline(*ADDING), "j": step("j", tell, validators=[refuse])}, on_branch_failure="ignore"
+        ),
+        step("z", tell),
+    ),
 }
 
 
@@ -105,14 +152,21 @@ class Rough(LocalEngine):
     def __init__(self, shape: str) -> None:
         super().__init__(SETTINGS)
         self.notices: list[Notice] = []
-        self._ghosts = 0
-        conclude = self.coordinator.conclude
+        self.decisions: list[Decision] = []
+        self._shape, self._ghosts = shape, 0
+        self.conclude, commit = self.coordinator.conclude, self.store.commit
 
         def remember(notice: Notice) -> Any:
             self.notices.append(notice)
-            return conclude(notice)
+            return self.conclude(notice)
+
+        def record(decision: Decision) -> Any:
+            self.decisions.append(decision)
+            return commit(decision)
 
         self.coordinator.conclude = remember  # type: ignore[method-assign]
+        self.store.commit = record  # type: ignore[method-assign]
+        self.commit = commit
         self.run_id = self.enqueue(SHAPES[shape], "bees")
 
     @property
@@ -122,6 +176,15 @@ class Rough(LocalEngine):
     @property
     def live(self) -> list[Any]:
         return [each for each in self.history(self.run_id) if each.status in LIVE]
+
+    @property
+    def has_a_way_on(self) -> bool:
+        """A live run has work, or a fan-out to ring for; one that has ended has none; and a scope has one owner at most (law 6)."""
+        owners = [each.address for each in self.live]
+        if len(owners) != len(set(owners)):
+            return False
+        waiting = [each for each in self.store.read_scopes(self.run_id) if each.status == "open"]
+        return bool(owners or waiting) if self.is_live else not owners
 
     def deliver_at(self, place: int) -> None:
         """Deliver one of the messages that are out."""
@@ -140,6 +203,7 @@ class Rough(LocalEngine):
     def wait(self, seconds: float) -> None:
         """Let time pass, then sweep."""
         self.now += seconds
+        self.recover()
         self.sweep(may_judge=True)
 
     def haunt(self) -> None:
@@ -147,7 +211,10 @@ class Rough(LocalEngine):
         self._ghosts += 1
         name = f"ghost-{self._ghosts}"
         self.store.enlist(member(name), 5.0)
-        for each in self.live:
+        sent = [
+            each for each in self.live if isfinite(self.store._attempts[each.key].available_at)
+        ]  # held rows have no message
+        for each in sent:
             claim = self.store.claim(each.key, name, max_lost=1000)
             if claim.fence is not None:
                 self.notices.append(self._zombie(each.key, claim.fence))
@@ -169,6 +236,11 @@ class Rough(LocalEngine):
     def envelope_of(self, key: str) -> Envelope:
         return self.store._envelope(self.store._attempts[key])
 
+    def kept(self, address: str) -> tuple[int, bytes | None, bytes]:
+        """A scope's version, context and output; a closed one keeps no context, but for the root's."""
+        scope = self.store._scopes[self.run_id, address]
+        return scope.version, scope.context and bytes(scope.context), bytes(scope.output)
+
     def picture(self) -> Any:
         """All that may not change; what was spent and told may."""
         return replace(self.store.read_run(self.run_id), tokens=0, cost_usd=0.0), [
@@ -176,10 +248,21 @@ class Rough(LocalEngine):
         ]
 
     def story_of_it(self) -> Any:
-        """What came of it, without names and times."""
+        """What came of it, without names and times. Where a fan-out was aborted, how far the siblings had come is left to chance."""
         result = self.result(self.run_id)
         steps = [
-            (each.step, each.number, each.status, each.reason, each.output, each.fault and each.fault.feedback)
+            (each.key, each.status, each.reason, each.output, each.fault and each.fault.feedback)
             for each in self.history(self.run_id)
+            if not (self._shape == "spoilt" and each.address.startswith("p/"))
         ]
-        return result.run_status, result.output, result.final_pipeline_context, result.error, steps
+        return (
+            result.run_status,
+            result.output,
+            result.final_pipeline_context,
+            result.error,
+            _unnamed(steps, self.run_id),
+        )
+
+
+def _unnamed(steps: list[tuple[Any, ...]], run_id: str) -> list[tuple[Any, ...]]:
+    return sorted(((key.removeprefix(run_id), *rest) for key, *rest in steps), key=lambda step: step[0])
