@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,16 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.results import PipelineResult, StepResult
+    from flujo_worker.domain.values import FanOut
 
 SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
 QUICK = Settings(agents={"function_timeout_s": 0.05})
@@ -144,18 +146,25 @@ def assert_attributed(engine: LocalEngine, result: PipelineResult, path: str, ty
 
 
 class WatchedEngine(LocalEngine):
-    """Notes every message's size by its address, and how many branches were on the bus at once at most."""
+    """Notes every message's size by its address, and how many branches of a fan-out had one on the bus at most."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        super().__init__(settings)
         self.sizes: dict[str, int] = {}
         self.most: Counter[str] = Counter()
+        self._now: Counter[str] = Counter()
+        super().__init__(settings)
+
+    def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
+        for envelope in envelopes:
+            self.sizes[envelope.address] = len(dumps(envelope.to_wire()))
+            for place in sorted(envelope.lanes, key=len)[-1:]:
+                self._now[place] += envelope.kind != "join"
+                self.most[place] = max(self.most[place], self._now[place])
+        super()._send(envelopes, fan_out)
 
     def deliver(self, message: bytes) -> str:
-        """Look at the bus, then go on."""
-        waiting = [json.loads(each) for each in (message, *self.bus)]
-        open_now = Counter(max(each["lanes"], key=len) for each in waiting if each.get("lanes"))
-        self.most |= open_now
-        if "address" in waiting[0] and "step" in waiting[0]:
-            self.sizes[waiting[0]["address"]] = len(message)
+        """Take it from the bus."""
+        lanes = loads(message).get("lanes") or ()
+        for place in sorted(lanes, key=len)[-1:]:
+            self._now[place] -= 1
         return super().deliver(message)
