@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 from worlds import Memory, Postgres, World, deadlocks
 
@@ -69,3 +70,10 @@ def no_deadlock(postgres, caplog):
         yield
     assert [record for record in caplog.records if record.name == STORE_LOG] == []
     assert deadlocks(postgres) == before
+
+
+@pytest.fixture
+def held(database_url):
+    """A transaction of our own that stays open until the test commits it."""
+    with psycopg.connect(database_url, row_factory=psycopg.rows.dict_row) as connection:
+        yield connection

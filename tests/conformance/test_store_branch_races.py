@@ -7,9 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from builders import envelopes
+from builders import enqueued, envelopes
 from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, ring, work
-from worlds import MAX_LOST, World
+from worlds import MAX_LOST, World, waits
+
+from flujo_worker.domain.values import BranchEnd, Move
+from flujo_worker.store.bind import bind_tree
+from flujo_worker.store.statements import statement
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 
@@ -208,6 +212,30 @@ def stop(world, run):
     return world.store.stop(run, "cancelled", "enough"), world.picture(run)
 
 
+def test_a_cancel_against_closes_that_climb(world, race):
+    """Branches that close from three scopes down lock them deepest first, as the cancel does."""
+    verdicts = set()
+    for _ in range(ROUNDS):
+        climbs = [climbing(world, arm, place) for place, arm in enumerate(fanned_out(world, 4))]
+        run = climbs[0].notice.envelope.ticket.run
+        *answers, (stopped, _) = race(*[partial(world.commit, each) for each in climbs], partial(stop, world, run))
+        verdicts |= set(answers)
+        assert stopped
+        assert {row.status for row in world.tree(run)} <= {"succeeded", "cancelled"}
+    assert verdicts == {"merged", "stopped"}
+
+
+def climbing(world, arm, lane):
+    """A branch is at the last step of a loop: what closes the iteration, the loop and the branch."""
+    box = opening(f"{arm.address}/loop", arm.address, kind="loop")
+    first = opening(f"{box.address}#1", box.address)
+    begun = concluded(arm, moved(arm), fence=world.claim(arm), opens=(box, first), next=(work(first),))
+    world.commit(begun)
+    [at] = envelopes(begun)
+    moves = [Move(address, 0, 1, "succeeded", merges=True) for address in (first.address, box.address, arm.address)]
+    return concluded(at, *moves, fence=world.claim(at), branch_end=BranchEnd(arm.address, FAN, lane))
+
+
 def test_a_cancel_against_rings_leaves_no_join(world, race):
     for _ in range(ROUNDS):
         arms = fanned_out(world, 1)
@@ -233,6 +261,45 @@ def test_a_cancel_against_an_abort_and_its_winding_down(world, race):
         *_, (stopped, _) = race(*merges, fail, partial(stop, world, run_of(arms[0])))
         assert stopped
         assert {row.status for row in world.tree(run_of(arms[0]))} <= {"succeeded", "failed", "cancelled"}
+
+
+# in lock step
+
+
+def test_a_request_to_cancel_waits_for_a_fan_out_that_opens(world, database_url, held):
+    """Also what reaches beyond one scope meets the cancel on one lock (ADR 6)."""
+    new = world.record(enqueued())
+    held.execute(statement("conclude_tree"), bind_tree(fanning_out(new.first, 2, fence=world.claim(new))))
+
+    asked = waits(database_url, partial(world.request_cancel, run_of(new.first)))
+    held.commit()
+
+    assert asked.result(timeout=10)
+    assert [each.status for each in world.attempts(run_of(new.first))] == ["succeeded", "ready", "ready"]
+
+
+@pytest.mark.parametrize("who", ["commit", "stop", "wind_down"])
+def test_scopes_are_locked_deepest_first(world, database_url, held, who):
+    """Law: who waits for a scope holds those beneath it, and none above it."""
+    arms = fanned_out(world, 2)
+    climb, run = climbing(world, arms[0], 0), run_of(arms[0])
+    *below, top = [move.address for move in climb.moves]
+    world.commit(closing(arms[1], fence=world.claim(arms[1]), lane=1, status="failed", aborts=True))
+    acts = {
+        "commit": partial(world.commit, climb),
+        "stop": partial(world.store.stop, run, "cancelled", "enough"),
+        "wind_down": partial(world.store.wind_down_branches, run, FAN),
+    }
+    held.execute("SELECT 1 FROM flujo_scopes WHERE run_id = %s AND address = %s FOR UPDATE", [run, top])
+
+    acted = waits(database_url, acts[who])
+    found = held.execute("SELECT address FROM flujo_scopes WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run]).fetchall()
+    free = {row["address"] for row in found}
+    held.commit()
+
+    acted.result(timeout=10)
+    assert not free & set(below)
+    assert {top, FAN, ""} <= free
 
 
 # the join

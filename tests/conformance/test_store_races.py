@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from builders import SPENT, decided, enqueued, failed, following, member, packed, pipeline_of, succeeded
 from services import drop_database, fresh_database
-from worlds import LEASE_S, MAX_LOST, World, deadlocks
+from worlds import LEASE_S, MAX_LOST, World, deadlocks, waits
 
 from flujo_client.gateway import requests
 from flujo_worker.store.bind import bind_decision
@@ -121,27 +121,6 @@ def test_two_cancels_are_acknowledged_once(world, race):
 
 
 # cancel against a merge, in lock step
-
-
-@pytest.fixture
-def held(database_url):
-    """A transaction of our own that stays open until the test commits it."""
-    with psycopg.connect(database_url, row_factory=psycopg.rows.dict_row) as connection:
-        yield connection
-
-
-def waits(url, act):
-    """Start an act that must wait for a lock; give it when it does."""
-    threads = ThreadPoolExecutor(1)
-    started = threads.submit(act)
-    threads.shutdown(wait=False)
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    deadline = time.monotonic() + 10
-    with psycopg.connect(url, autocommit=True) as onlooker:
-        while not (started.done() or onlooker.execute(waiting).fetchone()) and time.monotonic() < deadline:
-            time.sleep(0.005)
-    assert not started.done()
-    return started
 
 
 def test_a_request_to_cancel_waits_for_the_merge_under_way(world, database_url, held):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,7 +16,8 @@ from flujo_worker.ports import Broker
 from flujo_worker.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
@@ -193,3 +196,17 @@ def deadlocks(postgres: Postgres, name: str | None = None) -> int:
     postgres.rows("SELECT pg_stat_clear_snapshot()")
     counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = coalesce(%(name)s, current_database())"
     return int(postgres.rows(counted, name=name)[0]["deadlocks"])
+
+
+def waits(url: str, act: Callable[[], Any]) -> Future[Any]:
+    """Start an act that must wait for a lock; give it when it does."""
+    threads = ThreadPoolExecutor(1)
+    started = threads.submit(act)
+    threads.shutdown(wait=False)
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    deadline = time.monotonic() + 10
+    with psycopg.connect(url, autocommit=True) as onlooker:
+        while not (started.done() or onlooker.execute(waiting).fetchone()) and time.monotonic() < deadline:
+            time.sleep(0.005)
+    assert not started.done()
+    return started
