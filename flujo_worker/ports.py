@@ -83,7 +83,7 @@ class Leases(Protocol):
         """Begin an incarnation; adopt those of the `held` attempts that still point to `old`, and return them."""
 
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
-        """Extend the lease. Return which held attempts (key → fence) are no longer this worker's; None: the lease is over."""
+        """Extend the lease. Return which held attempts (key → fence) are no longer to be worked on; None: the lease is over."""
 
     def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`."""

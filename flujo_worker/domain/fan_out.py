@@ -72,7 +72,9 @@ def _settle(draft: Draft, box: Scope, node: Node, rows: Sequence[ScopeRow]) -> S
         yield from give_up(draft, box, fault, executed_branches=names)
         return
     failures = sum(row.status != "succeeded" for row in rows)
-    said = f"{failures} failures ignored" if failures else f"all {len(rows)} branches succeeded"
+    said = f"all {len(rows)} branches succeeded"
+    if failures:
+        said = f"{failures} failure{'s' if failures > 1 else ''} ignored"
     yield from finish(draft, box, output, context, executed_branches=names, feedback=said)
 
 

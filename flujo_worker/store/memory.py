@@ -131,6 +131,8 @@ class MemoryStore(LedgerInMemory):
         row = self._attempts.get(key)
         if row is None or self._runs[row.key.run].stopped_at is not None:
             return False
+        if self.is_aborted(row.key.run, self._scopes[row.key.run, row.key.address].lanes):
+            return False
         return (row.status, row.fence, row.worker) == ("running", fence, worker)
 
     def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:

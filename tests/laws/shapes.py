@@ -82,12 +82,12 @@ def step(name: str, agent: Any, *, max_retries: int = 3, **rest: Any) -> Step:
 
 def enough(data: Any, context: Book) -> bool:
     """Stop a loop."""
-    return context.total >= 20  # noqa: PLR2004 - a few rounds
+    return context.total >= 20
 
 
 def is_long(data: Any, context: Book) -> bool:
     """Choose a path."""
-    return len(str(data)) > 6  # noqa: PLR2004 - some are
+    return len(str(data)) > 6
 
 
 ADDING = [step("x", add, updates_context=True), step("y", tell)]

@@ -18,6 +18,7 @@ ALTER TABLE flujo_scopes ALTER COLUMN patch SET STORAGE EXTERNAL;
 CREATE INDEX flujo_scopes_children ON flujo_scopes (run_id, parent, place) WHERE parent IS NOT NULL;
 CREATE INDEX flujo_scopes_open ON flujo_scopes (run_id, parent, place) WHERE status = 'open' AND parent IS NOT NULL;
 CREATE INDEX flujo_scopes_waiting ON flujo_scopes (opened_at) WHERE waiting AND status = 'open';
+CREATE INDEX flujo_scopes_aborted ON flujo_scopes (run_id) WHERE aborted;
 
 -- What user code and rows answered while deciding, for a replay without them.
 ALTER TABLE flujo_attempts ADD COLUMN answers jsonb;

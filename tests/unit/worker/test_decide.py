@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from flujo_client.contract.outcome import Fault, Outcome
 from flujo_client.pipeline.step import Backoff, Step, StepConfig
-from flujo_worker.domain.decide import decide
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.domain.values import Close, Move, Notice
+from flujo_worker.domain.values import Close, Move
 from flujo_worker.errors import IllegalTransition
 
 THREE = enqueued(pipeline_of("a", "b", "c", max_retries=2), context={"n": 1}, queue="mine")
@@ -40,7 +39,7 @@ def test_the_same_notice_gives_the_same_decision(outcome, step, number):
 def test_a_decision_has_an_end_or_a_next_attempt_and_a_closed_scope_with_the_end(outcome, step, number):
     decision = decided(THREE, outcome, at=_at(step, number))
 
-    assert (decision.end is None) != (decision.next is None)
+    assert (decision.end is None) == bool(decision.next)
     assert (decision.end is None) == (decision.move.status == "open")
     assert decision.close.status == ("succeeded" if outcome.kind == "success" else "failed")
 
@@ -57,7 +56,7 @@ def test_only_a_success_merges(outcome, step, number):
 def test_a_success_goes_on_with_the_next_step():
     decision = decided(THREE, succeeded("out", {"n": 2}))
 
-    assert decision.move == Move(1, merges=True, output=packed("out"), context=packed({"n": 2}))
+    assert decision.moves == (Move("", 0, 1, merges=True, output=packed("out"), context=packed({"n": 2})),)
     after = following(decision)
     assert (after.step, after.number, after.guidance, after.queue) == ("b", 1, None, "mine")
 
@@ -66,7 +65,7 @@ def test_a_failure_is_tried_again_with_what_was_wrong():
     decision = decided(THREE, failed(feedback="wrong tone"))
 
     assert decision.close == Close("failed", "error")
-    assert decision.next.delay_s == 4.0
+    assert [after.delay_s for after in decision.next] == [4.0]
     after = following(decision)
     assert (after.step, after.number, after.guidance) == ("a", 2, "wrong tone")
     assert (after.input, after.context, after.version) == (THREE.first.input, THREE.first.context, THREE.first.version)
@@ -95,14 +94,14 @@ def test_a_failure_without_a_fault_is_final():
 def test_a_steps_own_waits_come_before_the_workers():
     step = Step("a", str, config=StepConfig(backoff=Backoff(base_s=9.0, jitter=0.0)))
     new = enqueued(pipeline_of("b") >> step >> pipeline_of("c"))
-    decision = decide(new.plan, Notice(_at("a", 1, new), 1, failed()), backoff=Backoff(base_s=1.0))
+    decision = decided(new, failed(), at=_at("a", 1, new))
 
-    assert decision.next.delay_s == 9.0
+    assert [after.delay_s for after in decision.next] == [9.0]
 
 
 def test_the_longer_wait_is_taken_of_ours_and_the_services():
-    assert decided(THREE, failed(retry_after_s=30.0)).next.delay_s == 30.0
-    assert decided(THREE, failed(retry_after_s=1.0)).next.delay_s == 4.0
+    assert [after.delay_s for after in decided(THREE, failed(retry_after_s=30.0)).next] == [30.0]
+    assert [after.delay_s for after in decided(THREE, failed(retry_after_s=1.0)).next] == [4.0]
 
 
 def test_a_step_with_a_queue_of_its_own_goes_there_and_back():

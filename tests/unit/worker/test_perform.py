@@ -255,7 +255,7 @@ def test_sync_agents_do_not_hold_up_the_others(engine):
         return data
 
     run_one(engine, agent)
-    assert threads[0].startswith("flujo-agent")
+    assert threads[0].startswith("flujo-user")
 
 
 def test_sync_agents_that_hang_leave_room_for_the_next():

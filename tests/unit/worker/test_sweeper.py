@@ -9,6 +9,7 @@ from builders import enqueued, member
 from flujo_client.pipeline.step import Backoff
 from flujo_worker.attempts.catalog import Catalog
 from flujo_worker.coordinator import Coordinator
+from flujo_worker.evaluate.evaluator import Evaluator
 from flujo_worker.store.memory import MemoryStore
 from flujo_worker.sweeper import Sweeper
 
@@ -38,11 +39,12 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
         new = enqueued()
         store.record(new)
         store.park(new.first.key, store.claim(new.first.key, "w", max_lost=3).fence, "no such code here")
+    catalog = Catalog(["shapes"])
     sweeper = Sweeper(
         store,
         Post(),
-        Coordinator(store, lambda _: None, backoff=Backoff()),
-        Catalog(["shapes"]),
+        Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff()),
+        catalog,
         worker=lambda: "w",
         may_judge=lambda: True,
     )
