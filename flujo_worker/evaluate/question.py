@@ -92,7 +92,8 @@ class Question:
 
     def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
         """Call a user function; raises TimeoutError when it takes too long."""
-        ready = partial(function, *given, **injectable(function, optional))
+        taken = injectable(function, dict.fromkeys(optional, True))  # by name alone: a loop's own input may be None
+        ready = partial(function, *given, **{name: optional[name] for name in taken})
         future = self.bench.loop.submit(_within(self.bench.timeout_s, function, ready, self.bench.threads))
         try:
             return future.result()
