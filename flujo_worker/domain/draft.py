@@ -7,7 +7,7 @@ the decision; the same answers give the same decision, so a replay needs neither
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flujo_client.contract.outcome import Event
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.pipeline.plan import Node, Plan, Spot
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, FanOut, Notice, ScopeStatus
+    from flujo_worker.domain.values import BranchEnd, FanOut, Notice, ScopeRow, ScopeStatus
 
 Steps: TypeAlias = Generator[Ask | Look, Any, None]
 Asked: TypeAlias = Generator[Ask | Look, Any, Any]
@@ -154,23 +154,16 @@ class Draft:
         if known is not None:
             return known
         row = yield Look(address)
-        scope = Scope(
-            address=row.address,
-            parent=row.parent,
-            kind=row.kind,
-            step=row.step or "",
-            name=row.name or "",
-            place=row.place,
-            cursor=row.cursor,
-            version=row.version,
-            output=row.output,
-            context=row.context,
-            lanes=dict(row.lanes),
-            metadata=dict(row.metadata),
-            seen=(row.output, row.context),
-        )
+        scope = _read(row)
         self.scopes[address] = scope
         return scope
+
+    def children(self, box: Scope) -> Generator[Look, Any, list[Scope]]:
+        """A container's children by their place, as this decision leaves them: the rows do not know yet what it did (law)."""
+        rows = () if box.seen is None else (yield Look(box.address, children=True))
+        found = {row.address: replace(_read(row), status=row.status) for row in rows}
+        found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == box.address}
+        return list(found.values())
 
     def open(self, scope: Scope) -> Scope:
         """Open a scope."""
@@ -218,6 +211,24 @@ class Draft:
         """The attempt's own scope, then the others, deepest first: the order everything locks in (law)."""
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
+
+
+def _read(row: ScopeRow) -> Scope:
+    return Scope(
+        address=row.address,
+        parent=row.parent,
+        kind=row.kind,
+        step=row.step or "",
+        name=row.name or "",
+        place=row.place,
+        cursor=row.cursor,
+        version=row.version,
+        output=row.output,
+        context=row.context,
+        lanes=dict(row.lanes),
+        metadata=dict(row.metadata),
+        seen=(row.output, row.context),
+    )
 
 
 def _move(scope: Scope) -> Move:

@@ -11,7 +11,7 @@ from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, open_box, open_child, within
-from flujo_worker.domain.values import Ask, Look, Refused
+from flujo_worker.domain.values import Ask, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +42,8 @@ def closed(draft: Draft, box: Scope, node: Node, item: Scope) -> Steps:
         return
     box.context, box.merges = item.context, True
     if box.cursor == box.metadata["items"]:
-        rows = yield Look(box.address, children=True)
-        outputs = [item.output if row.address == item.address else row.output for row in rows]
-        yield from _collect(draft, box, node, outputs)
+        children = yield from draft.children(box)
+        yield from _collect(draft, box, node, [child.output for child in children])
         return
     box.cursor += 1
     following = yield from draft.look(f"{box.address}#{box.cursor}")
@@ -76,10 +75,9 @@ def _collect(draft: Draft, box: Scope, node: Node, outputs: Sequence[Packed]) ->
 
 def _broken(draft: Draft, box: Scope, item: Scope) -> Steps:
     """The items that were not begun are closed with it."""
-    rows = yield Look(box.address, children=True)
-    for row in rows:
-        if row.status == "open" and row.address != item.address:
-            waiting = yield from draft.look(row.address)
+    for child in (yield from draft.children(box)):
+        if child.status == "open":
+            waiting = yield from draft.look(child.address)
             waiting.close("cancelled")
     fault = item.fault and within(item.fault, f"item {box.cursor} failed at step '{draft.node(item).name}'")
     yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor - 1)
