@@ -1,0 +1,124 @@
+"""The law of closure (law 8): a run ends as the reference says, whatever becomes of its messages, and nothing is left over.
+
+In: a pipeline, an input, and what mishaps are drawn from. It must not know what pipelines it is given.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from closure_parts import CALLS, plain
+from closure_pipelines import pipeline_of
+from interpreter import Ending, Told, interpret
+
+from flujo_client.config import Settings
+from flujo_worker.ports import Broker
+from flujo_worker.testing import LocalEngine
+
+if TYPE_CHECKING:
+    from flujo_client.contract.results import PipelineResult, StepResult
+    from flujo_client.pipeline.compose import Pipeline
+
+LIVE = ("ready", "queued", "running")
+UNTOLD = {"failed_branch_cost_usd", "failed_branch_tokens"}
+
+
+class Rough(LocalEngine):
+    """An engine with one run, whose messages come in any order, some of them twice, some never.
+
+    Args:
+        pipeline: what to run.
+        value: its input.
+        chaos: what all mishaps are drawn from; 0 for none.
+    """
+
+    def __init__(self, pipeline: Pipeline, value: Any, chaos: int) -> None:
+        super().__init__(Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 400}))
+        self._luck = Random(chaos) if chaos else None
+        self.run_id = self.enqueue(pipeline, value)
+
+    def finish(self) -> PipelineResult:
+        """Deliver until the run has ended; an engine that lost track of it is stuck here."""
+        for _ in range(300):
+            while self.bus:
+                self._deliver_one()
+            if not self.store.read_run(self.run_id).is_live:
+                return self.result(self.run_id)
+            self.now += 100.0
+            self.recover()
+            self.sweep()
+        raise AssertionError(f"stuck: {self.history(self.run_id)}")
+
+    def _deliver_one(self) -> None:
+        luck = self._luck
+        if luck is None:
+            self.deliver(self.bus.popleft())
+            return
+        self.bus.rotate(luck.randrange(len(self.bus)))
+        message, mishap = self.bus.popleft(), luck.random()
+        if mishap < 0.05:  # doubled
+            self.bus.append(message)
+        if mishap < 0.95:  # lost
+            self.deliver(message)
+
+    def sweep(self, *, may_judge: bool = False) -> int:
+        """Publish again what is due, whatever queue it was lost from."""
+        broker = Broker(epoch_start=0.0, heads=dict.fromkeys(self.store.queues()))
+        due = self.store.due(broker, may_judge=may_judge, max_lost=1000, limit=1000)
+        self._send([each.envelope for each in due])
+        return len(due)
+
+    def cut(self) -> set[str]:
+        """The places that were stopped."""
+        return {each.address for each in self.store.read_scopes(self.run_id) if each.status == "cancelled"}
+
+
+def behaves(pipeline: Pipeline, value: Any = "input", chaos: int = 0) -> PipelineResult:
+    """It ends as the reference says, whatever becomes of its messages, and nothing is left over."""
+    model = pipeline.context_model
+    with Rough(pipeline, value, chaos) as engine:
+        CALLS.clear()
+        result, calls = engine.finish(), CALLS.copy()
+        CALLS.clear()
+        reference = interpret(pipeline, value, None if model is None else model(), engine.cut().__contains__)
+        same(result, reference)
+        nothing_is_left(engine)
+        assert engine.cut() or calls == CALLS, "M-281"
+    return result
+
+
+def same(actual: PipelineResult, reference: Ending) -> None:
+    """Compare everything but times, costs and the words of feedback."""
+    error = actual.error and actual.error.type_name
+    assert (actual.run_status, error) == (reference.status, reference.error)
+    same_history(actual.step_history, reference.history, "")
+    assert plain(actual.output) == plain(reference.output)
+    assert plain(actual.final_pipeline_context) == plain(reference.context)
+
+
+def same_history(actual: list[StepResult], reference: list[Told], place: str) -> None:
+    assert [each.name for each in actual] == [each.name for each in reference], place
+    for result, told in zip(actual, reference, strict=True):
+        same_node(result, told, f"{place}/{told.name}")
+
+
+def same_node(result: StepResult, told: Told, place: str) -> None:
+    if told.cut:
+        assert (result.success, result.output) == (False, None), place
+        return
+    same_history(result.step_history, told.history, place)
+    metadata = {key: value for key, value in result.metadata_.items() if key not in UNTOLD}
+    seen = (result.success, plain(result.output), result.attempts, metadata)
+    assert seen == (told.success, plain(told.output) if told.success else None, told.attempts, told.metadata), place
+
+
+def nothing_is_left(engine: Rough) -> None:
+    """After its end a run has no open scope, no live attempt, and no context but the root's."""
+    assert [each.address for each in engine.store.read_scopes(engine.run_id) if each.status == "open"] == []
+    assert [each.key for each in engine.history(engine.run_id) if each.status in LIVE] == []
+    assert [place for (_, place), scope in engine.store._scopes.items() if place and scope.context is not None] == []
+
+
+def of_seed(seed: int, chaos: int = 0) -> PipelineResult:
+    return behaves(pipeline_of(seed), f"input {seed % 5}", chaos)

@@ -1,0 +1,228 @@
+"""Law 8: any node inside any other behaves as a sequential reference interpreter says (M-285); and what else holds at every end.
+
+Messages come in any order, some twice, some not at all until the sweeper finds what they were about: none of that may show (law 3).
+`FLUJO_CLOSURE_EXAMPLES` in the environment says how many pipelines are looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from closure_law import Rough, behaves, of_seed
+from closure_parts import Critic, Ledger, Worker
+from closure_pipelines import pipeline_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import Field
+
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.conditional import ConditionalStep
+from flujo_client.pipeline.loop import LoopStep
+from flujo_client.pipeline.map import MapStep
+from flujo_client.pipeline.parallel import ParallelStep
+from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.walk import MAX_DEPTH
+from flujo_worker.domain import loop, nested
+from flujo_worker.domain.decide import KINDS
+from flujo_worker.domain.draft import MAX_HOPS, Scope
+from flujo_worker.errors import IllegalTransition
+from flujo_worker.evaluate import contexts, functions
+from flujo_worker.evaluate.evaluator import ROLES
+from flujo_worker.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+LARGEST = 2**14
+EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "400"))
+lawful = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
+
+
+# what pipelines here are made of
+
+
+def always(output: Any, context: Any) -> bool:
+    return True
+
+
+def never(output: Any, context: Any) -> bool:
+    return False
+
+
+def tell(name: str) -> Step:
+    return Step(name, Worker(1, acts=("_count", "_note")))
+
+
+def parallel(name: str, **branches: Any) -> ParallelStep:
+    return ParallelStep(name, branches=branches)
+
+
+def by_type(output: Any, context: Any) -> str:
+    return type(output).__name__
+
+
+WRAPS = {
+    "nested": lambda body: Pipeline([body]).as_step("in"),
+    "conditional": lambda body: ConditionalStep(
+        "in", condition_callable=by_type, branches={}, default_branch_pipeline=body
+    ),
+    "loop": lambda body: LoopStep("in", loop_body_pipeline=body, exit_condition_callable=always),
+    "map": lambda body: MapStep("in", pipeline_to_run=body, iterable_input="items"),
+    "parallel": lambda body: parallel("in", one=body),
+}
+
+
+def each_by_type(name: str, branches: dict[str, Step]) -> MapStep:
+    """For each item what its type says."""
+    body = ConditionalStep("if", condition_callable=by_type, branches=branches)
+    return MapStep(name, pipeline_to_run=body, iterable_input="items")
+
+
+class Mixed(Ledger):
+    """Its items are of many sorts."""
+
+    items: list[Any] = Field(default=[{}, "x", {}, 3.0, {}])
+
+
+# held
+
+
+@lawful
+@given(st.integers(0, LARGEST), st.integers(0, 2**32))
+def test_anything_in_anything_behaves_as_the_reference_says(seed, chaos):
+    """M-280, M-281, M-283, M-285, C-13, SYS-04, SYS-16."""
+    of_seed(seed, chaos)
+
+
+@pytest.mark.parametrize("kind", ["nested", "conditional", "loop", "parallel"])
+def test_containers_as_deep_as_they_may_be_end(kind):
+    body = tell("core")
+    for _ in range(MAX_DEPTH - 1):
+        body = WRAPS[kind](body)
+    assert behaves(Pipeline([body], context_model=Ledger), chaos=7).success
+
+
+@pytest.mark.parametrize("kind", ["nested", "conditional", "loop", "map", "parallel"])
+def test_bodies_without_any_step_end(kind):
+    """They meet no message of their own: a decision that has gone far enough puts one in between."""
+    body = WRAPS[kind](WRAPS[kind](parallel("empty")))
+    around = LoopStep("around", loop_body_pipeline=body, exit_condition_callable=never, max_loops=2 * MAX_HOPS)
+    assert behaves(Pipeline([around], context_model=Ledger)).success
+
+
+def test_the_corpus_holds_everything():
+    """What the law looks at is not empty: every kind of container, ended every way, and fan-outs that were stopped."""
+    seen: set[Any] = set()
+    for seed in range(301, LARGEST, 211):
+        with Rough(pipeline_of(seed), f"input {seed % 5}", seed) as engine:
+            seen.add(engine.finish().run_status)
+            for scope in engine.store.read_scopes(engine.run_id):
+                seen |= {(scope.kind, scope.status), scope.metadata.get("exit_reason")}
+    kinds = ("loop", "map", "parallel", "router", "conditional", "nested", "machine")
+    wanted = {(kind, status) for kind in kinds for status in ("succeeded", "failed")}
+    wanted |= {("sequence", "cancelled"), "succeeded", "failed", "condition", "max_loops", "body_step_error"}
+    assert wanted - seen == set()
+
+
+# found, and kept
+
+
+def test_a_step_runs_after_a_container_that_ended_in_the_decision_that_began_its_sequence():
+    """Its attempt is made with the version its sequence is opened with, or its outcome would never be taken."""
+    body = Pipeline([parallel("nothing"), tell("after")])
+    behaves(Pipeline([WRAPS["loop"](body)], context_model=Ledger))
+
+
+def test_a_refinement_may_begin_with_nothing():
+    """The mapper that asks for the loop's own input is given it, None too."""
+    refine = Step.refine_until("refine", tell("make"), Step("critic", Critic(2)), 3)
+    assert behaves(Pipeline([refine]), None).step_history[0].attempts > 1
+
+
+@pytest.mark.parametrize(
+    "branches", [{"int": parallel("nothing"), "str": parallel("nothing")}, {"str": parallel("nothing")}]
+)
+def test_a_map_whose_items_meet_no_step_ends_in_one_decision(branches):
+    """Its results are those of this decision, and what was not begun is closed in it."""
+    behaves(Pipeline([each_by_type("map", branches)], context_model=Ledger))
+
+
+def test_a_map_that_breaks_leaves_what_ended_in_the_same_decision():
+    """Some of its items have ended before the decision, some in it, one breaks it, and one was not begun."""
+    items = {"str": tell("say"), "dict": parallel("nothing")}
+    behaves(Pipeline([each_by_type("map", items)], context_model=Mixed))
+
+
+# broken, and noticed
+
+
+def notices(seeds: Iterable[int], chaos: int = 0) -> bool:
+    """Tell whether the law fails for one of some pipelines."""
+    for seed in seeds:
+        try:
+            of_seed(seed, chaos)
+        except (AssertionError, IllegalTransition):
+            return True
+    return False
+
+
+def wrapped(role: str, change: Callable[[Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Change what an answer is made of."""
+    answer = ROLES[role]
+    return lambda patch: patch.setitem(ROLES, role, lambda question: answer(change(question)))
+
+
+def in_step(**fields: Any) -> Callable[[Any], Any]:
+    """Answer as for a step of other fields."""
+    return lambda question: replace(question, step=replace(question.step, **fields))
+
+
+def merge_backwards(patch: pytest.MonkeyPatch) -> None:
+    merge = contexts.merge
+    patch.setattr(contexts, "merge", lambda tree, patches, **rest: merge(tree, patches[::-1], **rest))
+
+
+def leak_failed_iterations(patch: pytest.MonkeyPatch) -> None:
+    def closed(draft, box, node, iteration):
+        box.context = iteration.context
+        yield from loop.closed(draft, box, node, iteration)
+
+    patch.setitem(KINDS, "loop", replace(loop.KIND, closed=closed))
+
+
+def skip_mapper(patch: pytest.MonkeyPatch) -> None:
+    ask = loop.ask
+
+    def without(node, role, *values, **rest):
+        return (yield from ask(node, "none" if role == "output" else role, *values, **rest))
+
+    patch.setattr(loop, "ask", without)
+
+
+MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "merges backwards": merge_backwards,
+    "lets failed iterations leak": leak_failed_iterations,
+    "skips the loop's mapper": skip_mapper,
+    "forgets what a branch changed": lambda patch: patch.setitem(ROLES, "patch", lambda _: None),
+    "keeps no outputs of containers": lambda patch: patch.setitem(ROLES, "keep_output", lambda asked: asked.values[0]),
+    "gives branches everything": lambda patch: patch.setitem(ROLES, "snapshot", lambda asked: asked.values[0]),
+    "hands out all of an import": wrapped("export_context", in_step(outputs=None)),
+    "lets imports inherit": wrapped("import_context", in_step(inherit_context=True)),
+    "ignores names of branches": lambda patch: patch.setattr(contexts, "_named_fields", lambda *_: {}),
+    "selects every branch": lambda patch: patch.setitem(ROLES, "selection", lambda asked: asked.data["branches"]),
+    "maps over one item less": lambda patch: patch.setitem(ROLES, "items", lambda asked: functions.items(asked)[1:]),
+    "passes over aborts": lambda patch: patch.setattr(nested, "is_final", lambda _: False),
+    "leaves versions at zero": lambda patch: patch.setattr(
+        Scope, "next_version", property(lambda scope: scope.version)
+    ),
+    "never rings": lambda patch: patch.setattr(MemoryStore, "ring", lambda *_: False),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutant_who(monkeypatch, mutant):
+    MUTANTS[mutant](monkeypatch)
+    assert notices(range(301, LARGEST, 97))
