@@ -8,7 +8,7 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.results import StepResult
-from flujo_client.errors import ContextMergeError, PipelineError
+from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
 from flujo_client.pipeline.submit import build_context
 from flujo_client.serial import Packed, decode
 from flujo_worker.domain.merge import MergeConflict, merge
@@ -174,10 +174,17 @@ def import_context(question: Question) -> Packed | None:
         model = getattr(step.pipeline, "context_model", None)
         if model is None and parent is None:
             return None
-        context = build_context(_conversation(step, parent), model)
+        context = _own_context(_conversation(step, parent), model)
     if context is None:
         return None
     return question.pack(_with_input(step, context, question.value(1)), "context of the import")
+
+
+def _own_context(values: dict[str, Any], model: Any) -> Any:
+    try:
+        return build_context(values, model)
+    except PipelineContextInitializationError as error:
+        raise PipelineContextInitializationError(error.message) from None  # the cause would tell values
 
 
 def _conversation(step: Any, parent: Any) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pydantic
+
 from flujo_client.contract.refine import Refinement
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.conditional import resolve_key
@@ -88,4 +90,9 @@ def selection(question: Question) -> list[str]:
 
 def pair(question: Question) -> Packed:
     """An artifact and what was said of it. Values: both."""
-    return question.pack(Refinement(artifact=question.value(0), check=question.value(1)), "refinement")
+    said = question.value(1)
+    try:
+        refinement = Refinement(artifact=question.value(0), check=said)
+    except pydantic.ValidationError:  # its text would tell what was said
+        raise PipelineError(f"its critic answers a RefinementCheck, not a {type(said).__name__}") from None
+    return question.pack(refinement, "refinement")
