@@ -12,17 +12,19 @@ import orjson
 
 from flujo_client.address import AttemptKey
 from flujo_client.serial import safe_serialize
-from flujo_worker.store.promises import given_lanes, grace_s, published
+from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import BranchEnd, Decision, End, Move, NextAttempt, Opening
 
 _MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
-_OPEN = "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting errors metadata"
+_OPEN = (
+    "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting held errors metadata"
+)
 _NEXT = "keys addresses steps numbers kinds queues after_s guidance"
 _ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
 
@@ -54,12 +56,12 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
 def bind_tree(decision: Decision) -> dict[str, Any]:
     """Give the parameters of `conclude_tree.sql`."""
     run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
-    opens = zip(decision.opens, given_lanes(decision), strict=True)
+    held = held_branches(decision)
     return {
         **_bind_close(decision),
         "answers": as_json(decision.answers) if decision.answers else None,
         **_columns("move", _MOVE, map(_move, decision.moves)),
-        **_columns("open", _OPEN, (_opening(each, lanes) for each, lanes in opens)),
+        **_columns("open", _OPEN, (_opening(each, held) for each in decision.opens)),
         **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
         **_bind_branch_end(decision.branch_end),
     }
@@ -163,7 +165,7 @@ def _move(move: Move) -> tuple[Any, ...]:
     )
 
 
-def _opening(opening: Opening, lanes: dict[str, int]) -> tuple[Any, ...]:
+def _opening(opening: Opening, held: Collection[str]) -> tuple[Any, ...]:
     return (
         opening.address,
         opening.parent,
@@ -173,10 +175,11 @@ def _opening(opening: Opening, lanes: dict[str, int]) -> tuple[Any, ...]:
         opening.place,
         _bytes(opening.output),
         _bytes(opening.context),
-        as_json(lanes),
+        as_json(given_lanes(opening, held)),
         opening.cursor,
         opening.status,
         opening.waiting,
+        opening.address in held,
         _fault(opening.fault),
         as_json(opening.metadata),
     )

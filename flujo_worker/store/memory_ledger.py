@@ -10,7 +10,7 @@ from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.ports import Claim, Committed, Refusal, Verdict
 from flujo_worker.store.memory_rows import Attempt, Scope
 from flujo_worker.store.memory_tree import TreeInMemory
-from flujo_worker.store.promises import given_lanes, grace_s, published
+from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -149,8 +149,9 @@ class LedgerInMemory(TreeInMemory):
         self._close(decision, now)
         for move in decision.moves:
             self._scopes[run, move.address].move(move, key, now)
-        for opening, lanes in zip(decision.opens, given_lanes(decision), strict=True):
-            self._add_scope(run, Scope.opened(opening, lanes, key, now))
+        held = held_branches(decision)
+        for opening in decision.opens:
+            self._add_scope(run, Scope.opened(opening, given_lanes(opening, held), key, now))
         self._make(decision, now)
         taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)
         for event in (*decision.notice.outcome.events, *decision.events):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flujo_worker.domain.values import Decision
+    from collections.abc import Collection
+
+    from flujo_worker.domain.values import Decision, Opening
 
 GRACE_S = 1.0
 GRACE_PER_ROW_S = 0.005
@@ -21,10 +23,12 @@ def published(decision: Decision) -> int:
     return sum(not each.held and each.delay_s == 0 for each in decision.next)
 
 
-def given_lanes(decision: Decision) -> list[dict[str, int]]:
-    """The lanes of each scope that is opened. A branch that is held has none in its fan-out until one is free for it."""
-    held = {each.address for each in decision.next if each.held}
-    return [
-        {fan_out: lane for fan_out, lane in each.lanes.items() if each.address not in held or fan_out != each.parent}
-        for each in decision.opens
-    ]
+def held_branches(decision: Decision) -> set[str]:
+    """The addresses of branches that wait for a lane."""
+    return {each.address for each in decision.next if each.held}
+
+
+def given_lanes(opening: Opening, held: Collection[str]) -> dict[str, int]:
+    """The lanes of a scope that is opened. A branch that is held has none in its fan-out until one is free for it."""
+    is_held = opening.address in held
+    return {fan_out: lane for fan_out, lane in opening.lanes.items() if not (is_held and fan_out == opening.parent)}

@@ -10,13 +10,15 @@ ALTER TABLE flujo_scopes
     ADD COLUMN lanes    jsonb   NOT NULL DEFAULT '{}',
     ADD COLUMN waiting  boolean NOT NULL DEFAULT false,
     ADD COLUMN aborted  boolean NOT NULL DEFAULT false,
+    ADD COLUMN held     boolean NOT NULL DEFAULT false,
     ADD COLUMN patch    bytea,
     ADD COLUMN error    jsonb,
     ADD COLUMN metadata jsonb   NOT NULL DEFAULT '{}';
 ALTER TABLE flujo_scopes ALTER COLUMN patch SET STORAGE EXTERNAL;
--- Children in their order, for joins; is one open, and which waits for a lane, without a look at those that are closed.
+-- Children in their order, for joins; is one open, and which waits for a lane, without a look at all the others.
 CREATE INDEX flujo_scopes_children ON flujo_scopes (run_id, parent, place) WHERE parent IS NOT NULL;
-CREATE INDEX flujo_scopes_open ON flujo_scopes (run_id, parent, place) WHERE status = 'open' AND parent IS NOT NULL;
+CREATE INDEX flujo_scopes_open ON flujo_scopes (run_id, parent) WHERE status = 'open' AND parent IS NOT NULL;
+CREATE INDEX flujo_scopes_held ON flujo_scopes (run_id, parent, place) WHERE held;
 CREATE INDEX flujo_scopes_waiting ON flujo_scopes (opened_at) WHERE waiting AND status = 'open';
 CREATE INDEX flujo_scopes_aborted ON flujo_scopes (run_id) WHERE aborted;
 

@@ -1,10 +1,10 @@
 -- The merge when it reaches beyond one scope: scopes above that move too, scopes that are opened, many work rows, a branch that
 -- closes. What conclude.sql says of itself holds here: each part asks for the one before, all of it or nothing.
+-- Every row is named by parameters, also where a join would do: a plan made for small runs must serve one of ten thousand scopes.
 -- Locks in the one order: attempt → own scope → those above it, deepest first (a parent's address is always shorter; the arrays
 -- come in that order, and ORDER BY keeps it) → the fan-out that is aborted, which is above them all → run.
--- The sibling that takes the lane is locked after these, and can close no circle. Its attempt is skipped if anybody has it, so
--- nobody is waited for. Whoever winds it down (cancel, abort) locks its attempt before its scope, so while this statement has the
--- attempt nobody else has that scope; and whoever waits for the attempt holds attempts alone, none of which is needed here.
+-- The sibling that takes the lane is locked after these, and can close no circle: its scope and its attempt are skipped if anybody
+-- has them, so nobody is waited for. Only who cancels or aborts has them, or who takes it already.
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
@@ -19,7 +19,8 @@ held AS (
         %(move_outputs)s::bytea[], %(move_contexts)s::bytea[], %(move_drops)s::bool[], %(move_patches)s::bytea[], %(move_errors)s::text[],
         %(move_metadata)s::text[]
     ) WITH ORDINALITY AS m (at, seen, cursor, status, merges, output, context, drops, patch, error, metadata, place) ON m.at = s.address
-    WHERE s.run_id = %(run)s::text AND s.status = 'open' AND s.version = m.seen AND EXISTS (SELECT 1 FROM won)
+    WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_addresses)s::text[]) AND s.status = 'open' AND s.version = m.seen
+      AND EXISTS (SELECT 1 FROM won)
     ORDER BY m.place FOR UPDATE OF s
 ),
 moved AS (
@@ -28,7 +29,7 @@ moved AS (
         context = CASE WHEN NOT h.drops THEN coalesce(h.context, s.context) END, patch = coalesce(h.patch, s.patch),
         error = coalesce(h.error::jsonb, s.error), metadata = s.metadata || h.metadata::jsonb,
         closed_by = CASE WHEN h.status <> 'open' THEN %(key)s::text END, closed_at = CASE WHEN h.status <> 'open' THEN now() END
-    FROM held h WHERE s.run_id = %(run)s::text AND s.address = h.address
+    FROM held h WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_addresses)s::text[]) AND s.address = h.address
     RETURNING 1
 ),
 whole AS (SELECT 1 WHERE (SELECT count(*) FROM moved) = cardinality(%(move_addresses)s::text[])),
@@ -44,15 +45,15 @@ live AS (
     FOR KEY SHARE OF r
 ),
 opened AS (
-    INSERT INTO flujo_scopes (run_id, address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, error,
-                              metadata, closed_by, closed_at)
-    SELECT live.id, o.address, o.parent, o.kind, o.step, o.name, o.place, o.output, o.context, o.lanes::jsonb, o.cursor, o.status, o.waiting,
+    INSERT INTO flujo_scopes (run_id, address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held,
+                              error, metadata, closed_by, closed_at)
+    SELECT live.id, o.address, o.parent, o.kind, o.step, o.name, o.place, o.output, o.context, o.lanes::jsonb, o.cursor, o.status, o.waiting, o.held,
            o.error::jsonb, o.metadata::jsonb, CASE WHEN o.status <> 'open' THEN %(key)s::text END, CASE WHEN o.status <> 'open' THEN now() END
     FROM live, unnest(
         %(open_addresses)s::text[], %(open_parents)s::text[], %(open_kinds)s::text[], %(open_steps)s::text[], %(open_names)s::text[],
         %(open_places)s::int[], %(open_outputs)s::bytea[], %(open_contexts)s::bytea[], %(open_lanes)s::text[], %(open_cursors)s::int[],
-        %(open_statuses)s::text[], %(open_waiting)s::bool[], %(open_errors)s::text[], %(open_metadata)s::text[]
-    ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, error, metadata)
+        %(open_statuses)s::text[], %(open_waiting)s::bool[], %(open_held)s::bool[], %(open_errors)s::text[], %(open_metadata)s::text[]
+    ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held, error, metadata)
 ),
 next AS (
     INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance)
@@ -63,20 +64,24 @@ next AS (
     ) AS n (key, address, step, number, kind, queue, after_s, guidance)
 ),
 sibling AS (
-    SELECT a.key, a.address FROM flujo_scopes s
-    JOIN flujo_attempts a ON a.run_id = s.run_id AND a.address = s.address
-    WHERE s.run_id = %(run)s::text AND s.parent = %(fan_out)s::text AND s.status = 'open' AND %(takes)s::bool
-      AND a.status = 'ready' AND a.available_at = 'infinity' AND EXISTS (SELECT 1 FROM live)
+    SELECT s.address FROM flujo_scopes s
+    WHERE s.run_id = %(run)s::text AND s.parent = %(fan_out)s::text AND s.held AND s.status = 'open' AND %(takes)s::bool
+      AND EXISTS (SELECT 1 FROM live)
       AND NOT EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = %(run)s::text AND f.address = %(fan_out)s::text AND f.aborted)
-    ORDER BY s.place LIMIT 1 FOR UPDATE OF a SKIP LOCKED
+    ORDER BY s.place LIMIT 1 FOR UPDATE OF s SKIP LOCKED
+),
+first AS (
+    SELECT a.key FROM flujo_attempts a
+    WHERE a.run_id = %(run)s::text AND a.address = (SELECT address FROM sibling) AND a.status IN ('ready', 'queued', 'running')
+      AND a.available_at = 'infinity' FOR UPDATE SKIP LOCKED
 ),
 taken AS (
     UPDATE flujo_attempts a SET available_at = now() + make_interval(secs => %(grace_s)s::float8)
-    FROM sibling WHERE a.key = sibling.key RETURNING a.key
+    WHERE a.key = (SELECT key FROM first) RETURNING a.key
 ),
 lane AS (
-    UPDATE flujo_scopes s SET lanes = s.lanes || jsonb_build_object(%(fan_out)s::text, %(lane)s::int)
-    FROM sibling WHERE s.run_id = %(run)s::text AND s.address = sibling.address
+    UPDATE flujo_scopes s SET held = false, lanes = s.lanes || jsonb_build_object(%(fan_out)s::text, %(lane)s::int)
+    WHERE s.run_id = %(run)s::text AND s.address = (SELECT address FROM sibling) AND EXISTS (SELECT 1 FROM taken)
 ),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data, at)
