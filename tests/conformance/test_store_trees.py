@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from builders import SPENT, enqueued, envelopes, failed, packed, pipeline_of, succeeded
 from trees import FAN, concluded, fanned_out, fanning_out, moved, opening, work
+from worlds import World
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.values import BranchEnd, End
@@ -268,3 +269,15 @@ def test_a_long_address_and_hostile_metadata_are_no_matter(world, new):
 
     assert world.commit(decision) == "merged"
     assert world.scope(new.first.ticket.run, deep).fault.feedback == "it broke"
+
+
+@pytest.mark.services
+def test_what_was_answered_while_deciding_is_kept_with_the_attempt(postgres):
+    """For a replay without user code."""
+    world = World(postgres)
+    new = world.record(enqueued(pipeline_of("a")))
+    answers = ({"role": "exit_condition", "answer": True}, {"role": "a\x00", "answer": None})
+    world.commit(concluded(new.first, moved(new.first), fence=world.claim(new), answers=answers))
+
+    [row] = postgres.rows("SELECT answers FROM flujo_attempts WHERE key = %(key)s", key=new.first.key)
+    assert [each["answer"] for each in row["answers"]] == [True, None]
