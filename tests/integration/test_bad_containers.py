@@ -1,0 +1,191 @@
+"""Containers that cannot be: refused where they are asked for, or failed as themselves on a worker; nothing lost, nothing left open."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+from random import Random
+
+import bad_container_pipelines as bad
+import pytest
+from bad_container_pipelines import Notes, ok, same
+from fleet import BRISK, Site
+from pydantic import BaseModel
+
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.machine import StateMachineStep
+from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.step import Step
+from flujo_worker.testing import LocalEngine
+
+yes = bad.answers(True)
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    folder, agents = tmp_path_factory.mktemp("containers"), {"function_timeout_s": 0.5}
+    with Site(services, folder, worker=BRISK, agents=agents) as site:
+        yield site
+
+
+# seen before anything is sent
+
+
+class Closed(BaseModel):
+    title: str = ""
+
+
+def containing_itself():
+    steps = [ok]
+    made = Pipeline(steps, name="snake")
+    steps.append(ImportStep("tail", pipeline=made))
+    return made
+
+
+def deep(floors):
+    made = ok
+    for floor in range(floors):
+        made = ImportStep(f"floor{floor}", pipeline=made)
+    return made
+
+
+REFUSED = {
+    "two names that are written alike": (Step.parallel("c", {1: ok, "1": ok}), "2 of them are written so"),
+    "a name that is no address": (Step.parallel("c", {"a/b": ok}), "branch 'a/b': a name has"),
+    "an empty name": (Step.parallel("c", {"": ok}), "branch '': a name has"),
+    "keys that are written alike": (Step.branch_on("c", yes, {True: ok, "true": ok}), "2 of them are written so"),
+    "a key that is none": (Step.branch_on("c", yes, {2.5: ok}), "a key is a str, a bool or an int"),
+    "two defaults": (Step.branch_on("c", yes, {"default": ok}, ok), "the default branch is written so"),
+    "no branches to choose from": (Step.branch_on("c", yes, {}), "it has no branches"),
+    "a condition that cannot be called": (Step.branch_on("c", "yes", {"a": ok}), "no callable"),
+    "a body without steps": (Step.loop_until("c", Pipeline([]), yes), "its body has no steps"),
+    "a branch without steps": (Step.parallel("c", {"a": Pipeline([])}), "its 'a' has no steps"),
+    "a body that is no pipeline": (Step.loop_until("c", 5, yes), "neither a Pipeline nor a Step"),
+    "no iterations": (Step.loop_until("c", ok, yes, max_loops=0), "max_loops is a whole number from 1"),
+    "no lanes": (Step.parallel("c", {"a": ok}, max_concurrency=0), "max_concurrency is a whole number from 1"),
+    "an unknown strategy": (Step.parallel("c", {"a": ok}, merge_strategy="magic"), "merge_strategy 'magic' is none of"),
+    "an unknown reduction": (Step.parallel("c", {"a": ok}, reduce="sum"), "reduce 'sum' is none of"),
+    "fields of nobody": (Step.parallel("c", {"a": ok}, field_mapping={"b": ["title"]}), "'b', which is no branch"),
+    "a field there is not": (
+        Step.parallel("c", {"a": ok}, context_include_keys=["nope"]),
+        "'nope' is no field of Closed",
+    ),
+    "items there are not": (Step.map_over("c", ok, iterable_input="nope"), "'nope' is no field of Closed"),
+    "a path that is none": (Step.map_over("c", ok, iterable_input="a..b"), "is not a dotted path"),
+    "a state there is not": (
+        StateMachineStep("c", states={"a": ok}, start_state="b", end_states=["a"], transitions=[]),
+        "start_state 'b' is no state",
+    ),
+    "a default that cannot travel": (ImportStep("c", pipeline=ok, default=threading.Lock()), "default"),
+    "too many floors": (deep(25), "stands in more than 20 containers"),
+    "itself": (ImportStep("c", pipeline=containing_itself()), "is what it stands in itself: "),
+}
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_can_be_seen_is_refused_before_it_is_sent(site, name, monkeypatch):
+    """Issue 3, requirements §2.10: the step and the reason are named; nothing is recorded."""
+    step, said = REFUSED[name]
+    monkeypatch.setattr(bad, "refused", Pipeline([step], context_model=Closed), raising=False)
+
+    with pytest.raises(PipelineError) as refused:
+        site.client.enqueue("bad_container_pipelines:refused", "in", context={})
+
+    told = " ".join(f"{refused.value}".split())
+    assert "step 'c" in told or "step 'floor" in told
+    assert said in told
+    assert site.rows("SELECT count(*) AS n FROM flujo_runs WHERE reference LIKE '%%:refused'") == [{"n": 0}]
+
+
+# seen by a worker
+
+
+FAILED = {
+    "no_branch": ("ExecutionError", "the condition of 'c' answered 'elsewhere'; its branches are here, true"),
+    "condition_raises": ("KeyError", "condition of 'c' failed with KeyError: 'a bug'"),
+    "condition_never_returns": ("TimeoutError", "condition of 'c' failed with TimeoutError: no answer within 0.5 s"),
+    "condition_blocks": ("TimeoutError", "condition of 'c' failed with TimeoutError: no answer within 0.5 s"),
+    "exit_raises": ("KeyError", "exit_condition of 'c' failed with KeyError"),
+    "exit_never_returns": ("TimeoutError", "exit_condition of 'c' failed with TimeoutError"),
+    "initial_raises": ("KeyError", "initial_input of 'c' failed with KeyError"),
+    "iteration_raises": ("KeyError", "iteration_input of 'c' failed with KeyError"),
+    "output_raises": ("KeyError", "output of 'c' failed with KeyError"),
+    "output_cannot_travel": ("SerializationError", "what loop_output_mapper gave"),
+    "body_fails": ("NonRetryableError", "Loop body failed in iteration 1 of 'c' at step 'no'"),
+    "missing_items": ("PipelineError", "'scratchpad.missing' leads nowhere in Notes: there is no 'missing'"),
+    "text_items": ("PipelineError", "the context's 'title' is a str, not an iterable of items"),
+    "text_items_in_parallel": ("PipelineError", "the context's 'title' is a str, not an iterable of items"),
+    "conflict": ("ContextMergeError", "branches 'a' and 'b' both changed title"),
+    "merge_raises": ("KeyError", "join of 'c' failed with KeyError"),
+    "merge_gives_nonsense": ("ContextMergeError", "the merge function gave a str"),
+    "reduce_raises": ("KeyError", "join of 'c' failed with KeyError"),
+    "branch_fails": ("NonRetryableError", "branch 'a' failed: Agent execution failed with NonRetryableError: no in"),
+    "lanes_fail": ("NonRetryableError", "' failed: Agent execution failed with NonRetryableError: no in"),
+    "all_fail": ("NonRetryableError", "branch 'a' failed: Agent execution failed with NonRetryableError: no in"),
+    "selects_nonsense": ("PipelineError", "its agent answered with a int, not with names of branches"),
+    "router_fails": ("NonRetryableError", "Agent execution failed with NonRetryableError: no in"),
+    "import_fails": ("NonRetryableError", "import 'c' failed: Agent execution failed with NonRetryableError: no in"),
+    "going_round": ("ExecutionError", "state machine 'c' visited 3 states without coming to an end"),
+    "stuck": ("ExecutionError", "state machine 'c' has no transition from state 'a'"),
+    "deep": ("NonRetryableError", "branch 'a' failed: Loop body failed in iteration 1 of 'l' at step 'd': branch 'x' "),
+}
+
+
+@pytest.fixture(scope="module")
+def busy_site(site):
+    site.workers(code=Path(__file__).parent)
+    return site
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("name", FAILED)
+def test_what_a_worker_finds_is_a_failure_of_that_step(busy_site, name):
+    """Issue 3: class, words and place reach the client; the run ends, and nothing of it is left open."""
+    run = busy_site.client.enqueue(f"bad_container_pipelines:{name}", "in")
+    result = run.result(timeout=30)
+    type_name, said = FAILED[name]
+
+    assert (result.run_status, result.error.type_name) == ("failed", type_name), busy_site.log()
+    assert [(each.name, each.success) for each in result.step_history] == [("c", False)]
+    assert said in result.step_history[0].feedback
+    assert open_rows(busy_site, run.id) == [{"scopes": 0, "attempts": 0}]
+
+
+def open_rows(site, run):
+    return site.rows(
+        """
+        SELECT (SELECT count(*) FROM flujo_scopes WHERE run_id = %(run)s AND status = 'open') AS scopes,
+               (SELECT count(*) FROM flujo_attempts
+                WHERE run_id = %(run)s AND status IN ('ready', 'queued', 'running')) AS attempts
+        """,
+        run=run,
+    )
+
+
+# large
+
+
+LARGE = 1_000_000
+BRANCHES = 1000
+
+
+def test_a_thousand_branches_with_a_megabyte_each_share_it():
+    """C-15: stored once, small messages, and memory as for a few of them at most."""
+    text = Random(1).randbytes(LARGE // 2).hex()
+    branches = {f"b{n}": Step("x", same) for n in range(BRANCHES)}
+    made = Pipeline([Step.parallel("c", branches, reduce=len)], context_model=Notes)
+    with LocalEngine() as engine:
+        tracemalloc.start()
+        try:
+            result = engine.run(made, "in", context={"title": text})
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    print(f"peak {peak / 1e6:.0f} MB of {BRANCHES * LARGE / 1e6:.0f}", file=sys.stderr)
+
+    assert (result.output, result.final_pipeline_context.title == text) == (BRANCHES, True)
+    assert peak < 50 * LARGE
