@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
     """Find the key of the body that a condition's answer means, by a conditional's rules.
 
     An answer means the key of its own type: 1 is never True, and neither is "1" or "true". Only, True and False mean the keys
-    "true" and "false" too. None when no key is meant, and the default's turn has come.
+    "true" and "false" too. An enum's member means its value. None when no key is meant, and the default's turn has come.
     """
     sort = _sort(value)
     if sort is None:
@@ -82,11 +83,18 @@ def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
     return text if rules["keys"].get(text) in meant else None
 
 
+def plain_key(key: Any) -> Any:
+    """Give what an enum's member stands for, all else as it is."""
+    return key.value if isinstance(key, Enum) else key
+
+
 def _written(key: Any) -> str:
+    key = plain_key(key)
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def _sort(key: Any) -> str | None:
+    key = plain_key(key)
     return next((each.__name__ for each in (bool, int, str) if isinstance(key, each)), None)
 
 

@@ -9,7 +9,7 @@ import pydantic
 
 from flujo_client.contract.refine import Refinement
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.conditional import resolve_key
+from flujo_client.pipeline.conditional import plain_key, resolve_key
 from flujo_worker.evaluate.question import field_at
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def collect(question: Question) -> Packed:
 
 def condition(question: Question) -> tuple[Any, str | None]:
     """Which path a conditional takes: what was said, and the body's key or None. Values: the last output, the context."""
-    said = question.call("condition", question.value(0), question.value(1))
+    said = plain_key(question.call("condition", question.value(0), question.value(1)))
     key = resolve_key(question.step.rules(), said)
     return (said if isinstance(said, (str, bool, int)) else f"a {type(said).__name__}"), key
 

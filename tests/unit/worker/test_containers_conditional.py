@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from enum import Enum, StrEnum
 
 import pytest
 from container_parts import (
@@ -72,6 +73,28 @@ def test_the_branch_with_the_key_runs(engine, said, keys, taken):
     assert result.output == repr(meant)
     assert found.metadata_ == {"executed_branch_key": said, "resolved_branch_key": taken}
     assert [each.name for each in found.step_history] == [taken]
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Mixed(str, Enum):  # noqa: UP042 - many are still written so
+    RED = "red"
+
+
+class Spoken(StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize("said", ["red", *Color, *Mixed, *Spoken])
+@pytest.mark.parametrize("key", ["red", *Color, *Mixed, *Spoken])
+def test_an_enums_member_means_its_value(engine, said, key):
+    """On both sides, whatever the enum's kind; the metadata holds the value."""
+    result = engine.run(bare(choose(always(said), {key: step("x", more)})), 1)
+
+    assert (result.output, at(result, "choose").metadata_["executed_branch_key"]) == (2, "red")
+    assert type(at(result, "choose").metadata_["executed_branch_key"]) is str
 
 
 @pytest.mark.parametrize(
