@@ -17,7 +17,7 @@ from flujo_client.serial import Packed, decode, encode
 from flujo_worker.attempts.inject import injectable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
 
     from flujo_worker.aio import Loop
@@ -94,20 +94,25 @@ class Question:
         """Call a user function; raises TimeoutError when it takes too long."""
         taken = injectable(function, dict.fromkeys(optional, True))  # by name alone: a loop's own input may be None
         ready = partial(function, *given, **{name: optional[name] for name in taken})
-        future = self.bench.loop.submit(_within(self.bench.timeout_s, function, ready, self.bench.threads))
+        if _is_async(function):
+            return self._awaited(ready())
+        given = self.bench.threads.submit(contextvars.copy_context().run, ready).result(self.bench.timeout_s)
+        return self._awaited(given) if inspect.isawaitable(given) else given
+
+    def _awaited(self, given: Awaitable[Any]) -> Any:
         try:
-            return future.result()
+            return self.bench.loop.submit(_within(self.bench.timeout_s, given)).result()
         except CancelledError as error:
             raise RuntimeError("it cancelled its own task") from error
 
 
-async def _within(timeout_s: float, function: Any, ready: Callable[[], Any], threads: Executor) -> Any:
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+async def _within(timeout_s: float, given: Awaitable[Any]) -> Any:
     async with asyncio.timeout(timeout_s):
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-            return await ready()
-        context = contextvars.copy_context()
-        given = await asyncio.get_running_loop().run_in_executor(threads, context.run, ready)
-        return await given if inspect.isawaitable(given) else given
+        return await given
 
 
 def field_at(context: Any, path: str) -> Any:

@@ -84,8 +84,10 @@ class Patient:
             self._pool.check()
             wait = min(wait * 2, 1.0)
 
-    def _rows(self, name: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return self._patiently(lambda connection: connection.execute(statement(name), parameters).fetchall())
+    def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
+        return self._patiently(
+            lambda connection: connection.execute(statement(name), parameters, binary=binary).fetchall()
+        )
 
     def _do(self, name: str, parameters: Mapping[str, Any]) -> int:
         return self._patiently(lambda connection: connection.execute(statement(name), parameters).rowcount)

@@ -16,11 +16,13 @@ from flujo_worker import failpoints
 from flujo_worker.ports import Broker, Claim, Committed, Due, Member, Publish, Refusal, Verdict, publish_nothing
 from flujo_worker.store.bind import as_json, as_text, bind_decision, bind_tree, bind_usage, is_plain
 from flujo_worker.store.postgres_tree import TreeInPostgres
+from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
 from flujo_worker.store.statements import statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from threading import Event as Flag
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
@@ -28,7 +30,18 @@ if TYPE_CHECKING:
 
 
 class PostgresStore(TreeInPostgres):
-    """The worker's way to Postgres. Takes what `Patient` takes."""
+    """The worker's way to Postgres.
+
+    Args:
+        url: a libpq connection string.
+        pool_max: connections this process may hold.
+        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
+    """
+
+    def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
+        super().__init__(url, pool_max=pool_max, prepare=prepare, stopping=stopping)
+        self._recent = Recent()
 
     # leases
 
@@ -101,10 +114,17 @@ class PostgresStore(TreeInPostgres):
     def keep(self, blobs: Sequence[Packed]) -> None:
         for blob in blobs:
             self._do("keep_blob", {"digest": blob.digest, "body": bytes(blob)})
+        self._recent.add(blobs)
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
-        rows = self._rows("blobs", {"digests": list(digests)})
-        return {row["digest"]: Packed.from_bytes(row["body"]) for row in rows}
+        found = self._recent.find(digests)
+        missing = [digest for digest in digests if digest not in found]
+        if not missing:
+            return found
+        rows = self._rows("blobs", {"digests": missing}, binary=True)
+        fetched = {row["digest"]: Packed.from_bytes(row["body"]) for row in rows}
+        self._recent.add(blob for digest, blob in fetched.items() if blob.matches(digest))
+        return found | fetched
 
     def plan(self, fingerprint: str) -> Plan | None:
         rows = self._rows("plan", {"fingerprint": fingerprint})

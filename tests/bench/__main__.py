@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,14 +29,27 @@ from flujo_client.contract.run import LIVE_RUN
 from flujo_client.embedded import Embedded
 from flujo_client.gateway.requests import statuses
 from flujo_client.local import Fleet, migrate
+from tests.bench.pipelines import prose
 from tests.services import passable_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
 PROCESSES = 2
 W1_RUNS, W1_STEPS, W2_RUNS, W2_STEPS = 5, 20, 200, 10
-TARGETS = {"W1": ("<=", 1.5), "W2": (">=", 1.0), "W7": ("<=", 15.0)}
+CARRIED = {"1 KB": 1_000, "100 KB": 100_000, "1 MB": 1_000_000}
+ITERATIONS, FIRST, LAST = 1000, slice(5, 105), slice(900, 1000)
+TARGETS = {
+    "W1": ("<=", 1.5),
+    "W2": (">=", 1.0),
+    "W3": ("<=", 1.5),
+    "W4": ("<=", 1.5),
+    "W4 late": ("<=", 1.2),
+    "W5": ("<=", 0.5),
+    "W7": ("<=", 15.0),
+}
+BESIDE = ("W1", "W2", "W3", "W4", "W5")
 REFERENCE = "tests.bench.pipelines"
 
 
@@ -43,12 +57,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=Path("bench.json"), help="where the figures go")
-    parser.add_argument("--only", choices=[*TARGETS], action="append")
+    parser.add_argument("--only", choices=[*BESIDE, "W7"], action="append")
     options = parser.parse_args()
     wanted = options.only or [*TARGETS]
     with services() as settings, FlujoClient(settings) as client:
         figures: dict[str, object] = {}
-        if {"W1", "W2"} & set(wanted):
+        if set(BESIDE) & set(wanted):
             figures |= throughput(client, settings, options.rounds, wanted)
         if "W7" in wanted:
             figures["W7"] = recovery(client, settings)
@@ -95,13 +109,41 @@ def throughput(client: FlujoClient, settings: Settings, rounds: int, wanted: lis
                             lambda: bare.send_hops(W2_RUNS, W2_STEPS),
                             W2_RUNS * W2_STEPS,
                         )
+                    beside(bare, took, arrangement, wanted)
             run_ours(client, "ten", PROCESSES)
+            containers(client, took, wanted)
             if "W1" in wanted:
                 for _ in range(W1_RUNS):
                     keep(took, "W1 ours", lambda: run_ours(client, "twenty", 1), W1_STEPS)
             if "W2" in wanted:
                 keep(took, "W2 ours", lambda: run_ours(client, "ten", W2_RUNS), W2_RUNS * W2_STEPS)
     return summarise(took, wanted)
+
+
+def beside(bare: ModuleType, took: dict[str, list[float]], arrangement: str, wanted: list[str]) -> None:
+    """What bare Celery takes for a fan-out, a loop and a context that is carried."""
+    if "W3" in wanted:
+        for branches in (100, 1000):
+            keep(took, f"W3 bare {arrangement} {branches}", partial(bare.send_chord, branches), branches)
+    if "W4" in wanted:
+        keep(took, f"W4 bare {arrangement}", lambda: bare.send_hops(1, 2 * ITERATIONS), 2 * ITERATIONS)
+    if "W5" in wanted:
+        for name, size in CARRIED.items():
+            context = {"text": prose(size), "count": 0}
+            keep(took, f"W5 bare {arrangement} {name}", partial(bare.send_carry, context, W1_STEPS), W1_STEPS)
+
+
+def containers(client: FlujoClient, took: dict[str, list[float]], wanted: list[str]) -> None:
+    """What we take for the same."""
+    if "W3" in wanted:
+        for branches in (100, 1000):
+            keep(took, f"W3 ours {branches}", partial(run_ours, client, f"fan{branches}", 1), branches)
+    if "W4" in wanted:
+        keep(took, "W4 ours", lambda: run_ours(client, "loop", 1, watch=took), 2 * ITERATIONS)
+    if "W5" in wanted:
+        for name, size in CARRIED.items():
+            work = partial(run_ours, client, "carrying", 1, context={"text": prose(size)})
+            keep(took, f"W5 ours {name}", work, W1_STEPS)
 
 
 def summarise(took: dict[str, list[float]], wanted: list[str]) -> dict[str, object]:
@@ -115,6 +157,17 @@ def summarise(took: dict[str, list[float]], wanted: list[str]) -> dict[str, obje
         figures["W2"] = round(base / medians["W2 ours"], 3)
         hops = min(value for name, value in medians.items() if name.startswith("W2 hops"))
         figures["W2 against task-sends-task"] = round(hops / medians["W2 ours"], 3)
+    for name, ours, bare in (
+        ("W3", "W3 ours 1000", ("W3 bare prefork 1000", "W3 bare threads 1000")),
+        ("W3 of 100", "W3 ours 100", ("W3 bare prefork 100", "W3 bare threads 100")),
+        ("W4", "W4 ours", ("W4 bare prefork", "W4 bare threads")),
+        ("W4 late", "W4 late", ("W4 early",)),
+        ("W5", "W5 ours 1 MB", ("W5 bare prefork 1 MB", "W5 bare threads 1 MB")),
+        ("W5 of 100 KB", "W5 ours 100 KB", ("W5 bare prefork 100 KB", "W5 bare threads 100 KB")),
+        ("W5 of 1 KB", "W5 ours 1 KB", ("W5 bare prefork 1 KB", "W5 bare threads 1 KB")),
+    ):
+        if ours in medians:
+            figures[name] = round(medians[ours] / min(medians[each] for each in bare), 3)
     return figures
 
 
@@ -125,16 +178,35 @@ def keep(took: dict[str, list[float]], name: str, work: Callable[[], float | Non
     took.setdefault(name, []).append((said or time.perf_counter() - began) / steps)
 
 
-def run_ours(client: FlujoClient, name: str, runs: int) -> float:
+def run_ours(
+    client: FlujoClient,
+    name: str,
+    runs: int,
+    *,
+    context: dict[str, object] | None = None,
+    watch: dict[str, list[float]] | None = None,
+) -> float:
     """Run, and tell the seconds from the first enqueue to the last end, by the database's clock: asking often would slow it down."""
-    handles = [client.enqueue(f"{REFERENCE}:{name}", 0) for _ in range(runs)]
+    handles = [client.enqueue(f"{REFERENCE}:{name}", 0, context=context) for _ in range(runs)]
     ids, until = [handle.id for handle in handles], time.monotonic() + 120
     while any(status in LIVE_RUN for status in client.ask(statuses(ids)).values()):
         if time.monotonic() > until:
             raise TimeoutError("runs did not end")
         time.sleep(0.1)
     records = [handle.record() for handle in handles]
+    failed = [each for each in records if each.status != "succeeded"]
+    if failed:
+        raise RuntimeError(f"{failed[0].id} {failed[0].status}: {failed[0].error}")
+    if watch is not None:
+        note_pace(client, handles[0].id, watch)
     return (max(each.ended_at for each in records) - min(each.created_at for each in records)).total_seconds()
+
+
+def note_pace(client: FlujoClient, run_id: str, took: dict[str, list[float]]) -> None:
+    """How long an iteration takes in the beginning, and near the end of a long loop."""
+    begun = [each.started_at for each in attempts(client, run_id) if each.step == "one"]
+    for name, some in (("W4 early", begun[FIRST]), ("W4 late", begun[LAST])):
+        took.setdefault(name, []).append((some[-1] - some[0]).total_seconds() / (len(some) - 1))
 
 
 @contextmanager
@@ -213,6 +285,10 @@ def show(figures: dict[str, object]) -> None:
     meaning = {
         "W1": "sequential step, idle: ours / task-sends-task",
         "W2": "200 runs x 10 steps: ours / bare chain, throughput",
+        "W3": "fan-out of 1000 and join: ours / bare chord",
+        "W4": "loop of 1000 x 2 steps: ours / task-sends-task",
+        "W4 late": "an iteration after 900: / one after 5",
+        "W5": "1 MB context, 20 steps: ours / bare chain with JSON",
         "W7": "kill -9 to running again, worst, seconds",
     }
     for name, (sense, target) in TARGETS.items():

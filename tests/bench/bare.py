@@ -3,7 +3,7 @@
 import os
 
 import redis
-from celery import Celery, chain
+from celery import Celery, chain, chord
 
 URL = os.environ.get("FLUJO_BENCH_REDIS", "redis://127.0.0.1:6379/0")
 QUEUE = "bench.bare"
@@ -47,3 +47,36 @@ def send_chains(runs: int, steps: int) -> None:
     sent = [chain(noop.s(0), *(noop.s() for _ in range(steps - 1))).apply_async() for _ in range(runs)]
     for result in sent:
         result.get(timeout=30, interval=0.005)
+
+
+@app.task(ignore_result=True)
+def joined(_parts: list[int]) -> None:
+    done.rpush(DONE, 1)
+
+
+@app.task
+def carry(context: dict[str, object]) -> dict[str, object]:
+    """Change a little of what is carried."""
+    return {**context, "count": int(str(context["count"])) + 1}
+
+
+@app.task(ignore_result=True)
+def arrived(_context: dict[str, object]) -> None:
+    done.rpush(DONE, 1)
+
+
+def send_chord(branches: int) -> None:
+    """A chord of no-ops with a body."""
+    chord((noop.s(number) for number in range(branches)), joined.s()).apply_async()
+    wait_for_one()
+
+
+def send_carry(context: dict[str, object], steps: int) -> None:
+    """A chain that hands a context on, as stock JSON."""
+    chain(carry.s(context), *(carry.s() for _ in range(steps - 1)), arrived.s()).apply_async()
+    wait_for_one()
+
+
+def wait_for_one() -> None:
+    if done.blpop(DONE, timeout=60) is None:
+        raise TimeoutError("it was lost: bare Celery does not get it back")

@@ -1,8 +1,32 @@
-"""What the benchmark runs: no-op async steps, and one that lasts."""
+"""What the benchmark runs: no-op async steps in a row, side by side and in a loop; a context that is carried; a step that lasts."""
 
 import asyncio
+import random
+
+from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step
+
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "licence",
+    "court",
+    "river",
+    "seven",
+    "agent",
+    "quietly",
+    "answers",
+    "under",
+    "where",
+    "because",
+    "table",
+    "glass",
+    "and",
+    "or",
+    "not",
+]
 
 
 async def noop(value: int) -> int:
@@ -16,6 +40,41 @@ async def lasting(value: str) -> str:
     return value
 
 
+class Luggage(BaseModel):
+    """What is carried, and the little that changes."""
+
+    text: str = ""
+    count: int = 0
+
+
+async def count(value: int, *, context: Luggage) -> int:
+    context.count += 1
+    return value
+
+
+def never(_output: object, _context: object) -> bool:
+    return False
+
+
+def prose(size: int) -> str:
+    """Text of so many characters that compresses about as well as what people write."""
+    draw = random.Random(1)
+    words = []
+    length = 0
+    while length < size:
+        word = draw.choice(WORDS) + (f"-{draw.getrandbits(24):x}" if draw.random() < 0.3 else "")
+        words.append(word)
+        length += len(word) + 1
+    return " ".join(words)[:size]
+
+
+def side_by_side(branches: int) -> Pipeline:
+    return Pipeline([Step.parallel("fan", {f"b{number}": Step("noop", noop) for number in range(branches)})])
+
+
+fan100, fan1000 = side_by_side(100), side_by_side(1000)
+loop = Pipeline([Step.loop_until("loop", Pipeline([Step("one", noop), Step("two", noop)]), never, max_loops=1000)])
+carrying = Pipeline([Step(f"s{number}", count) for number in range(20)], context_model=Luggage)
 ten = Pipeline([Step(f"s{number}", noop) for number in range(10)])
 twenty = Pipeline([Step(f"s{number}", noop) for number in range(20)])
 long = Pipeline([Step("long", lasting)])
