@@ -76,16 +76,20 @@ class Rough(LocalEngine):
 
 def behaves(pipeline: Pipeline, value: Any = "input", chaos: int = 0) -> PipelineResult:
     """It ends as the reference says, whatever becomes of its messages, and nothing is left over."""
-    model = pipeline.context_model
     with Rough(pipeline, value, chaos) as engine:
         CALLS.clear()
         result, calls = engine.finish(), CALLS.copy()
         CALLS.clear()
-        reference = interpret(pipeline, value, None if model is None else model(), engine.cut().__contains__)
-        same(result, reference)
+        same(result, reference_of(pipeline, value, engine.cut()))
         nothing_is_left(engine)
         assert engine.cut() or calls == CALLS, "M-281"
     return result
+
+
+def reference_of(pipeline: Pipeline, value: Any, cut: set[str]) -> Ending:
+    """What the reference says of a run in which these places were stopped."""
+    model = pipeline.context_model
+    return interpret(pipeline, value, None if model is None else model(), cut.__contains__)
 
 
 def same(actual: PipelineResult, reference: Ending) -> None:

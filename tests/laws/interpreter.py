@@ -14,10 +14,9 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import pydantic
 from interpreter_contexts import Stop, absorbed, exported, imported, in_state, included, keep, merged
 
-from flujo_client.contract.refine import Refinement
+from flujo_client.contract.refine import Refinement, RefinementCheck
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ExecutionError as Failed
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal, PipelineError, ValidationError
@@ -201,12 +200,9 @@ class _Reference:
             told.metadata["on_failure"] = step.on_failure
             return (value if step.on_failure == "skip" else step.default), context
         after = exported(step, context, after)
-        if step.keeps_input:
-            try:
-                output = Refinement(artifact=value, check=output)
-            except pydantic.ValidationError as error:
-                raise Stop(error) from error
-        return output, after
+        if step.keeps_input and not isinstance(output, RefinementCheck):
+            raise Stop(PipelineError(""))
+        return (Refinement(artifact=value, check=output) if step.keeps_input else output), after
 
     def _machine(self, step: Any, at: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:
         held = [context]

@@ -109,9 +109,9 @@ def exported(step: Any, context: Any, inside: Any) -> Any:
             if name in both:
                 setattr(context, name, getattr(inside, name))
     for source, target in step.outputs or ():
-        if source not in _names(inside):
-            raise Stop(PipelineError(""))
         head, _, key = target.partition(".")
+        if source not in _names(inside) or (key and head not in _names(context)):
+            raise Stop(PipelineError(""))
         if key:
             getattr(context, head)[key] = getattr(inside, source)
         else:
@@ -168,8 +168,10 @@ def merged(step: Any, context: Any, start: Any, ended: dict[str, Any], outputs: 
 
 def _field(strategy: str, name: str, start: Any, ours: Any, changed: list[Any]) -> Any:
     if name == "step_outputs":
-        new = {key: each for after in changed for key, each in after.items() if _differ(each, start.get(key, GONE))}
-        return {**ours, **deepcopy(new)}
+        # kept for the branches, not by them: of each entry the last change wins
+        entries = [(key, after.get(key, GONE)) for after in changed for key in {**start, **after}]
+        new = {**ours, **{key: each for key, each in entries if _differ(each, start.get(key, GONE))}}
+        return {key: deepcopy(each) for key, each in new.items() if each is not GONE}
     if strategy in ("overwrite", "keep_first"):
         changed = [changed[-1 if strategy == "overwrite" else 0]]
     return _joined(start, ours, changed, adds=strategy == "context_update")

@@ -1,0 +1,51 @@
+"""Law 8 in real processes: the pipelines of the closure law, through broker, workers and Postgres (M-285, M-011, SYS-16)."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import PATIENCE_S
+
+pytestmark = pytest.mark.acceptance
+
+LAWS = Path(__file__).parents[1] / "laws"
+SEEDS = (
+    *(41325, 46656, 59095, 60872, 76865, 85750, 87527, 115959, 117736, 119513),
+    *(135506, 142614, 149722, 167492, 178154, 179931, 185262, 197701, 199478),
+)
+"""Those of a hundred with the most attempts and the most kinds of containers."""
+
+
+@pytest.fixture(scope="module")
+def law():
+    """The law's own modules, which the workers import too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(LAWS)
+        yield importlib.import_module("closure_law")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fleet(site):
+    return site.workers(2, code=LAWS)
+
+
+def test_anything_in_anything_behaves_as_the_reference_says_in_real_processes(site, law):
+    """All at once, on two workers."""
+    runs = {seed: site.client.enqueue(f"closure_pipelines:p_{seed}", f"input {seed % 5}") for seed in SEEDS}
+    for seed, run in runs.items():
+        result = run.result(timeout=2 * PATIENCE_S)
+        law.same(
+            result, law.reference_of(law.pipeline_of(seed), f"input {seed % 5}", places(site, run.id, "cancelled"))
+        )
+        assert places(site, run.id, "open") == set(), site.log()
+        assert [each["key"] for each in site.attempts(run.id) if each["status"] in law.LIVE] == []
+
+
+def places(site: Any, run: str, status: str) -> set[str]:
+    rows = site.rows(
+        "SELECT address FROM flujo_scopes WHERE run_id = %(run)s AND status = %(status)s", run=run, status=status
+    )
+    return {row["address"] for row in rows}
