@@ -171,7 +171,7 @@ def test_what_failed_in_it_was_not_merged(engine, make):
     result = engine.run(of(make(made)), "in")
     context = result.final_pipeline_context
 
-    assert (context.title, context.count, context.items) == ("", 0, ["in"])
+    assert (context.title, context.count, context.items) == ("", 0, ("in",))
 
 
 @ALL
