@@ -1,30 +1,34 @@
-"""`flujo demo`: the licence audit, for real: embedded Postgres and Redis, worker processes, one run for each distribution."""
+"""`flujo demo`: the licence audit, for real: embedded Postgres and Redis, worker processes, and one run that fans out over them."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flujo_client.cli.output import say, show, show_json, stderr
+from flujo_client.cli.output import say, show, show_json, stderr, tell
 from flujo_client.cli.render import trace_tree
+from flujo_client.cli.words import counted
 from flujo_client.client import FlujoClient
 from flujo_client.config import ConfigManager
-from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import WaitTimedOut
-from flujo_client.gateway.requests import statuses
+from flujo_client.gateway import requests
 from flujo_client.local import Fleet
-from flujo_worker.demo.license_audit import REFERENCE, AuditContext
-from flujo_worker.demo.license_facts import installed_distributions
-from flujo_worker.demo.report import Line, report, summary
+from flujo_worker.demo.license_audit import EACH, REFERENCE, Finding
+from flujo_worker.demo.report import findings_of, notes, report, summary
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flujo_client.client import RunHandle
+    from flujo_client.contract.results import PipelineResult
 
 PATIENCE_S = 300.0
+LOOK_EVERY_S = 0.4
 LOG = "demo-workers.log"
 
 
@@ -40,41 +44,50 @@ def command(*, workers: int, as_json: bool) -> None:
     with FlujoClient(configured.model_copy(update=own)) as client:
         log = Path(client.settings.embedded_dir) / LOG
         with Fleet(client.settings, processes=workers, log=log):
-            audits = {name: client.enqueue(REFERENCE, name) for name in installed_distributions()}
-            _watch(client, audits)
-            lines = [_line(name, run) for name, run in audits.items()]
-            trace = next(iter(audits.values())).trace()
+            run = client.enqueue(REFERENCE)
+            result = _watched(client, run)
+        trace, shares = run.trace(), _shares(client, run)
+    if not result.success:
+        tell(trace_tree(trace))
+    groups = result.raise_for_status().output
     if as_json:
-        show_json([{"distribution": line.name, "version": line.version, "verdict": line.verdict} for line in lines])
+        show_json([_shape(each) for each in findings_of(groups)])
         return
-    show(report(lines))
+    show(report(groups))
+    show(notes(groups))
     show(trace_tree(trace))
-    show(
-        f"{len(lines)} runs: {summary(lines)}. {time.monotonic() - began:.1f} s, {workers} worker processes, nothing left running."
-    )
+    show(f"{counted(len(findings_of(groups)), 'distribution')}: {summary(groups)}.")
+    show(f"One run, {counted(sum(shares.values()), 'attempt')}: {_told(shares)}.")
+    show(f"{time.monotonic() - began:.1f} s in all; nothing is left running.")
 
 
-def _watch(client: FlujoClient, audits: dict[str, RunHandle]) -> None:
-    """Show progress until every run has ended."""
-    ids, until = [run.id for run in audits.values()], time.monotonic() + PATIENCE_S
+def _watched(client: FlujoClient, run: RunHandle) -> PipelineResult:
+    """Show progress until the run has ended."""
+    until = time.monotonic() + PATIENCE_S
     columns = (TextColumn("auditing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=stderr, transient=True) as progress:
-        task = progress.add_task("auditing", total=len(ids))
+        task = progress.add_task("auditing", total=None)
         while True:
-            live = sum(status in LIVE_RUN for status in client.ask(statuses(ids)).values())
-            progress.update(task, completed=len(ids) - live)
-            if not live:
-                return
-            if time.monotonic() > until:
-                raise WaitTimedOut(f"{live} audits have not ended", suggestion=f"see {LOG} in the embedded folder")
-            time.sleep(0.1)
+            try:
+                return run.result(timeout=LOOK_EVERY_S)
+            except WaitTimedOut as error:
+                if time.monotonic() > until:
+                    hint = f"see {LOG} in the embedded folder"
+                    raise WaitTimedOut("the audit has not ended", suggestion=hint) from error
+            branches = [scope for scope in client.ask(requests.scopes(run.id)) if scope.parent == EACH]
+            closed = sum(scope.closed_at is not None for scope in branches)
+            progress.update(task, total=len(branches) or None, completed=closed)
 
 
-def _line(name: str, run: RunHandle) -> Line:
-    result = run.result(timeout=0)
-    context = result.final_pipeline_context
-    if not isinstance(context, AuditContext) or context.metadata is None:
-        context = AuditContext()
-    version = context.metadata.version if context.metadata else ""
-    feedback = result.step_history[-1].feedback if result.step_history else result.run_status
-    return Line(name, version, context.verdict if result.success else None, feedback)
+def _shares(client: FlujoClient, run: RunHandle) -> Mapping[int, int]:
+    """Count the attempts of each worker process that took part, by its pid."""
+    pids = {worker.id: worker.pid for worker in client.ask(requests.workers())}
+    return Counter(pids[row.worker] for row in client.ask(requests.attempts(run.id)) if row.worker in pids)
+
+
+def _told(shares: Mapping[int, int]) -> str:
+    return ", ".join(f"{count:,} in worker {pid}" for pid, count in sorted(shares.items()))
+
+
+def _shape(finding: Finding) -> dict[str, Any]:
+    return {"category": finding.category, **finding.model_dump(mode="json")}

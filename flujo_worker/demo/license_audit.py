@@ -1,81 +1,192 @@
-"""The main job: audit the licence of one installed distribution.
+"""The main job: audit the licences of the installed distributions, in one run.
 
-    read its metadata → an agent says what the licence is, with a quote → a validator checks that the quote stands in the metadata →
-    the verdict is merged into the run's context
+    list distributions → audit each, 16 at a time → group by category
+
+    audit one:  read metadata
+                → until sure: an agent judges, and a validator checks that its quote stands in the metadata;
+                              not sure, it is asked once more with the texts of the licence files
+                → what follows: for copyleft its duties, for what nobody should use unseen a question to a person, else nothing
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
-the metadata it was sent, so the report is true either way.
+the metadata it was sent, so the report is true either way. What fails for one distribution is told in the report.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from flujo_client.config import ConfigManager
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.scripted import scripted_model
+from flujo_worker.demo.duties import duties
 from flujo_worker.demo.license_facts import (
     DistributionMetadata,
     LicenseVerdict,
     derive_verdict,
     evidence_stands,
+    installed_distributions,
     read_metadata,
 )
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
+    from flujo_client.contract.results import StepResult
+
 REFERENCE = "flujo_worker.demo.license_audit:pipeline"
-PROMPT = """You audit software licences. You are given the metadata of one Python distribution as JSON.
+EACH = "audit each"
+SURE = 0.7
+FAILED = "failed"
+PROMPT = f"""You audit software licences. You are given the metadata of one Python distribution as JSON.
 Say which licence it is under as an SPDX expression (NOASSERTION if the metadata do not tell), which category that is
 (permissive, copyleft, proprietary or unknown), how sure you are from 0 to 1, and quote the evidence word for word from the
-metadata."""
+metadata. First you see no licence files. Below {SURE} you are asked again, with the files' texts: answer so if you need them,
+as when only classifiers name the licence, or when the name leaves open which version or variant it is."""
 
 
-class AuditContext(BaseModel):
-    """What one audit has found."""
+class Audit(BaseModel):
+    """What the run knows; each branch has a copy, and fills in what it finds."""
 
+    names: list[str] = []
     metadata: DistributionMetadata | None = None
     verdict: LicenseVerdict | None = None
-    attention: bool = False
+
+
+class Finding(BaseModel):
+    """What came of one distribution. `note` is what to heed; without a verdict the audit failed, and it says why."""
+
+    distribution: str
+    version: str = ""
+    verdict: LicenseVerdict | None = None
+    note: str = ""
+
+    @property
+    def category(self) -> str:
+        """The verdict's category, or `failed`."""
+        return self.verdict.category if self.verdict else FAILED
+
+
+def list_distributions(wanted: list[str] | None) -> list[str]:
+    """Audit what is asked for, else everything that is installed."""
+    return wanted or installed_distributions()
+
+
+# --- one distribution ----------------------------------------------------------------------------------------------
 
 
 def offline_model() -> Model[Any]:
     """The model that is asked when none is set: it knows only what it is sent."""
-    return scripted_model(
-        lambda prompt: derive_verdict(DistributionMetadata.model_validate_json(prompt)), name="licence-facts"
-    )
+
+    def answer(prompt: str) -> LicenseVerdict:
+        # After a failed attempt, guidance stands behind the JSON.
+        sent, _ = json.JSONDecoder().raw_decode(prompt)
+        return derive_verdict(DistributionMetadata.model_validate(sent))
+
+    return scripted_model(answer, name="licence-facts")
 
 
-def quote_stands(verdict: LicenseVerdict, *, context: AuditContext) -> tuple[bool, str]:
+def quote_stands(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
     """Refuse a verdict whose evidence is not in the metadata."""
     stands = context.metadata is not None and evidence_stands(context.metadata, verdict)
     return stands, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
 
 
-def conclude(verdict: LicenseVerdict) -> dict[str, Any]:
-    """What the audit says of the verdict: whether a person should look at it."""
-    return {"attention": verdict.category in ("proprietary", "unknown")}
+def without_files(metadata: DistributionMetadata, _context: Audit) -> DistributionMetadata:
+    """What is judged first: the fields, which are short."""
+    return metadata.model_copy(update={"license_files": ()})
+
+
+def with_files(_verdict: LicenseVerdict, context: Audit, _index: int) -> DistributionMetadata | None:
+    """What is judged when that was not enough."""
+    return context.metadata
+
+
+def is_sure(verdict: LicenseVerdict, _context: Audit) -> bool:
+    return verdict.confidence >= SURE
+
+
+def what_follows(verdict: LicenseVerdict, _context: Audit) -> str:
+    """Choose the path; `nothing` has none of its own."""
+    if verdict.category == "copyleft":
+        return "duties"
+    return "nothing" if verdict.category == "permissive" and verdict.confidence >= SURE else "person"
+
+
+def ask_a_person(verdict: LicenseVerdict) -> str:
+    told = {"proprietary": "not free software: have its terms read", "unknown": "no licence found: ask its authors"}
+    return told.get(verdict.category, "the evidence does not settle it: have a look at its licence files")
+
+
+def finding(note: str, _path: str, context: Audit) -> Finding:
+    """What a branch answers with, whichever path it went."""
+    assert context.metadata is not None
+    return Finding(
+        distribution=context.metadata.name, version=context.metadata.version, verdict=context.verdict, note=note
+    )
+
+
+judge = Step(
+    "judge",
+    make_agent_async(ConfigManager().settings().demo_model or offline_model, PROMPT, LicenseVerdict, name="auditor"),
+    config=StepConfig(max_retries=2),
+    validators=[quote_stands],
+    sink_to="verdict",
+)
+
+audit_one = Pipeline(
+    [
+        Step("read metadata", read_metadata, sink_to="metadata"),
+        Step.loop_until(
+            "until sure",
+            judge,
+            is_sure,
+            max_loops=2,
+            initial_input_to_loop_body_mapper=without_files,
+            iteration_input_mapper=with_files,
+        ),
+        Step.branch_on(
+            "what follows",
+            what_follows,
+            {"duties": Step("work out duties", duties), "person": Step("ask a person", ask_a_person)},
+            default_branch_pipeline=Step("nothing to heed", lambda _: ""),
+            branch_output_mapper=finding,
+        ),
+    ]
+)
+
+
+# --- all of them ---------------------------------------------------------------------------------------------------
+
+
+def group(results: list[Finding | StepResult], *, context: Audit) -> dict[str, list[Finding]]:
+    """Sort the findings into categories. A branch that failed has left its StepResult in the place of its finding."""
+    groups: dict[str, list[Finding]] = {}
+    for name, result in zip(context.names, results, strict=True):
+        found = result if isinstance(result, Finding) else Finding(distribution=name, note=result.feedback or FAILED)
+        groups.setdefault(found.category, []).append(found)
+    return groups
 
 
 pipeline = Pipeline(
     [
-        Step("read metadata", read_metadata, sink_to="metadata"),
-        Step(
-            "judge",
-            make_agent_async(
-                ConfigManager().settings().demo_model or offline_model, PROMPT, LicenseVerdict, name="auditor"
-            ),
-            config=StepConfig(max_retries=2),
-            validators=[quote_stands],
-            sink_to="verdict",
+        Step("list distributions", list_distributions, sink_to="names"),
+        Step.map_over(
+            EACH,
+            audit_one,
+            iterable_input="names",
+            max_concurrency=16,
+            context_include_keys=[],
+            merge_strategy=MergeStrategy.NO_MERGE,
+            on_branch_failure=BranchFailureStrategy.IGNORE,
         ),
-        Step("conclude", conclude, updates_context=True),
+        Step("group", group),
     ],
     name="license-audit",
-    context_model=AuditContext,
+    context_model=Audit,
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 FIELD_CHARS = 4000
-FILE_CHARS = 1500
+FILE_CHARS = 3000
 MAX_FILES = 8
 NOTHING = "NOASSERTION"
 _SHORT_CHARS = 120
@@ -43,7 +43,7 @@ class LicenseFile(_Value):
 
 
 class DistributionMetadata(_Value):
-    """What one installed distribution says about itself; texts are cut to their beginnings."""
+    """What one installed distribution says about itself; its name is normalised, and texts are cut to their beginnings."""
 
     name: str
     version: str
@@ -84,7 +84,7 @@ def read_metadata(name: str) -> DistributionMetadata:
         hint = f"did you mean {near[0]}?" if near else None
         raise NonRetryableError(f"no distribution named {name!r} is installed", suggestion=hint) from None
     return DistributionMetadata(
-        name=found.name,
+        name=canonicalize_name(found.name),
         version=found.version,
         summary=_field(found, "Summary"),
         license_expression=_field(found, "License-Expression"),
@@ -97,15 +97,22 @@ def read_metadata(name: str) -> DistributionMetadata:
 def derive_verdict(metadata: DistributionMetadata) -> LicenseVerdict:
     """Say what licence the metadata proves: the expression, else classifiers, else the field, else the files' text.
 
-    A verdict that the licence files contradict keeps its words and loses its confidence.
+    A verdict keeps its words and loses its confidence if the licence files contradict it, if nothing but classifiers says it, or if
+    it leaves open which variant of a licence is meant.
     """
     verdict = next((found for derive in _SOURCES if (found := derive(metadata))), None)
     if verdict is None:
         return LicenseVerdict(spdx=NOTHING, category="unknown", confidence=0.0, evidence="")
+    return verdict.model_copy(update={"confidence": min(verdict.confidence, _most(metadata, verdict))})
+
+
+def _most(metadata: DistributionMetadata, verdict: LicenseVerdict) -> float:
+    """Say how sure one can be of a verdict at most."""
     in_files = {kind for name in _in_files(metadata) if (kind := _kind(name.spdx)) != "unknown"}
     if in_files and verdict.category not in in_files:
-        return verdict.model_copy(update={"confidence": min(verdict.confidence, 0.5)})
-    return verdict
+        return 0.5
+    is_alone = not (in_files or _from_expression(metadata) or _from_field(metadata))
+    return 0.6 if is_alone or _VAGUE.search(verdict.spdx) else 1.0
 
 
 def evidence_stands(metadata: DistributionMetadata, verdict: LicenseVerdict) -> bool:
@@ -164,6 +171,8 @@ _PERMISSIVE = """
 """.split()  # noqa: SIM905 - a table of words
 _PERMISSIVE_BY_LOWER = {name.lower(): name for name in _PERMISSIVE}
 _COPYLEFT = re.compile(r"(?i)([AL]?GPL|MPL|EPL|EUPL|CDDL|OSL|CECILL|CC-BY-SA)(-|$)")
+# A family of licences, without the version or the clauses that tell which one.
+_VAGUE = re.compile(r"(?<![\w-])(LicenseRef-BSD|[AL]?GPL)(?![\w-])")
 _PROPRIETARY = re.compile(r"(?i)LicenseRef-Proprietary|(BUSL|SSPL|Elastic|PolyForm|CC-BY-NC)-")
 
 # Who must keep both licences keeps the stricter; who may choose takes the freer.

@@ -1,61 +1,63 @@
-"""The demo's report: verdicts in, a table for people out. Pure."""
+"""The demo's report: findings by category in, tables for people out. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from flujo_worker.demo.license_facts import LicenseVerdict
+    from flujo_worker.demo.license_audit import Finding
 
-ORDER = ("permissive", "copyleft", "proprietary", "unknown")
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One audited distribution; without a verdict its run failed, and `feedback` says why."""
-
-    name: str
-    version: str
-    verdict: LicenseVerdict | None
-    feedback: str | None = None
+ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")
 
 
-def report(lines: Sequence[Line]) -> Table:
-    """Draw the report, grouped by category."""
-    table = Table(title=f"Licences of {len(lines)} installed distributions", title_justify="left", expand=True)
+def findings_of(groups: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+    """Give all findings, category by category, each sorted by name."""
+    return [each for name in ORDER for each in sorted(groups.get(name, ()), key=lambda each: each.distribution)]
+
+
+def report(groups: Mapping[str, Sequence[Finding]]) -> Table:
+    """Draw what was found, grouped by category."""
+    findings = findings_of(groups)
+    table = Table(title=f"Licences of {len(findings)} installed distributions", title_justify="left", expand=True)
     table.add_column("distribution", no_wrap=True)
     table.add_column("licence", overflow="fold", min_width=12, max_width=18)
     table.add_column("sure", justify="right", no_wrap=True)
     table.add_column("evidence", overflow="ellipsis", no_wrap=True, ratio=1)
-    for category in (*ORDER, None):
-        group = sorted((line for line in lines if _category(line) == category), key=lambda line: line.name)
+    for category in ORDER:
+        group = [each for each in findings if each.category == category]
         if group:
             table.add_section()
-            table.add_row(f"[bold]{category or 'failed'}[/] ({len(group)})")
-        for line in group:
-            table.add_row(f"{line.name} [dim]{line.version}[/]", *(escape(cell) for cell in _cells(line)))
+            table.add_row(f"[bold]{category}[/] ({len(group)})")
+        for each in group:
+            table.add_row(f"{escape(each.distribution)} [dim]{each.version}[/]", *map(escape, _cells(each)))
     return table
 
 
-def summary(lines: Sequence[Line]) -> str:
+def notes(groups: Mapping[str, Sequence[Finding]]) -> Table:
+    """Draw what to heed, with the distributions that it is about."""
+    about: dict[str, list[str]] = {}
+    for each in findings_of(groups):
+        if each.note:
+            about.setdefault(each.note, []).append(each.distribution)
+    table = Table(title="What to heed", title_justify="left", expand=True, show_header=False, show_lines=True)
+    table.add_column("what", ratio=3)
+    table.add_column("distributions", ratio=2)
+    for note, names in about.items():
+        table.add_row(escape(note), escape(", ".join(names)))
+    return table
+
+
+def summary(groups: Mapping[str, Sequence[Finding]]) -> str:
     """Count the categories in one sentence."""
-    counts = Counter(_category(line) or "failed" for line in lines)
-    return ", ".join(f"{counts[name]} {name}" for name in (*ORDER, "failed") if counts[name])
+    return ", ".join(f"{len(groups[name])} {name}" for name in ORDER if groups.get(name))
 
 
-def _category(line: Line) -> str | None:
-    return None if line.verdict is None else line.verdict.category
-
-
-def _cells(line: Line) -> tuple[str, str, str]:
-    if line.verdict is None:
-        return "", "", line.feedback or ""
-    quote = " ".join(line.verdict.evidence.split()).removeprefix("License :: ").removeprefix("OSI Approved :: ")
-    return line.verdict.spdx, f"{line.verdict.confidence:.0%}", quote
+def _cells(finding: Finding) -> Iterator[str]:
+    if verdict := finding.verdict:
+        quote = " ".join(verdict.evidence.split()).removeprefix("License :: ").removeprefix("OSI Approved :: ")
+        yield from (verdict.spdx, f"{verdict.confidence:.0%}", quote)
