@@ -88,14 +88,10 @@ class Coordinator:
         try:
             decision = self._light(self._decide(notice))
         except _Late:
-            envelope = notice.envelope
-            self._store.spend(envelope.ticket.run, envelope.key, notice.fence, notice.outcome.usage)
-            self._refused(notice, "stale")
-            return Concluded("stale")
+            return self._late(notice, "stale")
         committed = self._store.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
-            self._refused(notice, committed.verdict)
-            return Concluded(committed.verdict)
+            return self._late(notice, committed.verdict)
         failpoints.hit("before_publish")
         self._publish(decision, committed)
         failpoints.hit("after_publish")
@@ -241,11 +237,17 @@ class Coordinator:
             self.ring(run, ended.fan_out, by="worker")
         return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
 
-    def _refused(self, notice: Notice, verdict: Verdict) -> None:
-        envelope = notice.envelope
+    def _late(self, notice: Notice, verdict: Verdict) -> Concluded:
+        """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
+        envelope, outcome = notice.envelope, notice.outcome
+        if verdict == "stale" and outcome.kind != "cancelled" and self.is_aborted(envelope):
+            cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
+            return self.conclude(replace(notice, outcome=cancelled))
+        self._store.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
-        data = {"fence": notice.fence, "verdict": verdict, "outcome": notice.outcome.kind}
+        data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         self._store.note(envelope.ticket.run, [Event("outcome.refused", data, "warning")], key=envelope.key)
+        return Concluded(verdict)
 
 
 def _values(decision: Decision) -> Iterator[Packed]:

@@ -91,6 +91,16 @@ def cancel(draft: Draft, scope: Scope) -> Steps:
             draft.branch_end = _branch_end(scope, aborts=False, takes=False)
             return
         scope = yield from draft.look(scope.parent)
+        if scope.kind != SEQUENCE:
+            yield from close_the_rest(draft, scope)
+
+
+def close_the_rest(draft: Draft, box: Scope) -> Steps:
+    """Close what a container has opened beforehand and will not begin any more."""
+    for child in (yield from draft.children(box)):
+        if child.status == "open":
+            waiting = yield from draft.look(child.address)
+            waiting.close("cancelled")
 
 
 def finish(draft: Draft, box: Scope, output: Packed, context: Packed | None, **metadata: Any) -> Steps:

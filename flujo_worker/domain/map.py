@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
+from flujo_worker.domain.flow import close_the_rest, finish, give_up, open_box, open_child, within
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.flow import finish, give_up, open_box, open_child, within
 from flujo_worker.domain.values import Ask, Refused
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ def _collect(draft: Draft, box: Scope, node: Node, outputs: Sequence[Packed]) ->
 
 def _broken(draft: Draft, box: Scope, item: Scope) -> Steps:
     """The items that were not begun are closed with it."""
-    for child in (yield from draft.children(box)):
-        if child.status == "open":
-            waiting = yield from draft.look(child.address)
-            waiting.close("cancelled")
+    yield from close_the_rest(draft, box)
     fault = item.fault and within(item.fault, f"item {box.cursor} failed at step '{draft.node(item).name}'")
     yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor - 1)
 

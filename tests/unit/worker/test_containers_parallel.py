@@ -378,7 +378,7 @@ def test_a_failed_branch_may_be_ignored(engine):
     assert result.success
     assert (result.output["b"], result.output["a"].success, result.output["a"].name) == ("in", False, "a")
     assert "NonRetryableError: no" in result.output["a"].feedback
-    assert at(result, "fan").feedback == "1 failures ignored"
+    assert at(result, "fan").feedback == "1 failure ignored"
     assert (wrote(result).title, wrote(result).count) == ("", 1)
 
 
