@@ -8,11 +8,14 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from builders import member
 from closure_parts import CALLS, plain
 from closure_pipelines import pipeline_of
 from interpreter import Ending, Told, interpret
 
 from flujo_client.config import Settings
+from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.serial import loads
 from flujo_worker.ports import Broker
 from flujo_worker.testing import LocalEngine
 
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.compose import Pipeline
 
 LIVE = ("ready", "queued", "running")
+DOUBLED, WELL, LOST = 0.05, 0.93, 0.97
+"""Of all messages, in this order: those that come twice, well, not at all, and to a worker that dies."""
 UNTOLD = {"failed_branch_cost_usd", "failed_branch_tokens"}
 
 
 class Rough(LocalEngine):
-    """An engine with one run, whose messages come in any order, some of them twice, some never.
+    """An engine with one run, whose messages come in any order, some of them twice, some never, and whose workers die.
 
     Args:
         pipeline: what to run.
@@ -36,6 +41,7 @@ class Rough(LocalEngine):
     def __init__(self, pipeline: Pipeline, value: Any, chaos: int) -> None:
         super().__init__(Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 400}))
         self._luck = Random(chaos) if chaos else None
+        self._ghosts = 0
         self.run_id = self.enqueue(pipeline, value)
 
     def finish(self) -> PipelineResult:
@@ -47,7 +53,7 @@ class Rough(LocalEngine):
                 return self.result(self.run_id)
             self.now += 100.0
             self.recover()
-            self.sweep()
+            self.sweep(may_judge=True)
         raise AssertionError(f"stuck: {self.history(self.run_id)}")
 
     def _deliver_one(self) -> None:
@@ -57,10 +63,21 @@ class Rough(LocalEngine):
             return
         self.bus.rotate(luck.randrange(len(self.bus)))
         message, mishap = self.bus.popleft(), luck.random()
-        if mishap < 0.05:  # doubled
+        if mishap < DOUBLED:
             self.bus.append(message)
-        if mishap < 0.95:  # lost
+        if mishap < WELL:
             self.deliver(message)
+        elif mishap > LOST:
+            self._die_with(message)
+
+    def _die_with(self, message: bytes) -> None:
+        """Another worker claims what the message is about, and is gone."""
+        wire = loads(message)
+        if wire["task"] != TASK_JOIN:
+            self._ghosts += 1
+            ghost = member(f"ghost-{self._ghosts}")
+            self.store.enlist(ghost, 5.0)
+            self.store.claim(Envelope.from_wire(wire).key, ghost.id, max_lost=1000)
 
     def sweep(self, *, may_judge: bool = False) -> int:
         """Publish again what is due, whatever queue it was lost from."""
