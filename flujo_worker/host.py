@@ -77,6 +77,7 @@ class Host:
             may_judge=self._lease.may_judge,
             every_s=own.sweep_s,
             max_lost=own.max_lost,
+            control_queue=own.control_queue,
         )
 
     def start(self) -> None:

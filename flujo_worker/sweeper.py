@@ -13,6 +13,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.errors import DispatchError, StoreError
@@ -31,6 +32,8 @@ BATCH = 200
 UNPARK_EVERY_S = 5.0
 UNRUNG_S = 2.0
 """How long after its last branch closed a fan-out's chord has to ring by itself."""
+UNRUNG_BEHIND_S = 10.0
+"""The same while the control queue is not empty: bells that were rung wait in it, and to ring again would only make it longer."""
 
 
 class Sweeper:
@@ -45,6 +48,7 @@ class Sweeper:
         may_judge: tells whether this process may call others dead.
         every_s: seconds between two sweeps of the whole fleet.
         max_lost: how often an attempt may be lost.
+        control_queue: where doorbells wait.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -58,8 +62,10 @@ class Sweeper:
         may_judge: Callable[[], bool],
         every_s: float = 1.0,
         max_lost: int = 3,
+        control_queue: str = CONTROL_QUEUE,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
+        self._control_queue = control_queue
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = float("-inf")
@@ -85,19 +91,24 @@ class Sweeper:
         if may_judge:
             for envelope, fence in self._store.poisoned(max_lost=self._max_lost, limit=BATCH):
                 _safely(f"failing {envelope.key}", partial(self._coordinator.lost, envelope, fence, self._max_lost + 1))
-        self._join()
+        self._wind_down()
         self._unpark()
+        self._join()
         broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH, publish=self._publish)
         return len(due)
 
-    def _join(self) -> None:
-        """Wind down what a crash left of aborted fan-outs, and ring for joins whose bell was lost."""
+    def _wind_down(self) -> None:
+        """Wind down what a crash left of aborted fan-outs."""
         for run, fan_out in self._store.aborted(BATCH):
             _safely(
                 f"winding down {fan_out} of {run}", partial(self._coordinator.wind_down, run, fan_out, by="sweeper")
             )
-        for run, fan_out in self._store.unrung(BATCH, UNRUNG_S):
+
+    def _join(self) -> None:
+        """Ring for joins whose bell was lost."""
+        is_behind = self._post.heads([self._control_queue])[self._control_queue] is not None
+        for run, fan_out in self._store.unrung(BATCH, UNRUNG_BEHIND_S if is_behind else UNRUNG_S):
             _safely(f"joining {fan_out} of {run}", partial(self._coordinator.ring, run, fan_out, by="sweeper"))
 
     def _publish(self, due: Sequence[Due]) -> None:

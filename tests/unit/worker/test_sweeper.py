@@ -11,7 +11,7 @@ from flujo_worker.attempts.catalog import Catalog
 from flujo_worker.coordinator import Coordinator
 from flujo_worker.evaluate.evaluator import Evaluator
 from flujo_worker.store.memory import MemoryStore
-from flujo_worker.sweeper import Sweeper
+from flujo_worker.sweeper import UNRUNG_BEHIND_S, UNRUNG_S, Sweeper
 
 
 class Post:
@@ -52,3 +52,27 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
     assert sweeper.sweep() == 0
     assert tried.read_text() == "tried\n"
     assert len(store.parked(10)) == 3
+
+
+def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
+    """SYS-13: a backlog is no reason to ring again; a queue that never empties is no reason not to."""
+    asked = []
+
+    class Backed(Post):
+        head = None
+
+        def heads(self, queues):
+            return dict.fromkeys(queues, self.head)
+
+    class Store(MemoryStore):
+        def unrung(self, limit, older_s):
+            asked.append(older_s)
+            return super().unrung(limit, older_s)
+
+    store, post, catalog = Store(lambda: 1_800_000_000.0), Backed(), Catalog([])
+    coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff())
+    sweeper = Sweeper(store, post, coordinator, catalog, worker=lambda: "w", may_judge=lambda: True)
+    sweeper.sweep()
+    post.head = 0.0
+    sweeper.sweep()
+    assert asked == [UNRUNG_S, UNRUNG_BEHIND_S]
