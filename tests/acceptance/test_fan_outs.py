@@ -1,0 +1,233 @@
+"""Fan-outs in real processes: every kind, strategy and ending at once; many, deep and wide ones; branches that close together."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import product
+
+import pytest
+from container_checks import (
+    DEADLOCKS,
+    LIVE,
+    assert_joined_once,
+    assert_nothing_left,
+    begun,
+    begun_in,
+    enqueue,
+    rings,
+    since,
+    succeeded,
+)
+from container_pipelines import KINDS, LETTERS, ON_FAILURE, STRATEGIES
+from fleet import BRISK, Site, wait_until
+
+pytestmark = pytest.mark.acceptance
+
+NOTHING = ({}, [], 0)
+MERGED = {
+    "context_update": ({"a": 1, "b": 1, "c": 1}, ["b", "c"], 2),
+    "overwrite": ({"c": 1}, ["c"], 1),
+    "keep_first": ({"a": 1}, ["b"], 1),
+    "no_merge": NOTHING,
+    "callable": ({}, LETTERS, 32),
+}
+"""What table, seen and count are when three branches have succeeded."""
+
+MERGED_OF_TWO = {
+    "context_update": ({"a": 1, "b": 1}, ["b"], 1),
+    "overwrite": ({"b": 1}, ["b"], 1),
+    "keep_first": ({"a": 1}, ["b"], 1),
+    "error_on_conflict": ({"a": 1, "b": 1}, ["b"], 1),
+    "no_merge": NOTHING,
+    "callable": ({}, ["a", "b"], 21),
+}
+"""The same when the third has failed, and that is ignored."""
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    """Room for two hundred branches that wait at a gate."""
+    with Site(services, tmp_path_factory.mktemp("site"), worker={**BRISK, "concurrency": 110}) as site:
+        yield site
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fleet(site):
+    return site.workers(2)
+
+
+@pytest.fixture(autouse=True)
+def no_deadlock(site):
+    """The law of one lock order."""
+    before = site.rows(DEADLOCKS)
+    yield
+    assert site.rows(DEADLOCKS) == before
+
+
+CASES = list(product(KINDS, STRATEGIES, ON_FAILURE))
+ENDINGS = {"succeed": {}, "fail": {"failing": ["c"]}, "cancel": {"gated": ["b"], "gate": "shut"}}
+
+
+@pytest.fixture(scope="module")
+def matrix(site, fleet):
+    """All of it at once; the runs that are to be cancelled are, while their second branch runs."""
+    runs = {
+        (*case, ending): enqueue(site, "fans." + "_".join(case), "in", **context)
+        for case in CASES
+        for ending, context in ENDINGS.items()
+    }
+    waiting = [runs[*case, "cancel"] for case in CASES]
+    wait_until(lambda: all(begun_in(site)[run.id]["b"] for run in waiting), what=site.log)
+    for run in waiting:
+        assert run.cancel(reason="midway")
+    return runs
+
+
+@pytest.mark.parametrize(("kind", "strategy", "on_failure"), CASES)
+def test_branches_that_succeed_are_merged_once(site, matrix, kind, strategy, on_failure):
+    """SYS-13, SYS-14, M-440, M-442: outputs in declared order, each branch performed once, the context as by hand."""
+    run = matrix[kind, strategy, on_failure, "succeed"]
+    result = run.result(timeout=30)
+    assert_joined_once(site, run)
+    expected = Counter([*LETTERS, *(["choose"] if kind == "router" else [])])
+    if strategy == "error_on_conflict":
+        assert result.run_status == "failed"
+        first, second = ("fan#2", "fan#3") if kind == "map" else ("b", "c")
+        assert f"branches '{first}' and '{second}' both changed seen" in result.error.message
+        assert (written(result), begun(site, run)) == (NOTHING, expected)
+        return
+    assert result.run_status == "succeeded", site.log()
+    assert result.output == (["A", "B", "C"] if kind == "map" else {"a": "A", "b": "B", "c": "C"})
+    assert written(result) == named(MERGED[strategy], kind)
+    assert begun(site, run) == expected + Counter(["after"])
+    assert [(each.name, each.output, each.success) for each in result.step_history[0].step_history] == [
+        (name, letter.upper(), True) for name, letter in zip(names(kind), LETTERS, strict=True)
+    ]
+    assert result.total_cost_usd == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(("kind", "strategy", "on_failure"), CASES)
+def test_a_branch_that_fails_is_told_and_merges_nothing(site, matrix, kind, strategy, on_failure):
+    """M-443, M-006: ignored, the others are merged; propagated, the step has failed and the context is untouched."""
+    run = matrix[kind, strategy, on_failure, "fail"]
+    result = run.result(timeout=30)
+    assert_joined_once(site, run)
+    fan = result.step_history[0]
+    assert set(begun(site, run).values()) == {1}
+    assert next(each.success for each in fan.step_history if each.name == names(kind)[2]) is False
+    if on_failure == "propagate":
+        assert (result.run_status, written(result)) == ("failed", NOTHING)
+        assert "no c" in fan.feedback
+        return
+    assert result.run_status == "succeeded", site.log()
+    assert written(result) == named(MERGED_OF_TWO[strategy], kind)
+    assert [each.success for each in fan.step_history] == [True, True, False]
+
+
+@pytest.mark.parametrize(("kind", "strategy", "on_failure"), CASES)
+def test_a_run_cancelled_midway_has_merged_nothing_and_leaves_nothing(site, matrix, kind, strategy, on_failure):
+    """M-010: whatever its branches had done, and whoever they were."""
+    run = matrix[kind, strategy, on_failure, "cancel"]
+    result = run.result(timeout=30)
+    assert (result.run_status, written(result)) == ("cancelled", NOTHING)
+    assert_nothing_left(site, run)
+    assert [each for each in site.attempts(run.id) if each["kind"] == "join"] == []
+
+
+def names(kind):
+    return [f"fan#{n}" for n in (1, 2, 3)] if kind == "map" else LETTERS
+
+
+def named(merged, kind):
+    """What the merge of the user's own writes down are the names of branches, and a map's are numbers."""
+    table, seen, count = merged
+    if kind == "map" and seen[:1] == ["a"]:
+        seen = names(kind)[: len(seen)]
+    return table, seen, count
+
+
+def written(result):
+    context = result.final_pipeline_context
+    return context.table, context.seen, context.count
+
+
+def test_fifty_runs_three_deep_at_once(site, capsys):
+    """SYS-13, M-007: seven joins in each run, all of them rung by chords or workers."""
+    began = time.monotonic()
+    runs = [enqueue(site, "deep", n) for n in range(50)]
+    for n, run in enumerate(runs):
+        result = succeeded(site, run)
+        pair = {"left": n, "right": n}
+        assert result.output == dict.fromkeys(("left", "right"), dict.fromkeys(("left", "right"), pair))
+        assert (result.final_pipeline_context.count, begun(site, run)) == (8, {"leaf": 8, "after": 1})
+    told(capsys, "50 runs, three deep", began, by := rings(site, runs))
+    assert by.total() == 50 * 7
+    assert by["sweeper"] == 0
+
+
+def test_a_thousand_branches(site, capsys):
+    """SYS-13: all merged, in order, and the chord rang."""
+    began = time.monotonic()
+    run = enqueue(site, "wide", items=list(range(1000)))
+    result = run.result(timeout=60)
+    told(capsys, "1000 branches", began, by := rings(site, [run]))
+    assert (result.output, result.final_pipeline_context.count) == (list(range(1, 1001)), 1000)
+    assert set(begun(site, run).values()) == {1}
+    assert by == {"chord": 1}
+    assert_joined_once(site, run)
+
+
+def test_two_hundred_branches_that_close_together(site, capsys):
+    """SYS-13: they wait at one gate; no ring is missed."""
+    run = enqueue(site, "wide", items=list(range(200)), gated=["add"], gate="wide")
+    wait_until(lambda: begun(site, run).total() == 200, what=site.log)
+    began = time.monotonic()
+    site.open_gate("wide")
+    assert succeeded(site, run).final_pipeline_context.count == 200
+    told(capsys, "200 branches closing together", began, by := rings(site, [run]))
+    assert by == {"chord": 1}
+
+
+@pytest.mark.parametrize(("failing", "ends"), [([], "succeeded"), (["a", "b"], "failed")])
+def test_branches_that_end_at_the_same_instant(site, capsys, failing, ends):
+    """SYS-13, M-443: 30 runs whose branches pass one gate; under `propagate` two of them abort at once."""
+    gate = f"instant-{ends}"
+    name = "fans.parallel_context_update_propagate"
+    runs = [enqueue(site, name, "in", gated=["a", "b"], failing=failing, gate=gate) for _ in range(30)]
+    wait_until(lambda: sum(begun_in(site)[run.id].total() for run in runs) == 90, what=site.log)
+    began = time.monotonic()
+    site.open_gate(gate)
+    assert {run.result(timeout=30).run_status for run in runs} == {ends}
+    told(capsys, f"30 runs with branches that {ends}", began, by := rings(site, runs))
+    for run in runs:
+        assert_joined_once(site, run)
+        assert written(run.result()) == (NOTHING if failing else MERGED["context_update"])
+    assert by["sweeper"] == 0
+
+
+def test_siblings_of_a_failed_branch_are_cancelled_promptly(site, capsys):
+    """M-443: a sibling that would wait for ever is told at its worker's next renewal."""
+    run = enqueue(site, "fans.parallel_context_update_propagate", "in", gated=["a", "c"], failing=["c"], gate="prompt")
+    wait_until(lambda: begun(site, run).total() == 3, what=site.log)
+    began = time.monotonic()
+    site.open_gate("prompt-c")
+    assert run.result(timeout=30).run_status == "failed"
+    took = time.monotonic() - began
+    assert took < 2 * BRISK["renew_s"] + 1
+    assert_joined_once(site, run)
+    told(capsys, "a failure told to its sibling", began, rings(site, [run]))
+
+
+def told(capsys, what, began, by):
+    with capsys.disabled():
+        print(f"\n{what}: {since(began)}, joins rung by {dict(by)}")
+
+
+def test_no_join_of_this_module_needed_the_sweeper(site, matrix):
+    """Without faults its share is 0, and nothing is left of any run."""
+    for run in matrix.values():
+        run.result(timeout=30)
+    by = site.rows("SELECT DISTINCT data ->> 'by' AS by FROM flujo_events WHERE name = 'join.rung'")
+    assert {row["by"] for row in by} <= {"chord", "worker"}
+    assert site.rows("SELECT key FROM flujo_attempts WHERE status = ANY(%(live)s)", live=LIVE) == []

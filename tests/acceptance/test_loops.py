@@ -1,0 +1,59 @@
+"""Loops in real processes: no worker is held between iterations, and a try again within a branch waits for nobody."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from container_checks import begun, enqueue, since, succeeded
+
+pytestmark = pytest.mark.acceptance
+
+ROUNDS = 200
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fleet(site):
+    return site.workers(2)
+
+
+def test_a_long_loop_holds_no_worker_between_its_iterations(site, capsys):
+    """M-008, SYS-15: each of 200 iterations is a task of its own, done once, by whichever process is free."""
+    began = time.monotonic()
+    run = enqueue(site, "rounds", 0, goal=ROUNDS)
+    result = succeeded(site, run)
+    with capsys.disabled():
+        print(f"\na loop of {ROUNDS}: {since(began)}")
+    loop = result.step_history[0]
+    assert (result.output, result.final_pipeline_context.count) == (ROUNDS, ROUNDS)
+    assert (loop.attempts, loop.metadata_["iterations"], loop.metadata_["exit_reason"]) == (ROUNDS, ROUNDS, "condition")
+    assert begun(site, run) == {f"add{n}": 1 for n in range(ROUNDS)} | {"after": 1}
+    assert len({each.pid for each in site.executions(run.id)}) == 2
+
+
+def test_a_branch_is_tried_again_with_waits_of_its_own(site):
+    """SYS-13, M-004: three attempts of one branch, with backoff in between; the other branch went on meanwhile."""
+    run = enqueue(site, "opening", "in")
+    result = succeeded(site, run)
+    shaky = [each for each in site.attempts(run.id) if each["step"] == "shaky"]
+    steady = [each for each in site.attempts(run.id) if each["step"] == "two"]
+    assert [(each["number"], each["status"]) for each in shaky] == [(1, "failed"), (2, "failed"), (3, "succeeded")]
+    assert [
+        (then["started_at"] - before["ended_at"]).total_seconds() >= wait for before, then, wait in waits(shaky)
+    ] == [True, True]
+    assert steady[0]["started_at"] < shaky[-1]["started_at"]
+    assert result.output == {"shaky": "in", "steady": "in"}
+    assert result.final_pipeline_context.count == 4
+    assert result.step_history[1].step_history[0].step_history[0].attempts == 3
+
+
+def waits(tries):
+    return zip(tries, tries[1:], (0.05, 0.1), strict=False)
+
+
+def test_containers_stand_in_each_other(site):
+    """M-285, SYS-16: a conditional, lanes, a nested fan-out and one with retries, three times round."""
+    run = enqueue(site, "mixed", 0)
+    result = succeeded(site, run)
+    assert (result.output, result.final_pipeline_context.turns) == (3, 3)
+    assert begun(site, run) == {"a": 3, "b": 3, "c": 3, "shaky": 9, "leaf": 10, "turn1": 1, "turn2": 1, "turn3": 1}

@@ -1,0 +1,72 @@
+"""The same workload on one worker process and on three: whoever does the work, what comes of it is the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from container_checks import assert_joined_once, begun, enqueue, told_of
+from fleet import BRISK, Site
+
+pytestmark = pytest.mark.acceptance
+
+WORKLOAD = [
+    ("mixed", 0, {"goal": 4}),
+    ("deep", "in", {}),
+    ("opening", "in", {}),
+    ("merging", "in", {}),
+    ("rounds", 0, {"goal": 20}),
+    ("wide", None, {"items": list(range(40))}),
+    ("fans.parallel_overwrite_ignore", "in", {"failing": ["b"]}),
+    ("fans.map_context_update_ignore", "in", {}),
+    ("fans.router_keep_first_propagate", "in", {}),
+    ("fans.parallel_error_on_conflict_propagate", "in", {}),
+]
+
+
+def test_one_and_three_processes_give_the_same(services, tmp_path):
+    """M-011: results, histories, contexts, stories and totals; timing aside."""
+    alone, of_three = (outcomes(services, tmp_path, processes) for processes in (1, 3))
+    for name in alone:
+        assert of_three[name] == alone[name], name
+    assert len(alone) == len(WORKLOAD)
+
+
+def outcomes(services, tmp_path, processes):
+    """What came of each pipeline of the workload; all are enqueued before anybody works."""
+    folder = tmp_path / str(processes)
+    folder.mkdir()
+    with Site(services, folder, worker=BRISK) as site:
+        runs = {name: enqueue(site, name, value, **context) for name, value, context in WORKLOAD}
+        site.workers(processes)
+        ended = {name: portrait(site, run) for name, run in runs.items()}
+        pids = {each.pid for run in runs.values() for each in site.executions(run.id)}
+        assert len(pids) == processes
+        return ended
+
+
+def portrait(site, run):
+    """All there is to a run but for times, ids, and the order in which branches happened to end."""
+    result = run.result(timeout=60)
+    assert_joined_once(site, run)
+    attempts = Counter(
+        (each["key"].removeprefix(run.id), each["kind"], each["status"]) for each in site.attempts(run.id)
+    )
+    story = Counter((event["name"], (event["attempt"] or "").removeprefix(run.id)) for event in events(site, run))
+    return {
+        "ended": (result.run_status, result.error and result.error.message),
+        "output": result.output,
+        "context": result.final_pipeline_context,
+        "history": told_of(result.step_history),
+        "totals": (result.total_cost_usd, result.total_tokens),
+        "attempts": attempts,
+        "story": story,
+        "versions": site.rows(
+            "SELECT address, version, status, place FROM flujo_scopes WHERE run_id = %(run)s ORDER BY 1", run=run.id
+        ),
+        "begun": begun(site, run),
+    }
+
+
+def events(site, run):
+    return site.rows("SELECT name, attempt FROM flujo_events WHERE run_id = %(run)s", run=run.id)
