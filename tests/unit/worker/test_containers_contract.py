@@ -203,6 +203,7 @@ def test_control_flow_passes_through_it(engine, make):
 
     result = engine.run(of(make(body(aborts, config=StepConfig(max_retries=3)))), "in")
     assert (result.error.code, result.error.message) == ("PIPELINE_ABORT", "enough")
+    assert len({each.feedback for each in every(at(result, "box")) if not each.success}) == 1
     assert "open" not in scopes(engine, result).values()
 
 

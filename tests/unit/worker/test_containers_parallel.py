@@ -403,6 +403,7 @@ def test_an_abort_inside_a_branch_ends_the_run(engine, strategy):
 
     assert (result.run_status, result.error.code) == ("failed", "PIPELINE_ABORT")
     assert "open" not in scopes(engine, result).values()
+    assert scopes(engine, result)["outer/in/inner/b"] == "cancelled"
     with pytest.raises(PipelineAbortSignal, match="enough"):
         result.raise_for_status()
 
@@ -450,6 +451,8 @@ def test_no_more_branches_are_at_work_than_lanes(engine, most):
 
     assert result.output == {f"b{n}": 2 for n in range(10)}
     assert engine.most["fan"] == min(most, 10)
+    taken = {each.lanes["fan"] for each in engine.store.read_scopes(result.run_id) if each.lanes}
+    assert taken == set(range(min(most, 10)))
 
 
 def test_lanes_are_counted_for_each_fan_out_alone(engine):
