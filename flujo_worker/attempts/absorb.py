@@ -81,7 +81,6 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
         checked = model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise ContextMergeError(
-            f"step '{step.name}': the output does not fit {model.__name__}: {places}", cause=error
-        ) from error
+        message = f"step '{step.name}': the output does not fit {model.__name__}: {places}"
+        raise ContextMergeError(message) from None  # pydantic's own words hold the values
     return checked

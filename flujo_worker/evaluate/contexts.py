@@ -226,7 +226,13 @@ def _hand_all(parent: Any, child: Any) -> None:
     known = {*type(parent).model_fields, *(parent.model_extra or {})}
     for name in (*type(child).model_fields, *(child.model_extra or {})):
         if name not in _PER_RUN and (name in known or may_have):
-            put(parent, name, getattr(child, name))
+            put(parent, name, _handed(name, parent, child))
+
+
+def _handed(name: str, parent: Any, child: Any) -> Any:
+    """What is kept for the steps of both is joined, for the steps before the import keep their outputs."""
+    before, after = getattr(parent, name, None), getattr(child, name)
+    return {**before, **after} if name in _KEPT and isinstance(before, dict) and isinstance(after, dict) else after
 
 
 def _put(context: Any, path: str, value: Any) -> None:

@@ -16,7 +16,6 @@ from interpreter import Ending, Told, interpret
 from flujo_client.config import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.serial import loads
-from flujo_worker.ports import Broker
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
@@ -78,13 +77,6 @@ class Rough(LocalEngine):
             ghost = member(f"ghost-{self._ghosts}")
             self.store.enlist(ghost, 5.0)
             self.store.claim(Envelope.from_wire(wire).key, ghost.id, max_lost=1000)
-
-    def sweep(self, *, may_judge: bool = False) -> int:
-        """Publish again what is due, whatever queue it was lost from."""
-        broker = Broker(epoch_start=0.0, heads=dict.fromkeys(self.store.queues()))
-        due = self.store.due(broker, may_judge=may_judge, max_lost=1000, limit=1000)
-        self._send([each.envelope for each in due])
-        return len(due)
 
     def cut(self) -> set[str]:
         """The places that were stopped."""

@@ -54,8 +54,8 @@ def _assigned(context: Any, changes: dict[str, Any]) -> Any:
         raise Stop(ContextMergeError(""))
     try:
         return type(context).model_validate(values)
-    except pydantic.ValidationError as error:
-        raise Stop(error) from error  # the root cause is named (C-26)
+    except pydantic.ValidationError:
+        raise Stop(ContextMergeError("")) from None
 
 
 def _validated(model: Any, values: dict[str, Any]) -> Any:
@@ -107,7 +107,8 @@ def exported(step: Any, context: Any, inside: Any) -> Any:
         both = ({*_names(context)} | ({*_names(inside)} if _takes_all(context, inside) else set())) - own
         for name in _names(inside):
             if name in both:
-                setattr(context, name, getattr(inside, name))
+                kept = getattr(context, name, None) if name == "step_outputs" else None
+                setattr(context, name, {**(kept or {}), **getattr(inside, name)} if kept else getattr(inside, name))
     for source, target in step.outputs or ():
         head, _, key = target.partition(".")
         if source not in _names(inside) or (key and head not in _names(context)):
