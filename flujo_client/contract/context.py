@@ -25,7 +25,8 @@ class PipelineContext(BaseModel):
     """The context used when a run is given context data and its pipeline names no model of its own.
 
     Unknown fields are kept; assignment is validated. `step_outputs` holds every successful step's output by the step's name;
-    `scratchpad` is yours.
+    `import_artifacts` what an import is given under its key; a state machine writes `current_state` and goes where `next_state`
+    says; `scratchpad` is yours.
     """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True)
@@ -35,4 +36,7 @@ class PipelineContext(BaseModel):
     status: ContextState = ContextState.RUNNING
     call_count: int = 0
     step_outputs: dict[str, Any] = Field(default_factory=dict)
+    import_artifacts: dict[str, Any] = Field(default_factory=dict)
+    current_state: str | None = None
+    next_state: str | None = None
     scratchpad: dict[str, Any] = Field(default_factory=dict)

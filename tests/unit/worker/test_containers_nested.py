@@ -156,16 +156,14 @@ def test_a_model_that_demands_what_an_import_cannot_give_is_named(engine):
 @pytest.mark.parametrize(
     ("input_to", "prompt", "artifacts"),
     [
-        ("initial_prompt", "in", "nothing"),
+        ("initial_prompt", "in", {}),
         ("import_artifacts", "", {"initial_input": "in"}),
         ("both", "in", {"initial_input": "in"}),
     ],
 )
 def test_the_input_is_put_where_it_was_asked(engine, input_to, prompt, artifacts):
     """Requirements §2.3 `input_to`; the first step gets it in any case."""
-    tell = step(
-        "tell", lambda data, context: (data, context.initial_prompt, getattr(context, "import_artifacts", "nothing"))
-    )
+    tell = step("tell", lambda data, context: (data, context.initial_prompt, context.import_artifacts))
     result = engine.run(of(child(tell, input_to=input_to)), "in")
 
     assert result.output == ("in", prompt, artifacts)
