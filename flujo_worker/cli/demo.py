@@ -45,7 +45,12 @@ def command(*, workers: int, as_json: bool) -> None:
         log = Path(client.settings.embedded_dir) / LOG
         with Fleet(client.settings, processes=workers, log=log):
             run = client.enqueue(REFERENCE)
-            result = _watched(client, run)
+            try:
+                result = _watched(client, run)
+            except (KeyboardInterrupt, WaitTimedOut):
+                # What it leaves behind in Postgres would be carried on by the next demo's workers.
+                client.ask(requests.cancel(run.id, actor="flujo demo", reason="nobody waits for it"))
+                raise
         trace, shares = run.trace(), _shares(client, run)
     if not result.success:
         tell(trace_tree(trace))

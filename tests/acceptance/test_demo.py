@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 
 import pytest
+from fleet import wait_until
 
+from flujo_client import FlujoClient, Settings
+from flujo_client.embedded import running
 from flujo_worker.demo.license_facts import installed_distributions
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
@@ -43,3 +48,26 @@ def test_the_report_is_tables_and_a_trace(tmp_path):
     assert re.search(r"… \d+ more items, all succeeded", shown)
     assert re.search(r"One run, (\d+) attempts: \1 in worker \d+\.", shown)
     assert "nothing is left running" in shown
+
+
+def runs_of(settings):
+    with FlujoClient(settings) as client:
+        return client.list_runs()
+
+
+def test_what_is_interrupted_is_not_carried_on_by_the_next_one(tmp_path):
+    """Ctrl-C: the run is cancelled, for it would take the next demo's workers; and nothing is left running."""
+    settings = Settings(embedded_dir=tmp_path / ".flujo")
+
+    def is_under_way():
+        there = running(settings.embedded_dir)
+        is_migrated = (settings.embedded_dir / "demo-workers.log").exists()  # workers start after that
+        return there and is_migrated and runs_of(settings.with_services(there.database_url, there.broker_url))
+
+    with subprocess.Popen(FLUJO, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as audit:
+        wait_until(is_under_way, 60, what="the run is enqueued")
+        os.killpg(audit.pid, signal.SIGINT)
+        assert audit.wait(timeout=60) == 130
+    assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).stdout == b""
+    [run] = runs_of(settings)
+    assert run.cancel_requested_at is not None

@@ -174,6 +174,25 @@ def test_files_that_say_otherwise_take_the_confidence():
     assert doubtful.confidence <= 0.5
 
 
+@pytest.mark.parametrize(
+    ("said", "is_sure"),
+    [
+        ({"classifiers": (OSI + "MIT License",)}, False),
+        ({"classifiers": (OSI + "MIT License",), "files": (MIT_TEXT,)}, True),
+        ({"classifiers": (OSI + "MIT License",), "license_text": "MIT"}, True),
+        ({"license_text": "BSD"}, False),
+        ({"license_text": "BSD", "files": (BSD_TEXT + THIRD,)}, True),
+        ({"license_text": "GPL"}, False),
+        ({"license_text": "GPLv3"}, True),
+        ({"license_text": "MIT or GPL"}, False),
+        ({"files": (MIT_TEXT,)}, True),
+    ],
+)
+def test_classifiers_alone_and_families_of_licences_leave_doubts(said, is_sure):
+    """A classifier is coarse, and `BSD` or `GPL` leave open which one."""
+    assert (derive_verdict(about(**said)).confidence >= 0.7) is is_sure
+
+
 def test_bundled_licences_do_not_count():
     bundled = LicenseFile(name="vendor/x/LICENSE", text="GNU GENERAL PUBLIC LICENSE\nVersion 3")
     outer = LicenseFile(name="LICENSE", text=MIT_TEXT)
