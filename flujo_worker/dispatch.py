@@ -16,6 +16,7 @@ import redis
 
 from flujo_client.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.chord import group_of
+from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class Sender:
         try:
             if fan_out is not None:
                 self._post.open_chord(envelopes[0].ticket.run, fan_out.address, fan_out.lanes)
+                failpoints.hit("chord_opened")
             self._post.send(envelopes)
         except DispatchError as error:
             logger.warning("%s and what goes with it left to the sweeper: %s", envelopes[0].key, error)

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import psycopg
 
-NAMES = ("after_claim", "before_commit", "answer_lost", "before_publish", "after_publish", "sweep_published")
+NAMES = (
+    "after_claim",
+    "before_commit",
+    "answer_lost",
+    "before_publish",
+    "chord_opened",
+    "after_publish",
+    "sweep_published",
+)
 
 _armed: dict[str, tuple[str, Path]] = {}
 

@@ -191,15 +191,15 @@ def test_two_hundred_branches_that_close_together(site, capsys):
 
 @pytest.mark.parametrize(("failing", "ends"), [([], "succeeded"), (["a", "b"], "failed")])
 def test_branches_that_end_at_the_same_instant(site, capsys, failing, ends):
-    """SYS-13, M-443: 30 runs whose branches pass one gate; under `propagate` two of them abort at once."""
+    """SYS-13, M-443: 15 runs whose branches pass one gate; under `propagate` two of them abort at once."""
     gate = f"instant-{ends}"
     name = "fans.parallel_context_update_propagate"
-    runs = [enqueue(site, name, "in", gated=["a", "b"], failing=failing, gate=gate) for _ in range(30)]
-    wait_until(lambda: sum(begun_in(site)[run.id].total() for run in runs) == 90, what=site.log)
+    runs = [enqueue(site, name, "in", gated=["a", "b"], failing=failing, gate=gate) for _ in range(15)]
+    wait_until(lambda: sum(begun_in(site)[run.id].total() for run in runs) == 45, what=site.log)
     began = time.monotonic()
     site.open_gate(gate)
     assert {run.result(timeout=30).run_status for run in runs} == {ends}
-    told(capsys, f"30 runs with branches that {ends}", began, by := rings(site, runs))
+    told(capsys, f"15 runs with branches that {ends}", began, by := rings(site, runs))
     for run in runs:
         assert_joined_once(site, run)
         assert written(run.result()) == (NOTHING if failing else MERGED["context_update"])

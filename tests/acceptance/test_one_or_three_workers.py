@@ -6,17 +6,16 @@ from collections import Counter
 
 import pytest
 from container_checks import assert_joined_once, begun, enqueue, told_of
-from fleet import BRISK, Site
 
 pytestmark = pytest.mark.acceptance
 
 WORKLOAD = [
-    ("mixed", 0, {"goal": 4}),
+    ("mixed", 0, {"goal": 3}),
     ("deep", "in", {}),
     ("opening", "in", {}),
     ("merging", "in", {}),
-    ("rounds", 0, {"goal": 20}),
-    ("wide", None, {"items": list(range(40))}),
+    ("rounds", 0, {"goal": 10}),
+    ("wide", None, {"items": list(range(20))}),
     ("fans.parallel_overwrite_ignore", "in", {"failing": ["b"]}),
     ("fans.map_context_update_ignore", "in", {}),
     ("fans.router_keep_first_propagate", "in", {}),
@@ -24,25 +23,21 @@ WORKLOAD = [
 ]
 
 
-def test_one_and_three_processes_give_the_same(services, tmp_path):
+def test_one_and_three_processes_give_the_same(site):
     """M-011: results, histories, contexts, stories and totals; timing aside."""
-    alone, of_three = (outcomes(services, tmp_path, processes) for processes in (1, 3))
-    for name in alone:
-        assert of_three[name] == alone[name], name
+    site.workers(1)
+    alone = outcomes(site, processes=1)
+    site.workers(2)
+    assert outcomes(site, processes=3) == alone
     assert len(alone) == len(WORKLOAD)
 
 
-def outcomes(services, tmp_path, processes):
-    """What came of each pipeline of the workload; all are enqueued before anybody works."""
-    folder = tmp_path / str(processes)
-    folder.mkdir()
-    with Site(services, folder, worker=BRISK) as site:
-        runs = {name: enqueue(site, name, value, **context) for name, value, context in WORKLOAD}
-        site.workers(processes)
-        ended = {name: portrait(site, run) for name, run in runs.items()}
-        pids = {each.pid for run in runs.values() for each in site.executions(run.id)}
-        assert len(pids) == processes
-        return ended
+def outcomes(site, *, processes):
+    """What comes of each pipeline of the workload, with all of them under way at once and every process at work."""
+    runs = {name: enqueue(site, name, value, **context) for name, value, context in WORKLOAD}
+    ended = {name: portrait(site, run) for name, run in runs.items()}
+    assert len({each.pid for run in runs.values() for each in site.executions(run.id)}) == processes
+    return ended
 
 
 def portrait(site, run):
