@@ -5,7 +5,7 @@
     audit one:  read metadata
                 → until sure: an agent judges, and a validator checks that its quote stands in the metadata;
                               not sure, it is asked once more with the texts of the licence files
-                → what follows: for copyleft its duties, for what nobody should use unseen a question to a person, else nothing
+                → what follows: for copyleft its duties, for what a person should see a note why, else nothing
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
 the metadata it was sent, so the report is true either way. What fails for one distribution is told in the report.
@@ -115,11 +115,12 @@ def what_follows(verdict: LicenseVerdict, _context: Audit) -> str:
     """Choose the path; `nothing` has none of its own."""
     if verdict.category == "copyleft":
         return "duties"
-    return "nothing" if verdict.category == "permissive" and verdict.confidence >= SURE else "person"
+    return "nothing" if verdict.category == "permissive" and verdict.confidence >= SURE else "attention"
 
 
-def ask_a_person(verdict: LicenseVerdict) -> str:
-    told = {"proprietary": "not free software: have its terms read", "unknown": "no licence found: ask its authors"}
+def attention(verdict: LicenseVerdict) -> str:
+    """Say why a person should look at it."""
+    told = {"proprietary": "not free software: have its terms read", "unknown": "no known licence: ask its authors"}
     return told.get(verdict.category, "the evidence does not settle it: have a look at its licence files")
 
 
@@ -153,7 +154,7 @@ audit_one = Pipeline(
         Step.branch_on(
             "what follows",
             what_follows,
-            {"duties": Step("work out duties", duties), "person": Step("ask a person", ask_a_person)},
+            {"duties": Step("work out duties", duties), "attention": Step("call for attention", attention)},
             default_branch_pipeline=Step("nothing to heed", lambda _: ""),
             branch_output_mapper=finding,
         ),

@@ -107,9 +107,9 @@ def test_what_only_the_files_tell_is_found_there(engine, install):
     [
         ("License: MIT", "default", "permissive", ""),
         ("License: GPLv3+", "duties", "copyleft", "GPL: the source of the whole work must be offered"),
-        ("License: Proprietary", "person", "proprietary", "have its terms read"),
-        ("License: see the file", "person", "unknown", "no licence found"),
-        ("Classifier: License :: OSI Approved :: BSD License", "person", "permissive", "does not settle it"),
+        ("License: Proprietary", "attention", "proprietary", "have its terms read"),
+        ("License: see the file", "attention", "unknown", "no known licence"),
+        ("Classifier: License :: OSI Approved :: BSD License", "attention", "permissive", "does not settle it"),
     ],
 )
 def test_what_follows_depends_on_the_verdict(engine, install, header, path, category, note):
