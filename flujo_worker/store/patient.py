@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from flujo_worker.errors import StoreError
-from flujo_worker.store.statements import statement
+from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +42,12 @@ class Patient:
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
         self._stopping = stopping
-        kwargs = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": 0 if prepare else None}
+        kwargs = {
+            "autocommit": True,
+            "row_factory": dict_row,
+            "cursor_factory": psycopg.RawCursor,
+            "prepare_threshold": 0 if prepare else None,
+        }
         self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
             url,
             min_size=1,
@@ -85,12 +90,10 @@ class Patient:
             wait = min(wait * 2, 1.0)
 
     def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
-        return self._patiently(
-            lambda connection: connection.execute(statement(name), parameters, binary=binary).fetchall()
-        )
+        return self._patiently(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
 
     def _do(self, name: str, parameters: Mapping[str, Any]) -> int:
-        return self._patiently(lambda connection: connection.execute(statement(name), parameters).rowcount)
+        return self._patiently(lambda connection: execute(connection, name, parameters).rowcount)
 
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:

@@ -18,7 +18,7 @@ from flujo_worker.store.bind import as_json, as_text, bind_decision, bind_tree, 
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
-from flujo_worker.store.statements import statement
+from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -168,7 +168,7 @@ class PostgresStore(TreeInPostgres):
 
         def mark_and_publish(connection: psycopg.Connection[dict[str, Any]]) -> list[Due]:
             with connection.transaction():
-                due = [Due(row["why"], envelope_of(row)) for row in connection.execute(statement("due"), parameters)]
+                due = [Due(row["why"], envelope_of(row)) for row in execute(connection, "due", parameters)]
                 publish(due)
             return due
 
@@ -193,7 +193,7 @@ class PostgresStore(TreeInPostgres):
 def _conclude(
     connection: psycopg.Connection[dict[str, Any]], name: str, parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    row = connection.execute(statement(name), parameters).fetchone()
+    row = execute(connection, name, parameters).fetchone()
     failpoints.hit("answer_lost")
     return row if row and row["merged"] else None
 
@@ -201,10 +201,10 @@ def _conclude(
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
     while True:
         with connection.transaction(), connection.pipeline():
-            connection.execute(statement("wind_down_attempts"), parameters)
-            connection.execute(statement("wind_down_scopes"), parameters)
-            done = connection.execute(statement("wind_down_run"), parameters)
-        if done.rowcount or not connection.execute(statement("live_run"), parameters).fetchone():
+            execute(connection, "wind_down_attempts", parameters)
+            execute(connection, "wind_down_scopes", parameters)
+            done = execute(connection, "wind_down_run", parameters)
+        if done.rowcount or not execute(connection, "live_run", parameters).fetchone():
             return bool(done.rowcount)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_worker.store.patient import Patient
 from flujo_worker.store.promises import grace_s
 from flujo_worker.store.rows import envelope_of, scope_of
-from flujo_worker.store.statements import statement
+from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -63,6 +63,6 @@ class TreeInPostgres(Patient):
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:
     with connection.transaction():
-        connection.execute(statement("abort_attempts"), parameters)
-        held = [row["address"] for row in connection.execute(statement("hold_branches"), parameters)]
-        connection.execute(statement("abort_scopes"), {**parameters, "held": held})
+        execute(connection, "abort_attempts", parameters)
+        held = [row["address"] for row in execute(connection, "hold_branches", parameters)]
+        execute(connection, "abort_scopes", {**parameters, "held": held})

@@ -11,11 +11,10 @@ import psycopg
 import pytest
 from builders import SPENT, decided, enqueued, failed, following, member, packed, pipeline_of, succeeded
 from services import drop_database, fresh_database
-from worlds import LEASE_S, MAX_LOST, World, deadlocks, waits
+from worlds import LEASE_S, MAX_LOST, World, deadlocks, say, waits
 
 from flujo_client.gateway import requests
 from flujo_worker.store.bind import bind_decision
-from flujo_worker.store.statements import statement
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 
@@ -126,7 +125,7 @@ def test_two_cancels_are_acknowledged_once(world, race):
 def test_a_request_to_cancel_waits_for_the_merge_under_way(world, database_url, held):
     new = world.record(enqueued(PIPELINE))
     parameters = bind_decision(decided(new, succeeded("one"), fence=world.claim(new)))
-    held.execute(statement("conclude"), parameters)
+    say(held, "conclude", parameters)
 
     asked = waits(database_url, lambda: world.request_cancel(run_of(new)))
     held.commit()

@@ -14,9 +14,10 @@ from psycopg.rows import dict_row
 from flujo_client.gateway import requests
 from flujo_worker.ports import Broker
 from flujo_worker.store.memory import MemoryStore
+from flujo_worker.store.statements import statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
     from flujo_client.contract.envelope import Envelope
@@ -196,6 +197,12 @@ def deadlocks(postgres: Postgres, name: str | None = None) -> int:
     postgres.rows("SELECT pg_stat_clear_snapshot()")
     counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = coalesce(%(name)s, current_database())"
     return int(postgres.rows(counted, name=name)[0]["deadlocks"])
+
+
+def say(connection: psycopg.Connection[Any], name: str, parameters: Mapping[str, Any]) -> None:
+    """Execute one of the store's statements on a connection of one's own, to hold its locks."""
+    text, names = statement(name)
+    psycopg.RawCursor(connection).execute(text, [parameters[each] for each in names])
 
 
 def waits(url: str, act: Callable[[], Any]) -> Future[Any]:
