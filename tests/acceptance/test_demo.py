@@ -62,10 +62,15 @@ def test_what_is_interrupted_is_not_carried_on_by_the_next_one(tmp_path):
     def is_under_way():
         there = running(settings.embedded_dir)
         is_migrated = (settings.embedded_dir / "demo-workers.log").exists()  # workers start after that
-        return there and is_migrated and runs_of(settings.with_services(there.database_url, there.broker_url))
+        runs = there and is_migrated and runs_of(settings.with_services(there.database_url, there.broker_url))
+        return runs and runs[0].status == "running"
 
-    with subprocess.Popen(FLUJO, cwd=tmp_path, start_new_session=True, stderr=subprocess.DEVNULL) as audit:
-        wait_until(is_under_way, 60, what="the run is enqueued")
+    talk = tmp_path / "talk.txt"
+    with (
+        talk.open("wb") as said,
+        subprocess.Popen(FLUJO, cwd=tmp_path, start_new_session=True, stdout=said, stderr=said) as audit,
+    ):
+        wait_until(is_under_way, 60, what=lambda: f"the run is under way; {audit.poll()}: {talk.read_text()}")
         os.killpg(audit.pid, signal.SIGINT)
         assert audit.wait(timeout=60) == 130
     assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).stdout == b""
