@@ -332,3 +332,18 @@ def test_a_join_that_is_said_twice_is_done_once(world, race):
         decision = concluded(join, *moves, fence=world.claim(join))
         assert sorted(race(*[partial(world.commit, decision)] * 3)) == ["merged", "repeated", "repeated"]
         assert world.scope(run_of(join)).version == 1
+
+
+def test_a_ring_does_not_wait_for_the_merge_of_the_join(world, held):
+    """Law of one lock order: the merge has its attempt and wants the fan-out, so who rings may not want them the other way round."""
+    arms = fanned_out(world, 1)
+    world.commit(*claimed(world, arms))
+    ring(world, arms[0])
+    world.store.claim(join_of(arms[0]), "w1", max_lost=MAX_LOST)
+    held.execute("UPDATE flujo_attempts SET status = 'succeeded', ended_at = now() WHERE key = %s", [join_of(arms[0])])
+    with ThreadPoolExecutor(1) as thread:
+        late = thread.submit(ring, world, arms[0], "sweeper")
+        try:
+            late.result(timeout=5)
+        finally:
+            held.rollback()
