@@ -26,6 +26,7 @@ FROZEN_S = 2.5
 GAP_S = (0.5, 1.5)
 LOOK_EVERY_S = 0.05
 MOST_OLD_MESSAGES = 500
+MOST_TOLD = 6_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Tally:
     doubled: int = 0
     cancels: list[Future[Cancelled | None]] = field(default_factory=list)
     recovered_s: list[float] = field(default_factory=list)
-    deadlocks: int = 0
+    deadlocks: list[str] = field(default_factory=list)
 
 
 class Injector:
@@ -209,10 +210,10 @@ class Injector:
         gone = {each.key for each in again} | over
         self._interrupted = [each for each in self._interrupted if each.key not in gone]
 
-    def _deadlocks_told(self) -> int:
-        """How often this server, since it was started, told of a deadlock: a crash takes its statistics, its log stands until then."""
-        log = self._site.services.directory / "postgres.log"
-        return log.read_text(errors="replace").count("deadlock detected")
+    def _deadlocks_told(self) -> list[str]:
+        """What this server, since it was started, told of deadlocks: a crash takes its statistics, its log stands until then."""
+        log = (self._site.services.directory / "postgres.log").read_text(errors="replace")
+        return [told[:MOST_TOLD] for told in log.split("deadlock detected")[1:]]
 
     def _rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return patiently(lambda: self._site.rows(sql, **parameters))
@@ -220,7 +221,7 @@ class Injector:
 
 def picture(site: Site, run: str) -> Any:
     """All of a run that a merge would change. A refused outcome may still be noted: that is not part of it."""
-    scope = "SELECT version, status, cursor, output, context, closed_at FROM flujo_scopes WHERE run_id = %(run)s"
+    scope = "SELECT address, version, status, cursor, output, context, closed_at FROM flujo_scopes WHERE run_id = %(run)s ORDER BY address"
     attempts = "SELECT key, status, fence, ended_at, output FROM flujo_attempts WHERE run_id = %(run)s ORDER BY key"
     told = "SELECT id, name FROM flujo_events WHERE run_id = %(run)s AND name <> 'outcome.refused' ORDER BY id"
     ended = "SELECT status, ended_at, output FROM flujo_runs WHERE id = %(run)s"

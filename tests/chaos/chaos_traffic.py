@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import psycopg
-from chaos_pipelines import SHAPES
+from chaos_pipelines import CONTAINERS, SHAPES
 
 from flujo_client.errors import ServiceUnreachable
 
@@ -76,7 +76,9 @@ class Customer:
                 self._site.open_gate(self._shut.pop(self._draw.randrange(len(self._shut))).id)
 
     def _order(self) -> None:
-        shape = self._draw.choice([name for name in SHAPES if name != "gated" or len(self._shut) < MOST_GATES])
+        shape = self._draw.choice(
+            [name for name in [*SHAPES, *CONTAINERS] if name != "gated" or len(self._shut) < MOST_GATES]
+        )
         name, key = f"chaos_pipelines:{shape}", f"order {len(self._orders)}"
         run = patiently(lambda: self._site.client.enqueue(name, [], context={}, idempotency_key=key))
         self._orders.append(Ordered(shape, run))
