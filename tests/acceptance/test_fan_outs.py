@@ -166,8 +166,9 @@ def test_fifty_runs_three_deep_at_once(site, capsys):
     assert by["sweeper"] == 0
 
 
+@pytest.mark.chaos
 def test_a_thousand_branches(site, capsys):
-    """SYS-13: all merged, in order, and the chord rang."""
+    """SYS-13: all merged, in order, and the chord rang. Under `make chaos` for the seconds it takes."""
     began = time.monotonic()
     run = enqueue(site, "wide", items=list(range(1000)))
     result = run.result(timeout=60)
