@@ -117,7 +117,7 @@ class FlujoClient:
         self._door.perform(verbs.status_of(run_id))
         return RunHandle(self, verbs.Enqueued(run_id, is_new=False))
 
-    def list_runs(
+    def list_runs(  # noqa: PLR0913 - one for each filter
         self,
         *,
         status: str | None = None,
@@ -125,16 +125,22 @@ class FlujoClient:
         tenant: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         prefix: str | None = None,
+        parent: str | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> list[RunRecord]:
-        """List runs, newest first. `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it."""
+        """List runs, newest first, child runs among them.
+
+        `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `parent` the child runs of a run,
+        or with an empty text all that are no child runs.
+        """
         request = requests.runs(
             status=status,
             pipeline=pipeline,
             tenant=tenant,
             metadata=metadata,
             prefix=prefix,
+            parent=parent,
             limit=limit,
             offset=offset,
         )
@@ -187,6 +193,10 @@ class RunHandle:
         """
         result: PipelineResult = self._client.perform(verbs.result_of(self._client.settings, self.id, timeout))
         return result
+
+    def children(self, limit: int = 1000) -> list[RunRecord]:
+        """List the run's child runs, newest first; theirs are not among them."""
+        return self._client.list_runs(parent=self.id, limit=limit)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
         """Read the run's story; the last event's `id` is the cursor to go on from."""
@@ -280,6 +290,10 @@ class AsyncRunHandle:
         """Wait for the run's end and read its result; raises WaitTimedOut."""
         result: PipelineResult = await self._client.perform(verbs.result_of(self._client.settings, self.id, timeout))
         return result
+
+    async def children(self, limit: int = 1000) -> list[RunRecord]:
+        """List the run's child runs, newest first."""
+        return await self._client.list_runs(parent=self.id, limit=limit)
 
     async def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
         """Read the run's story from a cursor on."""

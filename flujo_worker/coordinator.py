@@ -6,7 +6,6 @@ It is called at the tail of an attempt's own task, and by the sweeper for what n
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,28 +13,28 @@ from flujo_client.address import branch_of
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome
+from flujo_client.contract.run import LIVE_RUN
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import Ask, Notice, Refused
 from flujo_worker.errors import StoreError
+from flujo_worker.light import lighten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Literal
 
     from flujo_client.contract.envelope import Ticket
     from flujo_client.pipeline.plan import Plan
     from flujo_client.pipeline.step import Backoff
-    from flujo_worker.domain.values import Decision, FanOut, Look, NextAttempt
+    from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Look, NextAttempt
     from flujo_worker.evaluate.evaluator import Evaluator
     from flujo_worker.ports import Committed, Store, Verdict
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
 
 logger = logging.getLogger(__name__)
-
-WORTH_SHARING = 512
-"""Bytes from which a value that many messages carry is stored once and pointed at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +85,25 @@ class Coordinator:
             Unfit: user code is to be asked, and this worker has not the code the run was started with.
         """
         try:
-            decision = self._light(self._decide(notice))
+            decision, heavy = lighten(self._decide(notice), self._inline)
         except _Late:
             return self._late(notice, "stale")
+        if heavy:
+            self._store.keep(heavy)
         committed = self._store.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return self._late(notice, committed.verdict)
         failpoints.hit("before_publish")
         self._publish(decision, committed)
         failpoints.hit("after_publish")
+        if decision.end is not None and notice.envelope.ticket.root:
+            self._ring_parent(notice.envelope.ticket.run, by="worker")
         return Concluded(committed.verdict, counts=self._after_branch(decision, committed))
+
+    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> None:
+        """Wind a run down; if it is a child run, its parent goes on without it."""
+        if self._store.stop(run, status, reason):
+            self._ring_parent(run, by="sweeper")
 
     def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
         """Fail a step whose worker died under it every time (poison)."""
@@ -106,7 +114,10 @@ class Coordinator:
         return self.conclude(Notice(envelope, fence, Outcome("lost", fault=fault)))
 
     def ring(self, run: str, fan_out: str, *, by: str) -> bool:
-        """Have a fan-out joined, if all its branches are closed; the message is published here. Tell whether it was."""
+        """Have a fan-out joined if all its branches are closed, or an import if its child run has ended; tell whether that was so.
+
+        The message is published here.
+        """
         if not self._store.ring(run, fan_out, self._control_queue, by):
             return False
         self._send(self._store.envelopes([Doorbell(run, fan_out).key]), None)
@@ -132,6 +143,13 @@ class Coordinator:
             return False
         branch = branch_of(max(envelope.lanes, key=len), envelope.address)
         return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
+
+    def _ring_parent(self, run: str, *, by: str) -> None:
+        """A run has ended: if another one waits for it, have that go on."""
+        child = self._store.child_run(run)
+        if child is not None:
+            failpoints.hit("before_parent_ring")
+            self.ring(child.parent_run, child.parent_address, by=by)
 
     def _decide(self, notice: Notice) -> Decision:
         ticket = notice.envelope.ticket
@@ -165,12 +183,20 @@ class Coordinator:
     def _looked(self, run: str, look: Look) -> Any:
         if look.children:
             return self._store.children(run, look.address)
+        if look.child_run is not None:
+            return self._ended(look.child_run)
         row = self._store.scope(run, look.address)
         if row is None:
             raise StoreError(f"run {run} has no scope '{look.address}'")
         if row.status != "open":
             raise _Late
         return row
+
+    def _ended(self, run: str) -> ChildRunRow:
+        child = self._store.child_run(run)
+        if child is None or child.status in LIVE_RUN:
+            raise StoreError(f"there is no child run {run} that has ended")
+        return child
 
     def _plan(self, fingerprint: str) -> Plan:
         plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
@@ -179,47 +205,12 @@ class Coordinator:
         self._plans[fingerprint] = plan
         return plan
 
-    def _light(self, decision: Decision) -> Decision:
-        """Store large values once, and those that many messages share, and go on with references to them."""
-        times = Counter(id(each) for following in decision.next for each in (following.input, following.context))
-        heavy = {id(each): each for each in _values(decision) if self._is_heavy(each, times[id(each)])}
-        if not heavy:
-            return decision
-        self._store.keep(list(heavy.values()))
-        references = {key: each.reference() for key, each in heavy.items()}
-
-        def light(each: Packed | None) -> Packed | None:
-            return references.get(id(each), each)
-
-        outcome = decision.notice.outcome
-        outcome = replace(outcome, output=light(outcome.output), context=light(outcome.context))
-        return replace(
-            decision,
-            notice=replace(decision.notice, outcome=outcome),
-            moves=tuple(
-                replace(move, output=light(move.output), context=light(move.context), patch=light(move.patch))
-                for move in decision.moves
-            ),
-            opens=tuple(
-                replace(each, output=references.get(id(each.output), each.output), context=light(each.context))
-                for each in decision.opens
-            ),
-            next=tuple(
-                replace(each, input=references.get(id(each.input), each.input), context=light(each.context))
-                for each in decision.next
-            ),
-            end=decision.end and replace(decision.end, output=light(decision.end.output)),
-        )
-
-    def _is_heavy(self, packed: Packed, times: int) -> bool:
-        if packed.is_reference:
-            return False
-        return packed.size > self._inline or (packed.size > WORTH_SHARING and packed.size * times > self._inline)
-
     def _publish(self, decision: Decision, committed: Committed) -> None:
         envelopes = [
             _envelope(decision, following) for following in decision.next if not (following.held or following.delay_s)
         ]
+        if decision.child_run is not None:
+            envelopes.append(_first_of(decision, decision.child_run))
         if committed.taken is not None:
             envelopes += self._store.envelopes([committed.taken])
         if envelopes:
@@ -250,18 +241,6 @@ class Coordinator:
         return Concluded(verdict)
 
 
-def _values(decision: Decision) -> Iterator[Packed]:
-    outcome = decision.notice.outcome
-    found = [outcome.output, outcome.context]
-    for move in decision.moves:
-        found += [move.output, move.context, move.patch]
-    for opening in decision.opens:
-        found += [opening.output, opening.context]
-    for following in decision.next:
-        found += [following.input, following.context]
-    return (each for each in found if each is not None)
-
-
 def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
     return Envelope(
         ticket=decision.notice.envelope.ticket,
@@ -276,6 +255,11 @@ def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
         kind=following.kind,
         lanes=following.lanes,
     )
+
+
+def _first_of(decision: Decision, child: ChildRun) -> Envelope:
+    ticket = replace(decision.notice.envelope.ticket, run=child.run, root=child.first.address)
+    return replace(_envelope(decision, child.first), ticket=ticket)
 
 
 def _recorded(answer: Any) -> Any:

@@ -19,6 +19,7 @@ NAMES = (
     "before_publish",
     "chord_opened",
     "after_publish",
+    "before_parent_ring",
     "sweep_published",
 )
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import Decision, ScopeRow
+    from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
 Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked"]
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
@@ -141,14 +141,17 @@ class Tree(Protocol):
         """Rebuild the messages of work rows."""
 
     def ring(self, run: str, address: str, queue: str, by: str) -> bool:
-        """Make the join's work row if all branches are closed; tell whether it is there and live.
+        """Make the join's work row if all branches are closed and no child run is live; tell whether it is there and live.
 
         Args:
             run: the run.
-            address: the fan-out's.
+            address: of the fan-out, or of the import that waits for a child run.
             queue: the join's queue.
             by: who rings: chord, worker or sweeper; told in the event `join.rung` when this ring made the row.
         """
+
+    def child_run(self, run: str) -> ChildRunRow | None:
+        """Read a run that is the step of another one; None for any other."""
 
     def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
         """Tell whether one of these fan-outs was aborted."""
@@ -188,13 +191,16 @@ class Backlog(Protocol):
         """Take, each under a fresh fence, attempts that were lost as often as is allowed."""
 
     def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
-        """Fan-outs (run, address) whose branches were all closed longer ago than that and whose join has no work row."""
+        """Fan-outs and imports (run, address) that waited for nothing any more longer ago than that, and have no work row to join."""
 
     def aborted(self, limit: int) -> list[tuple[str, str]]:
         """Aborted fan-outs (run, address) that still wait for branches."""
 
     def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
         """Runs that are to be wound down."""
+
+    def orphaned(self, limit: int) -> list[str]:
+        """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         """Parked runs: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""

@@ -1,7 +1,7 @@
 """The sweeper: finds what was dropped and rings again. Every worker process runs one; about one sweep a second is done in all.
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
-are past their deadline, fan-outs whose doorbell was lost, and parked runs whose code is here.
+are past their deadline, child runs without their parent, joins whose doorbell was lost, and parked runs whose code is here.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Sweeper:
         """Sweep once, whoever's turn it is; return how many messages went out."""
         for run, status in self._store.turned(BATCH):
             reason = "cancel requested" if status == "cancelled" else "deadline passed"
-            _safely(f"winding down {run}", partial(self._store.stop, run, status, reason))
+            _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, reason))
+        for run in self._store.orphaned(BATCH):
+            _safely(f"winding down {run}", partial(self._coordinator.stop, run, "cancelled", "parent ended"))
         may_judge = self._may_judge()
         if may_judge:
             for envelope, fence in self._store.poisoned(max_lost=self._max_lost, limit=BATCH):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.run import AttemptRecord, EventRecord
+    from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord
     from flujo_client.pipeline.compose import Pipeline
     from flujo_worker.domain.values import FanOut
 
@@ -118,10 +118,19 @@ class LocalEngine:
         while True:
             while self.bus:
                 self.deliver(self.bus.popleft())
-            for run_id, status in self.store.turned(1000):
-                self.store.stop(run_id, status, status)
-            if not self._skip_wait():
+            self._wind_down()
+            if not self.bus and not self._skip_wait():
                 return
+
+    def _wind_down(self) -> None:
+        for run, status in self.store.turned(1000):
+            self.coordinator.stop(run, status, status)
+        self._stop_orphans()
+
+    def _stop_orphans(self) -> None:
+        while orphans := self.store.orphaned(1000):
+            for run in orphans:
+                self.coordinator.stop(run, "cancelled", "parent ended")
 
     def deliver(self, message: bytes) -> str:
         """Deliver one message, and say what became of it."""
@@ -144,6 +153,10 @@ class LocalEngine:
         run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
         return read_result(run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch)
 
+    def children(self, run_id: str) -> Sequence[RunRecord]:
+        """Read a run's child runs."""
+        return self.store.read_children(run_id)
+
     def history(self, run_id: str) -> Sequence[AttemptRecord]:
         """Read a run's attempts."""
         return self.store.read_attempts(run_id)
@@ -160,7 +173,8 @@ class LocalEngine:
         return len(due)
 
     def recover(self) -> None:
-        """What a sweep does for fan-outs: wind down what was aborted, ring for joins whose bell was lost."""
+        """What a sweep does for those who wait: wind down what nobody waits for, ring for joins whose bell was lost."""
+        self._stop_orphans()
         for run, fan_out in self.store.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")
         for run, fan_out in self.store.unrung(1000, 2.0):

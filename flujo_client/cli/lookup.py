@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from flujo_client.client import FlujoClient, RunHandle
 
 CANDIDATES = 10
+RUN_OF_RUN = "."
+"""What a child run's id has and no other."""
 
 
 def find_run(client: FlujoClient, prefix: str) -> RunHandle:
@@ -19,7 +21,8 @@ def find_run(client: FlujoClient, prefix: str) -> RunHandle:
         RunNotFound: no run's id begins so.
         ClientError: several do; they are listed.
     """
-    found = client.list_runs(prefix=prefix, limit=CANDIDATES + 1)
+    may_be_child = RUN_OF_RUN in prefix  # else a run with child runs could only be meant by its whole id
+    found = client.list_runs(prefix=prefix, parent=None if may_be_child else "", limit=CANDIDATES + 1)
     if not found:
         raise RunNotFound(
             f"no run's id begins with '{prefix}'", suggestion="`flujo lens list` shows the runs there are"

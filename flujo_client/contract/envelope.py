@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from flujo_client.address import AttemptKey
+from flujo_client.address import ROOT, AttemptKey
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed
 
@@ -34,6 +34,7 @@ class Ticket:
         fingerprint: the plan the run was started with; a worker whose code gives another parks the run.
         deadline: unix seconds after which no attempt of the run begins.
         trace_parent: a W3C trace context, carried for exporters.
+        root: where in the plan the run begins; a child run's is the body of its import.
     """
 
     run: str
@@ -44,6 +45,7 @@ class Ticket:
     deadline: float | None = None
     trace_parent: str | None = None
     tenant: str = ""
+    root: str = ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Envelope:
             "deadline": ticket.deadline,
             "trace_parent": ticket.trace_parent,
             "tenant": ticket.tenant,
+            "root": ticket.root,
             "version": self.version,
             "input": self.input.to_wire(),
             "context": None if self.context is None else self.context.to_wire(),
@@ -139,6 +142,7 @@ class Envelope:
                     deadline=wire["deadline"],
                     trace_parent=wire["trace_parent"],
                     tenant=wire["tenant"],
+                    root=wire["root"],
                 ),
                 address=wire["address"],
                 step=wire["step"],

@@ -39,7 +39,11 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One row of `flujo_runs`, with the totals summed at reading."""
+    """One row of `flujo_runs`, with the totals summed at reading, its child runs' included.
+
+    Attributes:
+        parent_run: the run it is a step of.
+    """
 
     id: str
     reference: str
@@ -59,6 +63,7 @@ class RunRecord:
     ended_at: datetime | None = None
     deadline_at: datetime | None = None
     cancel_requested_at: datetime | None = None
+    parent_run: str | None = None
     tokens: int = 0
     cost_usd: float = 0.0
 
@@ -79,6 +84,7 @@ class ScopeRecord:
         place: its place among its siblings.
         output: its input, as long as it is open; its result once it has succeeded.
         lanes: the fan-outs it stands in, by address, with its lane in each.
+        tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
     """
 
     address: str
@@ -94,6 +100,8 @@ class ScopeRecord:
     metadata: dict[str, Any] = field(default_factory=dict)
     closed_at: datetime | None = None
     lanes: dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    cost_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

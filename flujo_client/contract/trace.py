@@ -6,7 +6,8 @@
     router → attempt, branch  its agent is tried like a step
 
 Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
-the container's attribute `work`; its events are the container's.
+the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
+attribute `child_run`, and has what it spent.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ class _Telling:
         metadata = dict(scope.metadata)
         said = metadata.pop("feedback", None)
         tokens, cost_usd = (sum(spent(each, what) for each in children) for what in ("tokens", "cost_usd"))
+        child_run = metadata.pop("child_run", None)
         return TraceNode(
             name=scope.name or scope.address,
             kind=kind,
@@ -156,8 +158,9 @@ class _Telling:
             duration_s=_seconds(scope.opened_at, scope.closed_at),
             attributes=_set(
                 feedback=scope.fault.feedback if scope.fault else said,
-                tokens=tokens,
-                cost_usd=cost_usd,
+                child_run=child_run,
+                tokens=scope.tokens + tokens,
+                cost_usd=scope.cost_usd + cost_usd,
                 metadata=metadata,
             ),
             children=children,

@@ -79,11 +79,12 @@ def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) ->
     for row in attempts:
         at = boxes.get(row.address) or node(row.address, row.step)
         (at.tries if row.kind == STEP else at.starts_and_joins).append(row)
+    root = next((scope.address for scope in scopes if scope.parent is None), ROOT)
     begun = {address: _in_order(each.values()) for address, each in nodes.items()}
     for scope in sorted(scopes, key=attrgetter("place")):
         if scope.kind == SEQUENCE and scope.parent in boxes:
             boxes[scope.parent].children.append(SequenceRows(scope, begun.get(scope.address, [])))
-    return begun.get(ROOT, [])
+    return begun.get(root, [])
 
 
 def _in_order(nodes: Iterable[NodeRows]) -> list[NodeRows]:

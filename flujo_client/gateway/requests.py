@@ -99,23 +99,25 @@ def run(run_id: str) -> Request[RunRecord | None]:
     return Request("run", {"run": run_id}, lambda rows: _run(rows[0]) if rows else None)
 
 
-def runs(
+def runs(  # noqa: PLR0913 - one for each filter
     *,
     prefix: str | None = None,
     status: str | None = None,
     pipeline: str | None = None,
     tenant: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    parent: str | None = None,
     limit: int = 50,
     offset: int = 0,
 ) -> Request[list[RunRecord]]:
-    """List runs, newest first, without their values."""
+    """List runs, newest first, without their values. With `parent` its child runs, or when that is empty no child runs."""
     parameters = {
         "prefix": prefix,
         "status": status,
         "pipeline": pipeline,
         "tenant": tenant,
         "metadata": None if metadata is None else _json(dict(metadata)),
+        "parent": parent,
         "limit": limit,
         "offset": offset,
     }

@@ -39,6 +39,8 @@ class ImportStep(Container):
         on_failure: what a failed child means, one of `FAILURES`.
         default: the output of `continue_with_default`.
         keeps_input: let the output be a `Refinement` of the step's input and the child's output.
+        own_run: run it as a run of its own, which this one waits for (SYS-16): with an id and a status, listed, cancelled and traced
+            apart. It has this run's deadline, queue, priority and tenant.
     """
 
     kind = "nested"
@@ -53,13 +55,14 @@ class ImportStep(Container):
     on_failure: str = "abort"
     default: Any = None
     keeps_input: bool = False
+    own_run: bool = False
 
     def bodies(self) -> dict[str, Body]:
         return {"body": self.pipeline}
 
     def rules(self) -> dict[str, Any]:
         pairs = _pairs(self.outputs)
-        return super().rules() | {
+        rules = super().rules() | {
             "inherit_context": self.inherit_context,
             "input_to": self.input_to,
             "key": self.input_scratchpad_key,
@@ -69,6 +72,7 @@ class ImportStep(Container):
             "default": encode(self.default, path="default"),
             "context_model": model_name(self._model),
         }
+        return rules | {"own_run": self._run_name} if self.own_run else rules
 
     def traits(self) -> dict[str, Any]:
         return {
@@ -104,6 +108,11 @@ class ImportStep(Container):
                 continue
             yield from self.place_inside(place).lacks("outputs from", pair[0])
             yield from place.lacks("outputs to", pair[1])
+
+    @property
+    def _run_name(self) -> str:
+        """What its runs are listed under."""
+        return (self.pipeline.name if isinstance(self.pipeline, Pipeline) else None) or self.name
 
     @property
     def _model(self) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.pipeline.plan import Node, Plan, Spot
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, FanOut, Notice, ScopeRow, ScopeStatus
+    from flujo_worker.domain.values import BranchEnd, ChildRun, FanOut, Notice, ScopeRow, ScopeStatus
 
 Steps: TypeAlias = Generator[Ask | Look, Any, None]
 Asked: TypeAlias = Generator[Ask | Look, Any, Any]
@@ -75,7 +75,7 @@ class Kind:
     Attributes:
         enter: a sequence has come to it.
         closed: one of its children, which run one at a time, has closed.
-        joined: all of its branches have closed.
+        joined: all of its branches have closed, or the child run it began has ended.
         answered: a step attempt at it has succeeded.
         performed: it begins with a step attempt, so no start is needed in front of it.
     """
@@ -107,6 +107,7 @@ class Draft:
     works: list[NextAttempt] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     fan_out: FanOut | None = None
+    child_run: ChildRun | None = None
     branch_end: BranchEnd | None = None
     end: End | None = None
     hops: int = 0
@@ -133,7 +134,7 @@ class Draft:
         names = [node.name for node in spot.nodes or ()]
         scope = Scope(
             address=envelope.address,
-            parent=spot.above,
+            parent=None if envelope.address == envelope.ticket.root else spot.above,
             kind=SEQUENCE if spot.nodes is not None or spot.container is None else spot.container.kind,
             step=spot.container.name if spot.container else "",
             name=envelope.address.rpartition("/")[2],
@@ -172,21 +173,21 @@ class Draft:
 
     def work(self, scope: Scope, node: Node, *, kind: AttemptKind = "step", held: bool = False, **rest: Any) -> None:
         """Make a work row for a node of a sequence."""
-        queue = self.control_queue if kind == "start" else node.queue or self.notice.envelope.ticket.queue
-        self.works.append(
-            NextAttempt(
-                address=scope.address,
-                step=node.name,
-                number=rest.pop("number", 1),
-                queue=queue,
-                input=scope.output,
-                context=scope.context,
-                version=scope.next_version,
-                lanes=scope.lanes,
-                kind=kind,
-                held=held,
-                **rest,
-            )
+        self.works.append(self.attempt(scope, node, kind=kind, held=held, **rest))
+
+    def attempt(self, scope: Scope, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
+        """A work row for a node of a sequence, in whichever run that is."""
+        return NextAttempt(
+            address=scope.address,
+            step=node.name,
+            number=rest.pop("number", 1),
+            queue=self.control_queue if kind == "start" else node.queue or self.notice.envelope.ticket.queue,
+            input=scope.output,
+            context=scope.context,
+            version=scope.next_version,
+            lanes=scope.lanes,
+            kind=kind,
+            **rest,
         )
 
     def tell(self, name: str, level: str = "info", **data: Any) -> None:
@@ -202,6 +203,7 @@ class Draft:
             opens=tuple(_opening(scope) for scope in self.scopes.values() if scope.seen is None),
             next=tuple(self.works),
             fan_out=self.fan_out,
+            child_run=self.child_run,
             branch_end=self.branch_end,
             end=self.end,
             events=tuple(self.events),

@@ -1,10 +1,11 @@
-"""A pipeline as a step of another one (SYS-16)."""
+"""A pipeline as a step of another one (SYS-16): inside its run, or where the import asks for it as a run of its own."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from flujo_client.serial import Packed
+from flujo_worker.domain import child_run
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, within
@@ -13,20 +14,26 @@ from flujo_worker.domain.values import Ask, Refused
 if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Node
     from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.values import ChildRunRow
 
 
 def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
     """Begin the imported pipeline, in the context its import asks for."""
-    box = open_box(draft, scope, node)
+    own_run = "own_run" in node.rules
+    box = open_box(draft, scope, node, waiting=own_run)
+    data = {"run_id": child_run.child_run_id(draft.notice.envelope.ticket.run, box.address)} if own_run else {}
     try:
-        box.context = yield Ask("import_context", node.path, (scope.context, scope.output))
+        box.context = yield Ask("import_context", node.path, (scope.context, scope.output), data)
     except Refused as refused:
         yield from give_up(draft, box, refused.fault)
         return
-    yield from begin(draft, open_child(draft, box, "/body", node.name, 0, scope.output))
+    if own_run:
+        child_run.begin(draft, box, node)
+    else:
+        yield from begin(draft, open_child(draft, box, child_run.BODY, node.name, 0, scope.output))
 
 
-def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+def closed(draft: Draft, box: Scope, node: Node, body: Scope | ChildRunRow) -> Steps:
     """Hand out what the import asks for; a failure may be passed over, control flow never."""
     scope = yield from draft.look(box.parent or "")
     on_failure = node.rules["on_failure"]
@@ -50,4 +57,10 @@ def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
     yield from finish(draft, box, output, context)
 
 
-KIND = Kind(enter=enter, closed=closed)
+def joined(draft: Draft, box: Scope, node: Node) -> Steps:
+    """The child run has ended."""
+    child = yield from child_run.ended(draft, box)
+    yield from closed(draft, box, node, child)
+
+
+KIND = Kind(enter=enter, closed=closed, joined=joined)

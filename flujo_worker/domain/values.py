@@ -111,6 +111,23 @@ class NextAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildRun:
+    """A run that begins as a step of this one; it takes reference, plan, deadline, queue, priority and tenant from it.
+
+    Attributes:
+        run: its id.
+        parent_address: the container of this run that waits for it.
+        name: what it is listed under.
+        first: its first work row. That one's address is the new run's root.
+    """
+
+    run: str
+    parent_address: str
+    name: str
+    first: NextAttempt
+
+
+@dataclass(frozen=True, slots=True)
 class FanOut:
     """A fan-out that begins: `lanes` strands are published, as one chord."""
 
@@ -161,6 +178,7 @@ class Decision:
     opens: tuple[Opening, ...] = ()
     next: tuple[NextAttempt, ...] = ()
     fan_out: FanOut | None = None
+    child_run: ChildRun | None = None
     branch_end: BranchEnd | None = None
     end: End | None = None
     events: tuple[Event, ...] = ()
@@ -194,6 +212,20 @@ class ScopeRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildRunRow:
+    """A child run as it is recorded, with the context of its root scope; its output is its input until it has succeeded."""
+
+    run: str
+    parent_run: str
+    parent_address: str
+    status: str
+    reason: str | None
+    fault: Fault | None
+    output: Packed
+    context: Packed | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """A question to user code, or to what only live values can tell; asked without any lock held.
 
@@ -212,10 +244,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A question to the rows: one scope, or with `children` all its children in their order."""
+    """A question to the rows: one scope, or with `children` all its children in their order, or the child run that was begun there."""
 
     address: str
     children: bool = False
+    child_run: str | None = None
 
 
 class Refused(Exception):

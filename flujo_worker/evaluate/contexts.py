@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 from pydantic import BaseModel
 
+from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
 from flujo_client.pipeline.submit import build_context
@@ -167,7 +168,7 @@ def _custom(question: Question, done: dict[str, Packed | None]) -> Any:
 
 
 def import_context(question: Question) -> Packed | None:
-    """The context an imported pipeline begins with. Values: the importing sequence's context, the input."""
+    """The context an imported pipeline begins with. Values: the importing sequence's context, the input. Data: a child run's `run_id`."""
     step, parent = question.step, question.value(0)
     context = parent if step.inherit_context else None
     if context is None:
@@ -177,6 +178,8 @@ def import_context(question: Question) -> Packed | None:
         context = _own_context(_conversation(step, parent), model)
     if context is None:
         return None
+    if "run_id" in question.data and isinstance(context, PipelineContext):
+        put(context, "run_id", question.data["run_id"])
     return question.pack(_with_input(step, context, question.value(1)), "context of the import")
 
 

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, Decision, End, Move, NextAttempt, Opening
+    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, End, Move, NextAttempt, Opening
 
 _MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
 _OPEN = (
     "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting held errors metadata"
 )
 _NEXT = "keys addresses steps numbers kinds queues after_s guidance"
+_CHILD = "run at name input digest root context key step kind queue after_s"
 _ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
 
 
@@ -64,6 +65,7 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
         **_columns("open", _OPEN, (_opening(each, held) for each in decision.opens)),
         **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
         **_bind_branch_end(decision.branch_end),
+        **_bind_child_run(decision.child_run),
     }
 
 
@@ -133,6 +135,28 @@ def _bind_branch_end(end: BranchEnd | None) -> dict[str, Any]:
         return {"fan_out": None, "lane": None, "aborts": False, "takes": False, "grace_s": None}
     takes = end.takes and not end.aborts
     return {"fan_out": end.fan_out, "lane": end.lane, "aborts": end.aborts, "takes": takes, "grace_s": grace_s(1)}
+
+
+def _bind_child_run(child: ChildRun | None) -> dict[str, Any]:
+    names = [f"child_{name}" for name in _CHILD.split()]
+    if child is None:
+        return dict.fromkeys(names)
+    first = child.first
+    values = (
+        child.run,
+        child.parent_address,
+        as_text(child.name),
+        bytes(first.input),
+        first.input.digest,
+        first.address,
+        _bytes(first.context),
+        str(AttemptKey(child.run, first.address, first.step, first.number, first.kind)),
+        first.step,
+        first.kind,
+        first.queue,
+        grace_s(1),
+    )
+    return dict(zip(names, values, strict=True))
 
 
 def _bind_one(decision: Decision) -> Mapping[str, Any]:

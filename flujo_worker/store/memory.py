@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.outcome import Usage
     from flujo_client.contract.run import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
 
 GONE_AFTER_S = 5.0
@@ -50,7 +51,7 @@ class MemoryStore(LedgerInMemory):
             self._blobs |= {blob.digest: blob for blob in new.blobs}
             self._plans[new.plan.fingerprint] = new.plan
             self._runs[ticket.run] = Run(
-                ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key
+                ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
             self._add_scope(ticket.run, Scope(new.first.address, new.first.input, new.first.context, now))
             key = AttemptKey.parse(new.first.key)
@@ -79,8 +80,7 @@ class MemoryStore(LedgerInMemory):
         """Read a run; raises RunNotFound."""
         with self._lock:
             run = self._run(run_id)
-            spent = [usage for (key, _), usage in self._spends.items() if AttemptKey.parse(key).run == run_id]
-            return run.record(self._scopes[run_id, ""].context, spent)
+            return run.record(self._scopes[run_id, run.ticket.root].context, self._spent_by(run_id))
 
     def read_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Read a run's attempts in the order they were made."""
@@ -93,8 +93,17 @@ class MemoryStore(LedgerInMemory):
     def read_scopes(self, run_id: str) -> list[ScopeRecord]:
         """Read a run's scopes in the order they were opened."""
         with self._lock:
-            found = [scope.record() for scope in self._scopes_of(run_id)]
+            found = [scope.record(self._spent_at(run_id, scope.address)) for scope in self._scopes_of(run_id)]
             return sorted(found, key=lambda scope: (scope.opened_at, scope.address))
+
+    def read_children(self, run_id: str) -> list[RunRecord]:
+        """Read a run's child runs in the order they were begun."""
+        with self._lock:
+            return [self.read_run(child.ticket.run) for child in self._child_runs_of(run_id)]
+
+    def _spent_at(self, run_id: str, address: str) -> list[Usage]:
+        children = self._child_runs_of(run_id, address)
+        return [usage for child in children for usage in self._spent_by(child.ticket.run)]
 
     def read_events(self, run_id: str) -> list[EventRecord]:
         """Read a run's story."""
@@ -215,7 +224,10 @@ class MemoryStore(LedgerInMemory):
             turned = [
                 run for run in self._runs.values() if run.is_live and (run.stopped_at is not None or self._is_over(run))
             ]
-            return [(run.ticket.run, "cancelled" if run.asked else "expired") for run in turned[:limit]]
+            return [
+                (run.ticket.run, "cancelled" if run.asked or not self._is_over(run) else "expired")
+                for run in turned[:limit]
+            ]
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, Decision, Move
+    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, Move
 
 
 class LedgerInMemory(TreeInMemory):
@@ -153,6 +153,8 @@ class LedgerInMemory(TreeInMemory):
         for opening in decision.opens:
             self._add_scope(run, Scope.opened(opening, given_lanes(opening, held), key, now))
         self._make(decision, now)
+        if decision.child_run is not None:
+            self._begin_child(run, decision.child_run, now)
         taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)
         for event in (*decision.notice.outcome.events, *decision.events):
             self._tell(run, key, event.name, event.level, event.data)
@@ -181,6 +183,13 @@ class LedgerInMemory(TreeInMemory):
             key = AttemptKey(run, each.address, each.step, each.number, each.kind)
             available = inf if each.held else now + (each.delay_s or grace)
             self._add_attempt(Attempt(key, each.kind, each.queue, available, now, each.guidance))
+
+    def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
+        first = begun.first
+        self._runs[begun.run] = self._runs[parent].child(begun, now)
+        self._add_scope(begun.run, Scope(first.address, first.input, first.context, now))
+        key = AttemptKey(begun.run, first.address, first.step, first.number, first.kind)
+        self._add_attempt(Attempt(key, first.kind, first.queue, now + grace_s(1), now))
 
     def _leave(self, run: str, end: BranchEnd) -> str | None:
         fan_out = self._scopes[run, end.fan_out]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.run import LIVE_ATTEMPT, LIVE_RUN, AttemptRecord, RunRecord, ScopeRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.domain.values import ScopeRow
+from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import End, Move, Opening, ScopeStatus
+    from flujo_worker.domain.values import ChildRun, End, Move, Opening, ScopeStatus
 
 
 @dataclass
@@ -33,6 +33,8 @@ class Run:
     metadata: dict[str, Any]
     created_at: float
     idempotency_key: str | None
+    name: str
+    parent: tuple[str, str] | None = None
     status: str = "queued"
     reason: str | None = None
     fault: Fault | None = None
@@ -41,6 +43,13 @@ class Run:
     ended_at: float | None = None
     stopped_at: float | None = None
     asked: bool = False
+
+    def child(self, begun: ChildRun, now: float) -> Run:
+        """Make the run that begins as a step of this one."""
+        first = begun.first
+        ticket = replace(self.ticket, run=begun.run, root=first.address)
+        parent = self.ticket.run, begun.parent_address
+        return Run(ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name, parent)
 
     @property
     def is_live(self) -> bool:
@@ -64,7 +73,7 @@ class Run:
             id=self.ticket.run,
             reference=self.ticket.reference,
             fingerprint=self.ticket.fingerprint,
-            name=self.plan.name,
+            name=self.name,
             version=self.plan.version,
             status=self.status,
             created_at=when(self.created_at),
@@ -78,9 +87,17 @@ class Run:
             started_at=when_or_none(self.started_at),
             ended_at=when_or_none(self.ended_at),
             cancel_requested_at=when_or_none(self.stopped_at),
+            parent_run=self.parent[0] if self.parent else None,
             tokens=tokens,
             cost_usd=cost,
         )
+
+    def child_row(self, context: Packed | None) -> ChildRunRow | None:
+        """Give the row as its parent's join reads it; None for a run that is no child run."""
+        if self.parent is None:
+            return None
+        output = self.output or self.input
+        return ChildRunRow(self.ticket.run, *self.parent, self.status, self.reason, self.fault, output, context)
 
 
 @dataclass
@@ -175,8 +192,9 @@ class Scope:
             metadata=dict(self.metadata),
         )
 
-    def record(self) -> ScopeRecord:
-        """Give the row as clients read it."""
+    def record(self, spent: Sequence[Usage]) -> ScopeRecord:
+        """Give the row as clients read it, with what the child run that was begun here has spent."""
+        tokens, cost = totals(spent)
         return ScopeRecord(
             address=self.address,
             status=self.status,
@@ -191,6 +209,8 @@ class Scope:
             metadata=dict(self.metadata),
             closed_at=when_or_none(self.closed_at),
             lanes=dict(self.lanes),
+            tokens=tokens,
+            cost_usd=cost,
         )
 
 

@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.run import EventRecord
 from flujo_client.errors import RunNotFound
@@ -64,6 +65,16 @@ class Tables:
 
     def _children_of(self, run: str, address: str) -> list[Scope]:
         return sorted(self._children.get((run, address), ()), key=lambda scope: scope.place)
+
+    def _child_runs_of(self, run: str, address: str | None = None) -> list[Run]:
+        """The child runs of a run, or those that were begun at one place in it."""
+        children = [each for each in self._runs.values() if each.parent is not None and each.parent[0] == run]
+        return [each for each in children if address is None or each.parent == (run, address)]
+
+    def _spent_by(self, run: str) -> list[Usage]:
+        """What a run has spent, with its child runs."""
+        own = [usage for (key, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
+        return own + [usage for child in self._child_runs_of(run) for usage in self._spent_by(child.ticket.run)]
 
     def _is_leased(self, worker: str | None) -> bool:
         return worker is not None and self._leases.get(worker, 0.0) > self._clock()

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.values import ScopeRow
-    from flujo_worker.store.memory_rows import Scope
+    from flujo_worker.domain.values import ChildRunRow, ScopeRow
+    from flujo_worker.store.memory_rows import Run, Scope
 
 JOIN: Final = "join"
 
@@ -45,6 +45,11 @@ class TreeInMemory(Tables):
                 self._add_attempt(Attempt(key, JOIN, queue, now + grace_s(1), now))
                 self._tell(run, str(key), "join.rung", "info", {"by": by})
             return str(key) in self._attempts and self._attempts[str(key)].is_live
+
+    def child_run(self, run: str) -> ChildRunRow | None:
+        with self._lock:
+            row = self._runs.get(run)
+            return None if row is None else row.child_row(self._scopes[run, row.ticket.root].context)
 
     def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
         with self._lock:
@@ -88,6 +93,15 @@ class TreeInMemory(Tables):
                 if scope.aborted and self._may_merge(self._runs[run]) and self._has_open_child(run, scope.address)
             ][:limit]
 
+    def orphaned(self, limit: int) -> list[str]:
+        with self._lock:
+            return [run.ticket.run for run in self._runs.values() if run.is_live and self._is_orphan(run)][:limit]
+
+    def _is_orphan(self, run: Run) -> bool:
+        if run.parent is None:
+            return False
+        return not self._scopes[run.parent].is_open or self._runs[run.parent[0]].stopped_at is not None
+
     def _waiting(self) -> Iterator[tuple[str, Scope]]:
         return ((run, scope) for (run, _), scope in self._scopes.items() if scope.waiting and scope.is_open)
 
@@ -96,11 +110,15 @@ class TreeInMemory(Tables):
 
     def _is_joinable(self, run: str, scope: Scope) -> bool:
         is_ready = scope.waiting and scope.is_open and self._may_merge(self._runs[run])
-        return is_ready and not self._has_open_child(run, scope.address)
+        waits = self._has_open_child(run, scope.address) or any(
+            each.is_live for each in self._child_runs_of(run, scope.address)
+        )
+        return is_ready and not waits
 
     def _quiet_since(self, run: str, scope: Scope) -> float:
         closed = [child.closed_at or 0.0 for child in self._children.get((run, scope.address), ())]
-        return max(closed, default=scope.opened_at)
+        ended = [child.ended_at or 0.0 for child in self._child_runs_of(run, scope.address)]
+        return max(closed or ended, default=scope.opened_at)
 
     def _take(self, run: str, fan_out: str, lane: int) -> str | None:
         """Give the lane to the next branch that is held; tell its first attempt's key."""

@@ -181,7 +181,7 @@ class PostgresStore(TreeInPostgres):
 
     def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
         rows = self._rows("turned", {"limit": limit})
-        return [(row["id"], "cancelled" if row["asked"] else "expired") for row in rows]
+        return [(row["id"], "cancelled" if row["cancelled"] else "expired") for row in rows]
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_worker.store.patient import Patient
 from flujo_worker.store.promises import grace_s
-from flujo_worker.store.rows import envelope_of, scope_of
+from flujo_worker.store.rows import child_run_of, envelope_of, scope_of
 from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.values import ScopeRow
+    from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
 
 class TreeInPostgres(Patient):
@@ -38,6 +38,10 @@ class TreeInPostgres(Patient):
         # A row that another ring made at this moment is seen by a statement of its own only.
         return bool(self._rows("ring", parameters) or self._rows("live_join", {"run": run, "address": address}))
 
+    def child_run(self, run: str) -> ChildRunRow | None:
+        rows = self._rows("child_run", {"run": run})
+        return child_run_of(rows[0]) if rows else None
+
     def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
         return bool(fan_outs and self._rows("aborted_among", {"run": run, "fan_outs": list(fan_outs)}))
 
@@ -54,6 +58,9 @@ class TreeInPostgres(Patient):
 
     def aborted(self, limit: int) -> list[tuple[str, str]]:
         return [(row["run_id"], row["address"]) for row in self._rows("aborted", {"limit": limit})]
+
+    def orphaned(self, limit: int) -> list[str]:
+        return [row["id"] for row in self._rows("orphaned", {"limit": limit})]
 
     def _lane(self, run: str, branch: str) -> tuple[str | None, str | None]:
         """Who closed a branch, and the first attempt of the sibling that got its lane."""

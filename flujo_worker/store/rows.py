@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.envelope import Envelope, Ticket
 from flujo_client.contract.outcome import Fault
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import ScopeRow
+from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ def envelope_of(row: Mapping[str, Any]) -> Envelope:
         deadline=row["deadline"],
         trace_parent=row["trace_parent"],
         tenant=row["tenant"],
+        root=row["root"],
     )
     return Envelope(
         ticket=ticket,
@@ -58,6 +59,20 @@ def scope_of(row: Mapping[str, Any]) -> ScopeRow:
         lanes=row["lanes"],
         fault=None if row["error"] is None else Fault.from_tree(row["error"]),
         metadata=row["metadata"],
+    )
+
+
+def child_run_of(row: Mapping[str, Any]) -> ChildRunRow:
+    """Read a child run from a row of `child_run.sql`."""
+    return ChildRunRow(
+        run=row["id"],
+        parent_run=row["parent_run"],
+        parent_address=row["parent_address"],
+        status=row["status"],
+        reason=row["reason"],
+        fault=None if row["error"] is None else Fault.from_tree(row["error"]),
+        output=Packed.from_bytes(row["output"]),
+        context=_packed(row["context"]),
     )
 
 

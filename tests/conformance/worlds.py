@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
-    from flujo_client.contract.run import AttemptRecord, EventRecord, NewRun, RunRecord
+    from flujo_client.contract.run import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.gateway.requests import Request
     from flujo_worker.domain.values import Decision, ScopeRow
     from flujo_worker.ports import Due, Store, Verdict
@@ -35,7 +35,7 @@ _AGES = {
     "workers": "lease_until",
     "attempts": "available_at sent_at started_at",
     "scopes": "opened_at closed_at",
-    "runs": "deadline_at",
+    "runs": "deadline_at ended_at",
     "sweeps": "swept_at",
     "broker_epochs": "started_at",
 }
@@ -52,6 +52,7 @@ class Setting(Protocol):
     def pass_time(self, seconds: float) -> None: ...
     def read_run(self, run: str) -> RunRecord: ...
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]: ...
+    def read_scopes(self, run: str) -> Sequence[ScopeRecord]: ...
     def read_events(self, run: str) -> Sequence[EventRecord]: ...
 
 
@@ -65,6 +66,7 @@ class Memory:
         self.request_cancel = self.store.request_cancel
         self.read_run = self.store.read_run
         self.read_attempts = self.store.read_attempts
+        self.read_scopes = self.store.read_scopes
         self.read_events = self.store.read_events
 
     def now(self) -> float:
@@ -111,6 +113,9 @@ class Postgres:
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]:
         return list(self._ask(requests.attempts(run)))
 
+    def read_scopes(self, run: str) -> Sequence[ScopeRecord]:
+        return list(self._ask(requests.scopes(run)))
+
     def read_events(self, run: str) -> Sequence[EventRecord]:
         return [event for event in self._ask(requests.events(run)) if event.name != "run.enqueued"]
 
@@ -129,6 +134,7 @@ class World:
         self.setting, self.store = setting, setting.store
         self.now, self.pass_time, self.request_cancel = setting.now, setting.pass_time, setting.request_cancel
         self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
+        self.scopes = setting.read_scopes
         self.enlist("w1")
 
     def enlist(self, *names: str, lease_s: float = LEASE_S) -> None:

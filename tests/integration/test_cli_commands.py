@@ -14,6 +14,7 @@ from fleet import Site, wait_until
 from services import passable_folder
 
 from flujo_client.cli.main import cli
+from flujo_client.gateway.door import SCHEMA
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -161,7 +162,7 @@ def test_a_context_that_does_not_fit_ends_with_4(flujo):
 def test_status(flujo, read):
     """Services, schema, workers and backlog, without the password (SYS-29)."""
     state = read("status")
-    assert (state["ok"], state["schema"], len(state["workers"])) == (True, 1, 1)
+    assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
     assert list(state["backlog"]) == ["ready", "queued", "running"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
 

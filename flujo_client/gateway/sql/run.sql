@@ -1,11 +1,13 @@
--- One run. Totals are summed here, never kept per step.
+-- One run. Totals are summed here, never kept per step; what its child runs have spent is in them, however deep they are (U-14).
 SELECT r.id, r.reference, r.fingerprint, r.name, p.version, r.status, r.reason, r.error, r.input, r.output, r.tenant, r.metadata,
-       r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at, s.context,
+       r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at, r.parent_run, s.context,
        coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd
 FROM flujo_runs r
 JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
-LEFT JOIN flujo_scopes s ON s.run_id = r.id AND s.address = ''
+LEFT JOIN flujo_scopes s ON s.run_id = r.id AND s.address = r.root
 LEFT JOIN LATERAL (
-    SELECT sum(input_tokens + output_tokens) AS tokens, sum(cost_usd) AS cost_usd FROM flujo_spends WHERE run_id = r.id
+    WITH RECURSIVE kin (id) AS (SELECT r.id UNION ALL SELECT c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id)
+    SELECT sum(x.input_tokens + x.output_tokens) AS tokens, sum(x.cost_usd) AS cost_usd
+    FROM kin JOIN flujo_spends x ON x.run_id = kin.id
 ) t ON true
 WHERE r.id = %(run)s;

@@ -1,5 +1,5 @@
 -- The merge when it reaches beyond one scope: scopes above that move too, scopes that are opened, many work rows, a branch that
--- closes. What conclude.sql says of itself holds here: each part asks for the one before, all of it or nothing.
+-- closes, a child run that begins. What conclude.sql says of itself holds here: each part asks for the one before, all of it or nothing.
 -- Every row is named by parameters, also where a join would do: a plan made for small runs must serve one of ten thousand scopes.
 -- Locks in the one order: attempt → own scope → those above it, deepest first (a parent's address is always shorter; the arrays
 -- come in that order, and ORDER BY keeps it) → the fan-out that is aborted, which is above them all → run.
@@ -62,6 +62,28 @@ next AS (
         %(next_keys)s::text[], %(next_addresses)s::text[], %(next_steps)s::text[], %(next_numbers)s::int[], %(next_kinds)s::text[],
         %(next_queues)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[]
     ) AS n (key, address, step, number, kind, queue, after_s, guidance)
+),
+child AS (
+    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at,
+                            root, parent_run, parent_address)
+    SELECT %(child_run)s::text, r.fingerprint, r.reference, %(child_name)s::text, %(child_input)s::bytea, r.tenant, r.queue, r.priority,
+           %(child_digest)s::text, r.trace_parent, r.deadline_at, %(child_root)s::text, r.id, %(child_at)s::text
+    FROM live JOIN flujo_runs r ON r.id = live.id WHERE %(child_run)s::text IS NOT NULL
+    RETURNING id, reference, parent_run
+),
+child_scope AS (
+    INSERT INTO flujo_scopes (run_id, address, output, context)
+    SELECT id, %(child_root)s::text, %(child_input)s::bytea, %(child_context)s::bytea FROM child
+),
+child_work AS (
+    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
+    SELECT %(child_key)s::text, id, %(child_root)s::text, %(child_step)s::text, 1, %(child_kind)s::text, %(child_queue)s::text,
+           now() + make_interval(secs => %(child_after_s)s::float8)
+    FROM child
+),
+child_story AS (
+    INSERT INTO flujo_events (run_id, name, data)
+    SELECT id, 'run.enqueued', jsonb_build_object('pipeline', reference, 'parent', parent_run) FROM child
 ),
 sibling AS (
     SELECT s.address FROM flujo_scopes s

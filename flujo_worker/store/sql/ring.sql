@@ -1,4 +1,5 @@
--- The join's work row, if all branches are closed. Two rings make one row; whoever rings after the last close sees them all closed.
+-- The join's work row, if all branches are closed and the child run, if that is what is waited for, has ended. Two rings make one row;
+-- whoever rings after the last close sees them all closed.
 -- A row that is there already is not tried again: an insert would wait for whoever is closing it, and that is the join's own merge,
 -- which waits for the fan-out that is held here.
 -- FOR KEY SHARE of the run, as in a merge: after a cancel no row is made. FOR SHARE of the fan-out: nobody closes it meanwhile.
@@ -9,6 +10,10 @@ WITH fit AS (
       AND r.status IN ('queued', 'running', 'parked') AND r.cancel_requested_at IS NULL
       AND NOT EXISTS (SELECT 1 FROM flujo_scopes c WHERE c.run_id = p.run_id AND c.parent = p.address AND c.status = 'open')
       AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.key = p.run_id || ':' || p.address || ':' || p.step || ':join')
+      AND NOT EXISTS (
+          SELECT 1 FROM flujo_runs k
+          WHERE k.parent_run = p.run_id AND k.parent_address = p.address AND k.status IN ('queued', 'running', 'parked')
+      )
     FOR SHARE OF p FOR KEY SHARE OF r
 ),
 made AS (

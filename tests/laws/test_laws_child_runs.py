@@ -1,0 +1,66 @@
+"""Law 8 for child runs: as a run of its own, an import gives what it gives inside its parent, and nothing is left over (SYS-16).
+
+All imports of the closure law's pipelines are child runs here, in each other and in everything else, whatever becomes of the messages.
+"""
+
+from __future__ import annotations
+
+import pytest
+from closure_law import LIVE, Rough, plain, reference_of
+from closure_pipelines import pipeline_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.walk import walk
+from flujo_worker.evaluate import contexts
+
+LARGEST = 2**16
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_runs():
+    """Every import asks for a run of its own. Those pipelines look at all of their context, so none is told which run it is in."""
+    rules, put = ImportStep.rules, contexts.put
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImportStep, "rules", lambda step: rules(step) | {"own_run": step.name})
+        patch.setattr(contexts, "put", lambda into, name, value: name == "run_id" or put(into, name, value))
+        yield
+
+
+class Family(Rough):
+    """A run whose child runs are looked at too."""
+
+    def runs(self):
+        found = [self.run_id]
+        for run in found:
+            found += [child.id for child in self.children(run)]
+        return found
+
+    def cut(self):
+        """Addresses are the plan's, so a child run's are no other's."""
+        scopes = [scope for run in self.runs() for scope in self.store.read_scopes(run)]
+        return {scope.address for scope in scopes if scope.status == "cancelled"}
+
+    def left(self):
+        scopes = [
+            scope.address for run in self.runs() for scope in self.store.read_scopes(run) if scope.status == "open"
+        ]
+        return scopes + [row.key for run in self.runs() for row in self.history(run) if row.status in LIVE]
+
+
+@given(st.integers(0, LARGEST), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_an_import_behaves_alike_in_a_run_of_its_own(seed, chaos):
+    """M-285, whatever comes twice, late or not at all."""
+    pipeline, value = pipeline_of(seed), f"input {seed % 5}"
+    assume(any(step.kind == "nested" for _, step in walk(pipeline)))
+    with Family(pipeline, value, chaos) as engine:
+        result = engine.finish()
+        engine.recover()
+        told = reference_of(pipeline, value, engine.cut())
+
+        assert (result.run_status, result.error and result.error.type_name) == (told.status, told.error)
+        assert plain(result.output) == plain(told.output)
+        assert plain(result.final_pipeline_context) == plain(told.context)
+        assert engine.left() == []
