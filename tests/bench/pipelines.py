@@ -73,7 +73,14 @@ def side_by_side(branches: int) -> Pipeline:
 
 
 fan100, fan1000 = side_by_side(100), side_by_side(1000)
-loop = Pipeline([Step.loop_until("loop", Pipeline([Step("one", noop), Step("two", noop)]), never, max_loops=1000)])
+
+
+def rounds(count: int) -> Pipeline:
+    body = Pipeline([Step("one", noop), Step("two", noop)])
+    return Pipeline([Step.loop_until("loop", body, never, max_loops=count)])
+
+
+loop, loop10k = rounds(1000), rounds(10_000)
 carrying = Pipeline([Step(f"s{number}", count) for number in range(20)], context_model=Luggage)
 ten = Pipeline([Step(f"s{number}", noop) for number in range(10)])
 twenty = Pipeline([Step(f"s{number}", noop) for number in range(20)])
