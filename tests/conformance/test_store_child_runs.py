@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from builders import SPENT, enqueued, failed, packed, pipeline_of, succeeded
 from trees import FAN, concluded, fanned_out, moved, opening, ring
-from worlds import key_of
+from worlds import World, key_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.values import BranchEnd, ChildRun, End, NextAttempt
@@ -268,11 +268,15 @@ def test_orphans_are_given_as_many_as_are_wanted(world):
     assert len(world.store.orphaned(2)) == 2
 
 
-def test_an_orphan_whose_stop_was_cut_short_is_told_as_cancelled(world, new, child):
-    """A stop begins with the run marked; who carries on must not take it for a deadline."""
-    world.request_cancel(child.ticket.run)
+@pytest.mark.services
+def test_an_orphan_whose_stop_was_cut_short_is_told_as_cancelled(postgres, held):
+    """A stop begins with the run marked; who carries on must not take it for a deadline. In memory a stop cannot be cut."""
+    postgres.empty()
+    new = World(postgres).record(enqueued(pipeline_of("a", BOX), deadline=postgres.now() + 600))
+    held.execute("UPDATE flujo_runs SET cancel_requested_at = now()")
+    held.commit()
 
-    assert world.store.turned(10) == [(child.ticket.run, "cancelled")]
+    assert postgres.store.turned(10) == [(new.first.ticket.run, "cancelled")]
 
 
 def test_it_expires_with_its_parent(world, new, child):
