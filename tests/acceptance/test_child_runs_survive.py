@@ -138,12 +138,14 @@ def test_a_child_run_can_be_cancelled_alone(site):
 
 
 def test_no_worker_is_held_by_one_who_waits(site):
-    """Many more wait than there are slots, and others run meanwhile."""
+    """More wait than there are slots, and others run meanwhile: if those who wait held them, no child run would get one.
+
+    The gates are opened one after the other, for a step at its gate does hold a slot.
+    """
     runs = [enqueue(site, "gated") for _ in range(12)]
-    children = [child_of(site, run) for run in runs]
     other = site.enqueue("three")
-    for child in children:
-        site.open_gate(child.id)
+    for run in runs:
+        site.open_gate(child_of(site, run).id)
 
     for run in runs:
         assert run.result(timeout=2 * SOON_S).output == ["first", "gated", "third"]
