@@ -152,6 +152,7 @@ def written(result):
     return context.table, context.seen, context.count
 
 
+@pytest.mark.chaos
 def test_fifty_runs_three_deep_at_once(site, capsys):
     """SYS-13, M-007: seven joins in each run, all of them rung by chords or workers."""
     began = time.monotonic()

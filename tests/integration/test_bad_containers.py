@@ -174,6 +174,7 @@ BRANCHES = 1000
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
+@pytest.mark.chaos
 def test_a_thousand_branches_with_a_megabyte_each_share_it():
     """C-15: the process never held more than a fraction of what as many copies would be."""
     text = Random(1).randbytes(LARGE // 2).hex()
