@@ -157,28 +157,26 @@ class Coordinator:
             self._plan(ticket.fingerprint), notice, backoff=self._backoff, control_queue=self._control_queue
         )
         answers: list[dict[str, Any]] = []
-        advance: Callable[[], Ask | Look] = lambda: next(deciding)  # noqa: E731 - the first of many
-        while True:
-            try:
-                asked = advance()
-            except StopIteration as end:
-                decision: Decision = end.value
-                return replace(decision, answers=tuple(answers)) if answers else decision
-            advance = self._answered(deciding, ticket, asked, answers)
+        answer: Any = None
+        try:
+            while True:
+                asked = deciding.throw(answer) if isinstance(answer, Refused) else deciding.send(answer)
+                answer = self._answer(ticket, asked, answers)
+        except StopIteration as end:
+            decision: Decision = end.value
+            return replace(decision, answers=tuple(answers)) if answers else decision
 
-    def _answered(
-        self, deciding: Any, ticket: Ticket, asked: Ask | Look, answers: list[dict[str, Any]]
-    ) -> Callable[[], Ask | Look]:
+    def _answer(self, ticket: Ticket, asked: Ask | Look, answers: list[dict[str, Any]]) -> Any:
+        """Answer one question; a refusal is an answer too. What user code said is noted in `answers`."""
         if not isinstance(asked, Ask):
-            found = self._looked(ticket.run, asked)
-            return lambda: deciding.send(found)
+            return self._looked(ticket.run, asked)
         try:
             answer = self._evaluator.answer(ticket, asked)
         except Refused as refused:
             answers.append({"role": asked.role, "path": asked.path, "refused": refused.fault.feedback})
-            return lambda refused=refused: deciding.throw(refused)  # type: ignore[misc]
+            return refused
         answers.append({"role": asked.role, "path": asked.path, "answer": _recorded(answer)})
-        return lambda: deciding.send(answer)
+        return answer
 
     def _looked(self, run: str, look: Look) -> Any:
         if look.children:

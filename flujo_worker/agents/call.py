@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import Answer
+from flujo_worker.aio import is_async
 from flujo_worker.attempts.inject import injectable
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ async def call_agent(agent: Any, data: Any, options: Mapping[str, Any], *, threa
 
 
 async def _await(run: Any, call: Callable[[], Any], threads: Executor) -> Any:
-    if inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(type(run).__call__):
+    if is_async(run):
         return await call()
     context = contextvars.copy_context()
     given = await asyncio.get_running_loop().run_in_executor(threads, context.run, call)

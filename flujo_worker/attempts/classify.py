@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from flujo_client.contract.outcome import Fault
 from flujo_client.errors import (
     AgentError,
     ConfigurationError,
@@ -159,6 +160,12 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
         retry_after_s=next((wait for link in _told(error) if (wait := _retry_after(link)) is not None), None),
         traceback_digest=_digest(subject),
     )
+
+
+def fault_of(error: BaseException, during: During, timeout_s: float | None = None) -> Fault:
+    """Describe an exception as an outcome carries it."""
+    info = describe(error, during=during, timeout_s=timeout_s)
+    return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or ""})
 
 
 def root_cause(error: BaseException) -> BaseException:

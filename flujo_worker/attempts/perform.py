@@ -16,11 +16,12 @@ from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import Unfit
-from flujo_worker.attempts.classify import ErrorCategory, describe
+from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import telling
 from flujo_worker.observe.redact import redact
 from flujo_worker.ports import Claim
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Usage
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.catalog import Catalog, Entry
-    from flujo_worker.attempts.classify import During
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
     from flujo_worker.ports import Ledger, Refusal, Verdict
@@ -149,7 +149,7 @@ class Attempts:
             raise
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
-            bare = self._failed(_fault(error, "system", None), notice.outcome.usage, started, ())
+            bare = self._failed(fault_of(error, "system", None), notice.outcome.usage, started, ())
             concluded = self._coordinator.conclude(replace(notice, outcome=bare))
         return Delivered(concluded.verdict, concluded.counts)
 
@@ -162,18 +162,19 @@ class Attempts:
         except CancelledError:
             if held.cancelled or self._lease.is_stopping:
                 return None
-            fault = _fault(AgentError("the agent cancelled its own task"), "agent", None)
+            fault = fault_of(AgentError("the agent cancelled its own task"), "agent", None)
             return self._failed(fault, NO_USAGE, started, story)
         except Stumble as stumble:
-            fault = _fault(stumble.error, stumble.during, stumble.timeout_s)
+            fault = fault_of(stumble.error, stumble.during, stumble.timeout_s)
             return self._failed(fault, stumble.usage, started, story)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
-            return self._failed(_fault(error, "system", None), NO_USAGE, started, story)
+            return self._failed(fault_of(error, "system", None), NO_USAGE, started, story)
         latency = time.monotonic() - started
         return Outcome("success", output, context, usage=done.usage, latency_s=latency, events=tuple(story))
 
     def _work(self, envelope: Envelope, entry: Entry) -> Work:
-        envelope = self._fetched(envelope)
+        if envelope.references:
+            envelope = envelope.inline(fetched(self._ledger, envelope.references))
         step = entry.steps[self._path(envelope, entry)]
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
         return Work(
@@ -189,17 +190,6 @@ class Attempts:
     def _path(self, envelope: Envelope, entry: Entry) -> str:
         nodes = entry.plan.locate(envelope.address).nodes or ()
         return next(node.path for node in nodes if node.name == envelope.step)
-
-    def _fetched(self, envelope: Envelope) -> Envelope:
-        """Fetch what the envelope only points at, and check it against its digest."""
-        wanted = {packed.digest for packed in envelope.references}
-        if not wanted:
-            return envelope
-        found = self._ledger.fetch(wanted)
-        bad = [digest for digest in wanted if digest not in found or not found[digest].matches(digest)]
-        if bad:
-            raise FlujoError(f"snapshot {bad[0][:12]} is missing or does not fit its digest", code="SNAPSHOT_LOST")
-        return envelope.inline(found)
 
     def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
         future = self._loop.submit(_perform(envelope.kind, work))
@@ -236,8 +226,3 @@ class Attempts:
 
 async def _perform(kind: str, work: Work) -> Done:
     return await POLICIES[kind](work)
-
-
-def _fault(error: BaseException, during: During, timeout_s: float | None) -> Fault:
-    info = describe(error, during=during, timeout_s=timeout_s)
-    return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or ""})

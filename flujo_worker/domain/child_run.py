@@ -11,7 +11,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from flujo_client.contract.outcome import Fault
-from flujo_worker.domain.draft import SEQUENCE, Scope
+from flujo_client.contract.run import SEQUENCE
+from flujo_worker.domain.draft import Scope
 from flujo_worker.domain.values import ChildRun, Look
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flujo_client.contract.outcome import Event
+from flujo_client.contract.run import SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
 from flujo_worker.domain.values import Ask, Close, Decision, End, Look, Move, NextAttempt, Opening
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 Steps: TypeAlias = Generator[Ask | Look, Any, None]
 Asked: TypeAlias = Generator[Ask | Look, Any, Any]
 
-SEQUENCE = "sequence"
 MAX_HOPS = 25
 """Containers one decision may enter before it puts a message in between: what never meets a step must not fill one commit."""
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flujo_client.contract.outcome import Fault
-from flujo_worker.domain.draft import MAX_HOPS, SEQUENCE, Asked, Draft, Scope, Steps
+from flujo_client.contract.run import SEQUENCE
+from flujo_worker.domain.draft import MAX_HOPS, Asked, Draft, Scope, Steps
 from flujo_worker.domain.values import Ask, BranchEnd, End, Refused
 
 if TYPE_CHECKING:

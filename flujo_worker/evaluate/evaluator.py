@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.outcome import Fault
-from flujo_client.errors import FlujoError
 from flujo_client.serial import Resolver
-from flujo_worker.attempts.classify import describe
+from flujo_worker.attempts.classify import fault_of
 from flujo_worker.domain.values import Ask, Refused
 from flujo_worker.errors import StoreError
 from flujo_worker.evaluate import contexts, functions
+from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.evaluate.question import Bench, Question
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Ticket
+    from flujo_client.contract.outcome import Fault
     from flujo_client.serial import Packed
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.catalog import Catalog
@@ -81,19 +82,12 @@ class Evaluator:
             raise Refused(self._fault(ask, error)) from error
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
-        wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
-        if not wanted:
-            return values
-        found = self._ledger.fetch(wanted)
-        for digest in wanted:
-            if digest not in found or not found[digest].matches(digest):
-                raise FlujoError(f"snapshot {digest[:12]} is missing or does not fit its digest", code="SNAPSHOT_LOST")
+        found = fetched(self._ledger, values)
         return tuple(
-            found.get(packed.digest, packed) if packed is not None and packed.is_reference else packed
-            for packed in values
+            found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
         )
 
     def _fault(self, ask: Ask, error: Exception) -> Fault:
-        info = describe(error, during="system", timeout_s=self._bench.timeout_s)
-        said = f"{ask.role} of '{ask.path}' failed with {info.type_name}: {info.message}"
-        return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "feedback": said})
+        fault = fault_of(error, "system", self._bench.timeout_s)
+        said = f"{ask.role} of '{ask.path}' failed with {fault.type_name}: {fault.message}"
+        return replace(fault, feedback=said)

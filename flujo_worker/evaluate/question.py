@@ -14,6 +14,7 @@ import pydantic
 
 from flujo_client.errors import ContextMergeError, PipelineError, SnapshotTooLarge
 from flujo_client.serial import Packed, decode, encode
+from flujo_worker.aio import is_async
 from flujo_worker.attempts.inject import injectable
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Question:
         """Call a user function; raises TimeoutError when it takes too long."""
         taken = injectable(function, dict.fromkeys(optional, True))  # by name alone: a loop's own input may be None
         ready = partial(function, *given, **{name: optional[name] for name in taken})
-        if _is_async(function):
+        if is_async(function):
             return self._awaited(ready())
         given = self.bench.threads.submit(contextvars.copy_context().run, ready).result(self.bench.timeout_s)
         return self._awaited(given) if inspect.isawaitable(given) else given
@@ -104,10 +105,6 @@ class Question:
             return self.bench.loop.submit(_within(self.bench.timeout_s, given)).result()
         except CancelledError as error:
             raise RuntimeError("it cancelled its own task") from error
-
-
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 async def _within(timeout_s: float, given: Awaitable[Any]) -> Any:
