@@ -1,0 +1,195 @@
+"""One candidate at one effort: from text to a value that the schema holds for, or why not.
+
+Effort grows from strict decoding over the slips of Stage 2 to the tolerant tiers; each is the one before with more allowed (M-091).
+It must not look at other candidates: `parse` chooses. In: a candidate and an effort; out: an `Accepted`, or `Refused`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.aros.brackets import variants
+from flujo_worker.aros.coerce import Coerced, Coercer
+from flujo_worker.aros.complete import is_complete
+from flujo_worker.aros.decode import ERRORS, decode, same
+from flujo_worker.aros.feedback import refusal_of
+from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, Refused, Transform
+from flujo_worker.aros.reader import CLOSER, Budget, Reader, Reading
+from flujo_worker.aros.salvage import salvaged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_worker.aros.candidates import Candidate
+    from flujo_worker.aros.check import Check
+    from flujo_worker.aros.settings import ProcessingSettings
+
+REPAIR: Final = 2
+_SHOWN: Final = 120
+_TIERS: Final = {1: "json5", 2: "repair"}
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far one round goes.
+
+    Attributes:
+        level: of reading; None for strict decoding only.
+        coercion: what may be converted; None for nothing.
+    """
+
+    level: int | None
+    coercion: ProcessingSettings | None
+
+
+def efforts(settings: ProcessingSettings) -> list[Effort]:
+    """Give the rounds that the settings allow, the least first, so that more settings never change what less gave."""
+    rounds = [Effort(None, None), Effort(0, replace(settings, aop="minimal"))]
+    if settings.full:
+        rounds += [Effort(level, settings) for level in range(settings.level + 1)]
+    return rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A value that the schema holds for, and how it was come by."""
+
+    value: Any
+    transforms: tuple[Transform, ...]
+    branches: Mapping[str, int]
+    preview: Preview | None = None
+
+
+class Attempt:
+    """Tries candidates of one text; keeps the budget that all tries share."""
+
+    def __init__(self, check: Check, text: str, budget: Budget) -> None:
+        self.check, self.text, self.budget = check, text, budget
+
+    def strictly(self, candidate: Candidate) -> Accepted:
+        """Decode, check, nothing else.
+
+        Raises:
+            Refused: with the place.
+        """
+        try:
+            value = decode(self.text[candidate.start : candidate.stop])
+        except ERRORS:
+            raise Refused(NOT_JSON, "this is not strict JSON") from None
+        if not self.check.valid(value):
+            raise refusal_of(self.check, value, [])
+        return Accepted(value, (), {})
+
+    def run(self, candidate: Candidate, effort: Effort) -> Accepted:
+        """Try one candidate.
+
+        Raises:
+            Refused: with the rule and the place.
+        """
+        if candidate.refusal is not None and (effort.level or 0) < REPAIR:
+            raise _named(candidate.refusal)
+        if effort.level is None or effort.coercion is None:
+            return self.strictly(candidate)
+        try:
+            value = decode(self.text[candidate.start : candidate.stop])
+        except ERRORS:
+            return self._repaired(candidate, effort.level, effort.coercion)
+        return self._held(value, (), effort.coercion)
+
+    def _repaired(self, candidate: Candidate, level: int, coercion: ProcessingSettings) -> Accepted:
+        part = self.text[candidate.start : candidate.stop]
+        try:
+            reading, tier = self._read(candidate, level)
+        except Refused as refused:
+            if candidate.kind == "scalar" or level < REPAIR or refused.rule not in {CLOSER, NOT_JSON, CUT} or not candidate.finished:
+                raise _named(refused) from None
+            return self._rearranged(part, coercion, _named(refused))
+        if reading.open and not is_complete(self.check, reading.value, reading.open):
+            return self._closed(candidate, reading, level, coercion)
+        return self._shown(part, self._held(reading.value, _repairs(reading, tier), coercion), tier)
+
+    def _read(self, candidate: Candidate, level: int) -> tuple[Reading, int]:
+        """Read at the lowest level that can: a text is not repaired further than it needs."""
+        refused: Refused | None = None
+        for tier in range(level + 1):
+            reader = Reader(self.text, candidate.start, candidate.stop, tier, self.budget)
+            try:
+                reading = reader.read(unclosed=candidate.unclosed)
+                reader.end()
+            except Refused as why:
+                refused = why
+            else:
+                return reading, tier
+        assert refused is not None
+        raise refused
+
+    def _closed(self, candidate: Candidate, reading: Reading, level: int, coercion: ProcessingSettings) -> Accepted:
+        """Closers are missing and members may be too: only where the model had finished, and only one way (rules 9, 10)."""
+        path = reading.open[-1][0]
+        if not candidate.finished:
+            raise Refused(CUT, "the text ends before all that the schema declares is there", path)
+        if level < REPAIR and any(is_list for _, is_list in reading.open):
+            raise Refused(NOT_JSON, "the list is not closed", path)
+        part = self.text[candidate.start : candidate.stop]
+        if len(reading.open) == 1:
+            return self._rearranged(part, coercion, Refused(NOT_JSON, "a closing bracket is missing", path), level)
+        return self._shown(part, self._held(reading.value, _repairs(reading, level), coercion), level)
+
+    def _rearranged(self, part: str, coercion: ProcessingSettings, why: Refused, level: int = REPAIR) -> Accepted:
+        """Try each text one bracket away; the only value that holds is taken."""
+        held: list[Accepted] = []
+        texts = variants(part, level, self.budget)
+        for text in texts:
+            try:
+                reader = Reader(text, 0, len(text), level, self.budget)
+                reading = reader.read()
+                reader.end()
+                held.append(self._held(reading.value, (Transform("tolerant", "closing-bracket"), *_repairs(reading, level)), coercion))
+            except Refused as refused:
+                why = refused if refused.rule not in {CLOSER, NOT_JSON, CUT} else why
+        if not texts and level == REPAIR:
+            held = self._salvaged(part, coercion)
+        if not held:
+            raise why
+        if any(not same(one.value, held[0].value) for one in held):
+            raise Refused(TWO_READINGS, "a closing bracket is missing or wrong, and it could stand in more than one place")
+        return self._shown(part, held[0], level)
+
+    def _salvaged(self, part: str, coercion: ProcessingSettings) -> list[Accepted]:
+        value = salvaged(part, self.budget)
+        try:
+            return [] if value is None else [self._held(value, (Transform("tolerant", "json-repair"),), coercion)]
+        except Refused:
+            return []
+
+    def _held(self, value: Any, done: tuple[Transform, ...], coercion: ProcessingSettings) -> Accepted:
+        if self.check.valid(value):
+            return Accepted(value, done, {})
+        found: Coerced = Coercer(self.check, coercion).run(value)
+        if not self.check.valid(found.value):
+            raise refusal_of(self.check, found.value, found.refusals)
+        return Accepted(found.value, done + found.transforms, found.branches)
+
+    @staticmethod
+    def _shown(part: str, accepted: Accepted, tier: int) -> Accepted:
+        if tier == 0:
+            return accepted
+        return replace(accepted, preview=Preview(_bounded(part), _bounded(repr(accepted.value))))
+
+
+def _repairs(reading: Reading, tier: int) -> tuple[Transform, ...]:
+    stage = "tolerant" if tier else "syntactic"
+    named = (*((_TIERS[tier],) if tier else ()), *reading.repairs)
+    return tuple(Transform(stage, name) for name in named)
+
+
+def _named(refused: Refused) -> Refused:
+    """`closer` is a word between the reader and the brackets; outside it is text that cannot be read."""
+    if refused.rule == CLOSER:
+        refused.rule = NOT_JSON
+    return refused
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]}…{text[-_SHOWN // 2 :]}"

@@ -1,0 +1,78 @@
+"""One bracket wrong: every text that one insertion, removal or exchange of a closer makes balanced (rule 7, level 2).
+
+It must not choose between them: more than one that holds is a refusal (rule 10). In: a region whose brackets do not match; out: the
+few texts to try.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from flujo_worker.aros.extract import marks
+from flujo_worker.aros.outcome import TWO_READINGS, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_worker.aros.reader import Budget
+
+MOST_BRACKETS: Final = 300
+MOST_VARIANTS: Final = 64
+_PAIRS: Final = {"{": "}", "[": "]"}
+Marks = list[tuple[int, str]]
+
+
+def balanced(brackets: list[str]) -> bool:
+    """Tell whether the brackets are those of one value."""
+    open_: list[str] = []
+    for index, char in enumerate(brackets):
+        if char in _PAIRS:
+            open_.append(_PAIRS[char])
+        elif not open_ or open_.pop() != char:
+            return False
+        elif not open_ and index < len(brackets) - 1:
+            return False
+    return not open_
+
+
+def variants(text: str, level: int, budget: Budget) -> list[str]:
+    """Give the texts one bracket away from `text` whose brackets match; none when they match already.
+
+    Raises:
+        Refused: when there are too many to try.
+    """
+    found = [mark for mark in marks(text, level, budget) if mark[1] not in "()"]
+    brackets = [mark for mark in found if mark[1] != ","]
+    if len(brackets) > MOST_BRACKETS or balanced([char for _, char in brackets]):
+        return []
+    texts: dict[str, None] = {}
+    for place, removed, put in _edits(found, brackets, len(text.rstrip())):
+        texts[text[:place] + put + text[place + removed :]] = None
+        if len(texts) > MOST_VARIANTS:
+            raise Refused(TWO_READINGS, "a closing bracket is missing, and it could stand in many places")
+    return list(texts)
+
+
+def _edits(found: Marks, brackets: Marks, end: int) -> Iterator[tuple[int, int, str]]:
+    """Each edit as (place, characters removed, characters put)."""
+    chars = [char for _, char in brackets]
+    for index, (place, char) in enumerate(brackets):
+        if char not in _PAIRS:
+            if balanced(chars[:index] + chars[index + 1 :]):
+                yield place, 1, ""
+            other = "]" if char == "}" else "}"
+            if balanced([*chars[:index], other, *chars[index + 1 :]]):
+                yield place, 1, other
+    for gap in range(1, len(brackets) + 1):
+        for closer in "}]":
+            if balanced([*chars[:gap], closer, *chars[gap:]]):
+                yield from ((place, 0, closer) for place in _ends_of_values(found, brackets, gap, end))
+
+
+def _ends_of_values(found: Marks, brackets: Marks, gap: int, end: int) -> Iterator[int]:
+    """Between two brackets, a closer can stand before each comma, before a closer, and at the end."""
+    before = brackets[gap - 1][0]
+    after, char = brackets[gap] if gap < len(brackets) else (end, "")
+    yield from (place for place, mark in found if mark == "," and before < place < after)
+    if char not in _PAIRS:
+        yield after

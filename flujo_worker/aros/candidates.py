@@ -1,0 +1,194 @@
+"""What in a text could be the value, best first (rules 3, 5 and 9).
+
+It must not decide whether a candidate holds. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the
+text ends inside one. A text that is one JSON value as a whole has one candidate: itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.aros.decode import ERRORS, decode
+from flujo_worker.aros.extract import Open, Scan, scan
+from flujo_worker.aros.outcome import CUT, LIMIT, Refused
+from flujo_worker.aros.reader import CLOSER, Budget, Reader
+from flujo_worker.aros.reasoning import without_reasoning
+from flujo_worker.aros.unescape import layers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_FENCES: Final = 16
+MOST: Final = 2000
+"""Candidates that are tried: a text with more is not an answer."""
+_FENCE: Final = re.compile(r"```+|~~~+")
+_INFO: Final = re.compile(r"[ \t]*[\w+.-]*[ \t]*\r?\n|json\b[ \t]*", re.IGNORECASE)
+_PROSE: Final = re.compile(r"\s*\n\s*(?!\w+\s*:)[^\W\d_]|\s*\n\s*[*(>-]+\s*\w")
+_LONE: Final = re.compile(r"[\[{]\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A part of the text that may be the value.
+
+    Attributes:
+        start: where it begins.
+        stop: where it ends.
+        kind: `object`, `array` or `scalar`, by its first character.
+        unclosed: closing brackets are missing at its end.
+        finished: more than the text's end follows: the model had come to an end.
+        refusal: why it cannot be read at this level, when that is known.
+    """
+
+    start: int
+    stop: int
+    kind: str
+    unclosed: bool = False
+    finished: bool = True
+    refusal: Refused | None = None
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(slots=True)
+class Found:
+    """The candidates of one layer at one level; `cut` when the text ends inside one that nothing can close."""
+
+    candidates: list[Candidate]
+    cut: Refused | None = None
+
+
+@dataclass(slots=True)
+class Layer:
+    """One text, as it came or with some layers of encoding undone."""
+
+    text: str
+    depth: int
+    whole: Any = None
+    is_whole: bool = False
+    removed: tuple[str, ...] = ()
+    _found: dict[int, Found] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str, depth: int) -> Layer:
+        """Take the thinking and the byte-order mark off, unless the text is one JSON value."""
+        try:
+            return cls(text, depth, decode(text), is_whole=True)
+        except ERRORS:
+            answer = without_reasoning(text)
+        removed = ("reasoning",) if answer != text else ()
+        if answer.startswith("\ufeff"):
+            answer, removed = answer.lstrip("\ufeff"), (*removed, "byte-order-mark")
+        try:
+            return cls(answer, depth, decode(answer), is_whole=True, removed=removed)
+        except ERRORS:
+            return cls(answer, depth, removed=removed)
+
+    def found(self, level: int, kinds: frozenset[str], budget: Budget) -> Found:
+        """Give the candidates, best first: of the schema's own kind, then the largest."""
+        if level not in self._found:
+            found = self._look(level, budget)
+            found.candidates.sort(key=lambda one: (one.kind == "scalar", one.kind not in kinds, -one.size, one.start))
+            self._found[level] = found
+        return self._found[level]
+
+    def _look(self, level: int, budget: Budget) -> Found:
+        if self.is_whole or (level == 0 and self._one_region()):
+            start = 0 if self.is_whole else self._span()[0]
+            stop = len(self.text) if self.is_whole else self._span()[1]
+            return Found([Candidate(start, stop, _kind(self.text, start))])
+        return _judged(self.text, scan(self.text, level, budget), level, budget, list(self._fenced(level)))
+
+    def below(self, budget: Budget) -> list[str]:
+        """Give the texts one layer of encoding down."""
+        if self.is_whole and not isinstance(self.whole, str):
+            return []
+        return layers(self.text, [] if self.is_whole else scan(self.text, 0, budget).regions)
+
+    def _span(self) -> tuple[int, int]:
+        starts = [place for place in (self.text.find("{"), self.text.find("[")) if place >= 0]
+        return min(starts, default=0), max(self.text.rfind("}"), self.text.rfind("]")) + 1
+
+    def _one_region(self) -> bool:
+        """Most answers are one value with prose around it: the decoder sees that faster than a scan does."""
+        start, stop = self._span()
+        if not start < stop:
+            return False
+        try:
+            decode(self.text[start:stop])
+        except ERRORS:
+            return False
+        return True
+
+    def _fenced(self, level: int) -> Iterator[Candidate]:
+        """The whole and the fences, where they hold a scalar or a tuple: regions are found by their brackets."""
+        marks = list(_FENCE.finditer(self.text))[: 2 * MOST_FENCES]
+        bodies = [(opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)]
+        for start, stop in [(0, len(self.text)), *bodies]:
+            info = _INFO.match(self.text, start, stop) if start else None
+            body = self.text[info.end() if info else start : stop].lstrip()
+            if not body or body[0] in "{[":
+                continue
+            if body[0] != "(":
+                yield Candidate(stop - len(body), stop, "scalar")
+            elif level == 2 and body.rstrip()[-1] == ")":  # noqa: PLR2004 - the level that reads tuples
+                yield Candidate(stop - len(body), stop, "array")
+
+
+def _judged(text: str, found: Scan, level: int, budget: Budget, scalars: list[Candidate]) -> Found:
+    """Settle what the open brackets are: prose, a slip at the end, or a text that was cut."""
+    regions = found.regions
+    candidates: list[Candidate] = []
+    cut: Refused | None = None
+    for open_ in found.open:
+        taken = _opened(text, open_, level, budget)
+        if taken is None:
+            continue
+        regions = [region for region in regions if not taken.start <= region[0] < open_.stop]
+        candidates.append(taken)
+        if taken.refusal is not None and not taken.finished:
+            cut = taken.refusal
+    if len(regions) > MOST:
+        raise Refused(LIMIT, f"more than {MOST} pairs of brackets in the text", stage="extract")
+    candidates += [Candidate(start, stop, _kind(text, start)) for start, stop in regions]
+    return Found(candidates + scalars, cut)
+
+
+def _opened(text: str, open_: Open, level: int, budget: Budget) -> Candidate | None:
+    for start in open_.starts:
+        reader = Reader(text, start, open_.stop, level, budget)
+        kind = _kind(text, start)
+        try:
+            reader.read(unclosed=True)
+        except Refused as refused:
+            if refused.rule == LIMIT:
+                raise
+            if reader.between and _PROSE.match(text, _blank_before(text, reader.position), open_.stop):
+                return Candidate(start, reader.position, kind, unclosed=True)
+            if reader.progress or (refused.rule == CUT and not _is_prose(text, start)):
+                finished = open_.finished or refused.rule == CLOSER  # a wrong closer is no end of the text
+                return Candidate(start, open_.stop, kind, finished=finished, refusal=refused)
+        else:
+            return Candidate(start, open_.stop, kind, unclosed=True, finished=open_.finished)
+    return None
+
+
+def _is_prose(text: str, start: int) -> bool:
+    """A single bracket at the very end of a sentence is no beginning of a value."""
+    before = text[:start].rstrip(" ")[-1:]
+    return _LONE.match(text, start) is not None and before not in "\n,:[{"
+
+
+def _blank_before(text: str, place: int) -> int:
+    while place > 0 and text[place - 1].isspace():
+        place -= 1
+    return place
+
+
+def _kind(text: str, start: int) -> str:
+    first = text[start:].lstrip()[:1] if start == 0 else text[start]
+    return {"{": "object", "[": "array"}.get(first, "scalar")

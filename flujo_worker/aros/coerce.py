@@ -1,0 +1,238 @@
+"""Walks a decoded value against the schema and applies the conversions that are allowed (M-092 to M-098, rules 11, 12 and 17).
+
+It must not touch what already fits, nor decide whether the schema holds: `check` does, before and after. In: a value; out: a new
+value with the list of what was done; the old one stays as it was. Bounded in steps; each part of the schema is asked once for each
+part of the value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.aros.check import Check, Schema, kind_of, parts, step, types_of
+from flujo_worker.aros.convert import SCALARS, conversions, fits
+from flujo_worker.aros.decode import same
+from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, Refused, Transform, pointer_of
+
+if TYPE_CHECKING:
+    from flujo_worker.aros.settings import ProcessingSettings
+
+STEPS: Final = 200_000
+_PREVIEW: Final = 80
+_FEW: Final = 16
+
+
+
+@dataclass(slots=True)
+class Coerced:
+    """What a walk gave.
+
+    Attributes:
+        value: the new value.
+        transforms: what was converted, in order.
+        branches: the branch taken, by the pointer of the union.
+        refusals: why a conversion that would have helped was not made: path, rule, and what to tell.
+    """
+
+    value: Any
+    transforms: tuple[Transform, ...] = ()
+    branches: dict[str, int] = field(default_factory=dict)
+    refusals: list[tuple[Path, str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Coercer:
+    """One walk over one value."""
+
+    check: Check
+    settings: ProcessingSettings
+    steps: int = STEPS
+    memo: dict[tuple[int, int, Path], Coerced] = field(default_factory=dict)
+
+    def run(self, value: Any) -> Coerced:
+        """Convert what may be converted.
+
+        Raises:
+            Refused: at the limit of steps, or for references without end.
+        """
+        return self._at(self.check.root, "", value, ())
+
+    def _at(self, sub: Schema, place: str, value: Any, path: Path) -> Coerced:
+        sub, place = self.check.resolved(sub, place)
+        if isinstance(sub, bool):
+            return Coerced(value)
+        key = (id(sub), id(value), path)
+        if key not in self.memo:
+            self.steps -= 1
+            if self.steps < 0 or len(path) > 1000:  # noqa: PLR2004 - deeper than any value can be
+                raise Refused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
+            self.memo[key] = Coerced(value)  # met again through a reference: as it stands
+            self.memo[key] = self._walked(sub, place, value, path)
+        return self.memo[key]
+
+    def _walked(self, sub: dict[str, Any], place: str, value: Any, path: Path) -> Coerced:
+        found = self._typed(sub, place, Coerced(value), path)
+        if isinstance(sub.get("$ref"), str) and (target := self.check.referred(sub["$ref"])) is not None:
+            found = self._also(found, *target, path)
+        for branch in parts(sub, place, "allOf"):
+            found = self._also(found, *branch, path)
+        if self.settings.full:
+            for keyword in ("anyOf", "oneOf"):
+                found = self._union(sub, place, keyword, found, path)
+        if isinstance(found.value, dict):
+            return self._members(sub, place, found, path)
+        return self._elements(sub, place, found, path) if isinstance(found.value, list) else found
+
+    def _also(self, found: Coerced, sub: Schema, place: str, path: Path) -> Coerced:
+        return _followed(found, self._at(sub, place, found.value, path))
+
+    def _typed(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
+        types = types_of(sub)
+        value = found.value
+        if not types or any(fits(value, kind) for kind in types):
+            if "type" in sub or not _listed(sub) or any(same(value, member) for member in _members_of(sub)):
+                return found
+        wanted = [kind for kind in types if kind != "null"]
+        if not self.settings.full and (len(wanted) != 1 or wanted[0] not in SCALARS):
+            return found
+        possible = self._possible(sub, place, value, wanted, path)
+        permitted = [one for one in possible if self.settings.permits(one[0], one[1])]
+        if not permitted:
+            return _refused(found, path, NOT_ALLOWED, possible[0]) if possible else found
+        if "type" in sub and len(wanted) > 1:
+            permitted = [one for one in permitted if one[0] == permitted[0][0]]
+        if any(not same(one[2].value, permitted[0][2].value) for one in permitted):
+            return _refused(found, path, TWO_READINGS, permitted[0])
+        return _followed(found, permitted[0][2])
+
+    def _possible(
+        self, sub: dict[str, Any], place: str, value: Any, wanted: list[str], path: Path
+    ) -> list[tuple[str, str, Coerced]]:
+        """The conversions that lead to something: for scalars without members any, else those whose result holds."""
+        found: list[tuple[str, str, Coerced]] = []
+        for kind in wanted:
+            for name, new in conversions(value, kind):
+                done = Coerced(new, (Transform("semantic", name, pointer_of(path), _brief(value), _brief(new)),))
+                if kind in {"array", "object"}:
+                    inner = self._elements if kind == "array" else self._members
+                    done = inner(sub, place, done, path) if isinstance(new, list | dict) else done
+                    fit = self.check.holds(sub, place, done.value)
+                else:
+                    fit = not _listed(sub) or any(same(done.value, member) for member in _members_of(sub))
+                if fit:
+                    found.append((kind, name, done))
+        return found
+
+    def _union(self, sub: dict[str, Any], place: str, keyword: str, found: Coerced, path: Path) -> Coerced:
+        branches = list(parts(sub, place, keyword))
+        for index, (branch, where) in enumerate(branches):
+            if self.check.holds(branch, where, found.value):
+                return _chosen(found, path, index)
+        refusals: list[tuple[Path, str, str]] = []
+        for index, (branch, where) in enumerate(branches):
+            tried = self._at(branch, where, found.value, path)
+            if tried.transforms and self.check.holds(branch, where, tried.value):
+                return _chosen(_followed(found, tried), path, index)
+            refusals += tried.refusals
+        return Coerced(found.value, found.transforms, found.branches, found.refusals + refusals)
+
+    def _members(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
+        new: dict[str, Any] = {}
+        inner: list[Coerced] = []
+        for key, member in found.value.items():
+            new[key] = member
+            for part, where in _schemas_of(sub, place, key):
+                done = self._at(part, where, new[key], (*path, key))
+                new[key] = done.value
+                inner.append(done)
+        return _gathered(found, new, inner)
+
+    def _elements(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
+        first = list(parts(sub, place, "prefixItems"))
+        rest = (sub.get("items", True), f"{place}/items")
+        if not first and isinstance(rest[0], bool):
+            return found
+        inner = [
+            self._at(*(first[index] if index < len(first) else rest), element, (*path, index))
+            for index, element in enumerate(found.value)
+        ]
+        return _gathered(found, [done.value for done in inner], inner)
+
+
+def _schemas_of(sub: dict[str, Any], place: str, key: str) -> list[tuple[Schema, str]]:
+    """The parts of an object's schema that speak of one member."""
+    found: list[tuple[Schema, str]] = []
+    properties = sub.get("properties")
+    if isinstance(properties, dict) and key in properties:
+        found.append((properties[key], f"{place}/properties/{step(key)}"))
+    for pattern, part in (sub.get("patternProperties") or {}).items():
+        if _matches(pattern, key):
+            found.append((part, f"{place}/patternProperties/{step(pattern)}"))
+    if not found and isinstance(sub.get("additionalProperties"), dict):
+        found.append((sub["additionalProperties"], f"{place}/additionalProperties"))
+    return found
+
+
+def _matches(pattern: str, key: str) -> bool:
+    """Only patterns without repetition inside repetition are tried here: keys are the model's text."""
+    if len(key) > 256 or pattern.count("+") + pattern.count("*") + pattern.count("{") > 1:  # noqa: PLR2004 - longest key tried
+        return False
+    try:
+        return re.search(pattern, key) is not None
+    except re.error:
+        return False
+
+
+def _listed(sub: dict[str, Any]) -> bool:
+    return "enum" in sub or "const" in sub
+
+
+def _members_of(sub: dict[str, Any]) -> list[Any]:
+    return list(sub["enum"]) if "enum" in sub else [sub["const"]]
+
+
+def _followed(first: Coerced, then: Coerced) -> Coerced:
+    return Coerced(
+        then.value,
+        first.transforms + then.transforms,
+        {**first.branches, **then.branches},
+        first.refusals + then.refusals,
+    )
+
+
+def _gathered(found: Coerced, new: Any, inner: list[Coerced]) -> Coerced:
+    """Put what came of a container's parts together; the container itself, when nothing did."""
+    told = [done for done in inner if done.transforms or done.branches or done.refusals]
+    if not told:
+        return found
+    transforms = tuple(chain(found.transforms, *(done.transforms for done in told)))
+    return Coerced(
+        new if any(done.transforms for done in told) else found.value,
+        transforms,
+        dict(chain(found.branches.items(), *(done.branches.items() for done in told))),
+        list(islice(chain(found.refusals, *(done.refusals for done in told)), _FEW)),
+    )
+
+
+def _chosen(found: Coerced, path: Path, index: int) -> Coerced:
+    return Coerced(found.value, found.transforms, {**found.branches, pointer_of(path): index}, found.refusals)
+
+
+def _refused(found: Coerced, path: Path, rule: str, conversion: tuple[str, str, Coerced]) -> Coerced:
+    kind, name, _ = conversion
+    told = (
+        f"expected {kind}, found {kind_of(found.value)} {_brief(found.value)!r}"
+        if rule == NOT_ALLOWED
+        else f"{_brief(found.value)!r} can become more than one value of what is expected"
+    )
+    return Coerced(found.value, found.transforms, found.branches, [*found.refusals, (path, rule, f"{told} ({name})")])
+
+
+def _brief(value: Any) -> Any:
+    """A bounded view of a value, for events: what is longer is cut, containers are named only."""
+    if isinstance(value, str):
+        return value if len(value) <= _PREVIEW else value[:_PREVIEW] + "…"
+    return kind_of(value) if isinstance(value, dict | list) or (isinstance(value, int) and abs(value) > 1 << 128) else value

@@ -1,0 +1,187 @@
+"""Finds what may be JSON in a text (M-081, M-082, rule 3): one pass, a stack, strings and comments respected.
+
+It must not decode or judge. In: a text and a level; out: the maximal balanced regions, and the brackets that nothing closed. Linear in
+the text; stops at a depth and a number of tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from flujo_worker.aros.lex import opens_string, string_end
+from flujo_worker.aros.outcome import LIMIT, Refused
+
+if TYPE_CHECKING:
+    from flujo_worker.aros.reader import Budget
+
+DEEPEST: Final = 1000
+_FENCE = r"```+|~~~+"
+_TOKENS: Final = (
+    re.compile(rf"[\"{{}}\[\]]|{_FENCE}"),
+    re.compile(rf"[\"'{{}}\[\]]|{_FENCE}|//|/\*"),
+    re.compile(rf"\"\"\"|'''|[\"'“„‘{{}}\[\]]|{_FENCE}|//|/\*|\#"),
+)
+_MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in _TOKENS)
+_CLOSES: Final = {"}": "{", "]": "["}
+_MORE: Final = re.compile(r"\s{0,64}+,\s{0,64}+[\"'\w{\[]")
+_TYPOGRAPHIC: Final = {"“": re.compile(r"[^“”]*+[”“]"), "„": re.compile(r"[^“”]*+[”“]"), "‘": re.compile(r"[^‘\n]*?’(?=\s*+[,:\]}])")}
+_LEVEL_2_FOLLOW: Final = re.compile(r"\s*+(?:[,:\]})]|\Z|/[/*]|\#)|\s++[\"'“{\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Brackets that nothing closed, outermost first, up to where the text, or the fence around them, ends.
+
+    Attributes:
+        starts: where they stand; only the first few are kept.
+        stop: the end of what may belong to them.
+        finished: a fence was closed there: the model had finished.
+    """
+
+    starts: tuple[int, ...]
+    stop: int
+    finished: bool
+
+
+@dataclass(slots=True)
+class Scan:
+    """What one pass found: regions as (start, end), in the order of the text, and open brackets."""
+
+    regions: list[tuple[int, int]] = field(default_factory=list)
+    open: list[Open] = field(default_factory=list)
+
+
+def scan(text: str, level: int, budget: Budget) -> Scan:
+    """Find the regions of `text`.
+
+    Raises:
+        Refused: at the limit of depth or tokens.
+    """
+    return _Scanner(text, level, budget).run()
+
+
+def marks(text: str, level: int, budget: Budget) -> list[tuple[int, str]]:
+    """Give the brackets and commas of a region that stand outside its strings and comments, with their places."""
+    scanner = _Scanner(text, level, budget)
+    found: list[tuple[int, str]] = []
+    position, pattern = 0, _MARKS[level]
+    while (mark := pattern.search(text, position)) is not None:
+        budget.spend()
+        token, position = mark.group(), mark.end()
+        if token in "{}[](),":
+            found.append((mark.start(), token))
+        elif token[:2] not in {"``", "~~"}:
+            position = scanner.inside(token, mark.start(), position)
+    return found
+
+
+class _Scanner:
+    def __init__(self, text: str, level: int, budget: Budget) -> None:
+        self.text, self.level, self.budget = text, level, budget
+        self.found = Scan()
+        self.stack: list[int] = []
+        self.count = {"{": 0, "[": 0}
+        self.comment = (-1, -1)
+        self.unended = False
+
+    def run(self) -> Scan:
+        position, pattern = 0, _TOKENS[self.level]
+        while (mark := pattern.search(self.text, position)) is not None:
+            self.budget.spend()
+            position = self._token(mark.group(), mark.start(), mark.end())
+        self._end(len(self.text), finished=False)
+        return self.found
+
+    def _token(self, token: str, start: int, end: int) -> int:
+        if token in "{[":
+            self._open(token, start)
+        elif token in "}]":
+            self._close(token, start)
+        elif token[:2] in {"``", "~~"}:
+            self._end(start, finished=True)
+        elif self.stack:
+            return self.inside(token, start, end)
+        return end
+
+    def _open(self, token: str, start: int) -> None:
+        if len(self.stack) >= DEEPEST:
+            raise Refused(LIMIT, f"brackets nested deeper than {DEEPEST}", stage="extract")
+        self.stack.append(start)
+        self.count[token] += 1
+
+    def _close(self, token: str, place: int) -> None:
+        wanted = _CLOSES[token]
+        if not self.count[wanted]:
+            self._stray(place)
+            return
+        while True:  # an opener that this one encloses was a stray, or is for `brackets` to settle
+            start = self.stack.pop()
+            self.count[self.text[start]] -= 1
+            if self.text[start] == wanted:
+                break
+        self._keep(start, place + 1)
+
+    def _keep(self, start: int, end: int) -> None:
+        regions = self.found.regions
+        while regions and regions[-1][0] >= start:
+            regions.pop()
+        regions.append((start, end))
+
+    def _stray(self, place: int) -> None:
+        """A closer too many. When what it closes goes on after the last region, the region ended too early."""
+        if not self.stack and self.found.regions:
+            start, end = self.found.regions[-1]
+            if _MORE.match(self.text, end, place):
+                self._keep(start, place + 1)
+
+    def _end(self, stop: int, *, finished: bool) -> None:
+        if self.stack:
+            self.found.open.append(Open(tuple(self.stack[:16]), stop, finished))
+        self.stack.clear()
+        self.count = {"{": 0, "[": 0}
+
+    def inside(self, token: str, start: int, end: int) -> int:
+        if token == "//" or token == "#":  # noqa: PLR1714 - reads as the grammar does
+            return self._comment(start, self.text.find("\n", end))
+        if token == "/*":
+            found = self.text.find("*/", end)
+            return self._comment(start, found + 2 if found >= 0 else -1)
+        if not self._opens(start):
+            return end
+        if len(token) == 3:  # noqa: PLR2004 - a triple quote
+            found = self.text.find(token, end)
+            return found + 3 if found >= 0 else len(self.text)
+        if token in _TYPOGRAPHIC:
+            found_end = _TYPOGRAPHIC[token].match(self.text, end)
+            return found_end.end() if found_end else end
+        return self._well_ended(token, end) if self.level == 2 else string_end(self.text, end, token)  # noqa: PLR2004
+
+    def _comment(self, start: int, end: int) -> int:
+        if start and (self.text[start - 1] == ":" or (self.text[start] == "#" and not self.text[start - 1].isspace())):
+            return start + 1
+        end = end if end >= 0 else len(self.text)
+        before = self.comment[0] if self.text[self.comment[1] : start].isspace() or self.comment[1] == start else start
+        self.comment = (before, end)
+        return end
+
+    def _opens(self, place: int) -> bool:
+        also = "(\"'}])”’" if self.level == 2 else ""  # noqa: PLR2004
+        if opens_string(self.text, place, also=also):
+            return True
+        start, end = self.comment
+        blank = 0 <= end <= place <= end + 256 and not self.text[end:place].strip()
+        return blank and opens_string(self.text, start, also=also)
+
+    def _well_ended(self, quote: str, position: int) -> int:
+        """At level 2 a quote ends a string only where JSON goes on after it; once none does, none further on will."""
+        if not self.unended:
+            place = position
+            while (place := string_end(self.text, place, quote)) < len(self.text):
+                if _LEVEL_2_FOLLOW.match(self.text, place):
+                    return place
+            if self.text.endswith(quote):
+                return place
+            self.unended = True
+        return string_end(self.text, position, quote)

@@ -1,0 +1,66 @@
+"""What each level may read: the patterns of words, numbers, blanks and closing quotes.
+
+Level 0 is strict JSON with the slips of Stage 2; level 1 adds what the JSON5 grammar accepts; level 2 adds what models do besides.
+Every pattern is linear: no two parts of one can match the same blanks or letters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+BLANK: Final = " \t\n\r"
+_WIDE = BLANK + "\v\f\u00a0\ufeff\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_COMMENTS = r"//[^\n\r\u2028\u2029]*+|/\*(?:[^*]|\*(?!/))*+\*/"
+
+SKIP: Final = (
+    re.compile(rf"[{BLANK}]*+"),
+    re.compile(rf"(?:[{_WIDE}]++|{_COMMENTS})*+"),
+    re.compile(rf"(?:[{_WIDE}]++|{_COMMENTS}|\#[^\n]*+)*+"),
+)
+
+_END = r"(?=[\s,\]})#]|/[/*]|\Z)"
+STRICT_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?", re.ASCII)
+_NUMBER5 = r"[+-]?(?:0[xX][0-9a-fA-F]++|(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)"
+NUMBER: Final = (
+    re.compile(STRICT_NUMBER.pattern + _END),
+    re.compile(_NUMBER5 + _END),
+    re.compile(_NUMBER5 + _END),
+)
+WHOLE: Final = re.compile(r"[+-]?[0-9]++")
+
+WORD: Final = re.compile(r"[A-Za-z]++" + _END)
+WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
+NO_VALUE: Final = frozenset({"NaN", "Infinity", "undefined", "nan", "inf", "infinity"})
+"""Words that stand for something JSON cannot say (rule 8)."""
+
+_NAME5 = r"[^\W\d][\w$]*+|\$[\w$]*+"
+KEY: Final = (None, re.compile(_NAME5), re.compile(r"[\w$][\w$.-]*+"))
+
+LOOSE: Final = re.compile(r"[\w$€£+.@&!?~^/-](?:[\w$€£+.@&!?~^%/-]|:(?!\s)|[ \t]+(?=[\w$€£+.@&!?~^%(/-])(?!//))*+")
+"""A value without quotes, up to what ends it: no quotes, brackets, backslashes, or colon before a blank."""
+
+QUOTES: Final = (
+    {'"': '"'},
+    {'"': '"', "'": "'"},
+    {'"': '"', "'": "'", "“": "”“\"", "”": "”“\"", "„": "”“\"", "‘": "’‘'", "’": "’‘'"},
+)
+"""For each level, what opens a string and what may close it."""
+TRIPLE: Final = ('"""', "'''")
+CLOSERS: Final = ({"{": "}", "[": "]"}, {"{": "}", "[": "]"}, {"{": "}", "[": "]", "(": ")"})
+
+_A_QUOTE = "[\"'“”„‘’]"
+_A_KEY = rf"(?:{_A_QUOTE}[^\"'“”„‘’\n]{{0,200}}+{_A_QUOTE}|[\w$][\w$.-]{{0,200}}+)\s*+:"
+ENDS_KEY: Final = re.compile(r"\s*+:")
+ENDS_MEMBER: Final = re.compile(rf"\s*+(?:}}|\Z|/[/*]|,\s*+(?:}}|\Z|/[/*]|\#|{_A_KEY})|\s\#|[\])])|\s++{_A_KEY}")
+ENDS_ELEMENT: Final = re.compile(
+    rf"\s*+(?:[\])}}]|\Z|/[/*]|,\s*+(?:[\])\[{{(\d+.-]|\Z|/[/*]|\#|{_A_QUOTE}|true|false|null|True|False|None|\w+\s*[,\]]))|\s++(?:{_A_QUOTE}|[\[{{])"
+)
+"""At level 2 a quote closes a string only before one of these; any other quote belongs to the text."""
+
+CONTROL: Final = re.compile(r"[\x00-\x1f]")
+
+PLAIN_BODY: Final = {
+    '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
+    "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
+}

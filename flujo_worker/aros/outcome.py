@@ -1,0 +1,118 @@
+"""What a parse says: the value, or where and why not, and what was done on the way.
+
+Values only: nothing here decides. In: what the stages found; out: a `ParseOutcome`, the same on every worker for the same text,
+schema and settings (M-080).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CUT: Final = "cut"
+"""The text ends before the value does."""
+TWO_READINGS: Final = "two-readings"
+"""More than one value can be read, and nothing decides between them."""
+NOT_ALLOWED: Final = "not-whitelisted"
+"""A conversion would settle it that `coercion.allow` does not list."""
+LOSSY: Final = "lossy"
+"""A repair would drop or invent something."""
+LIMIT: Final = "limit"
+"""Too deep, too long, too many digits, or a schema that refers to itself without end."""
+NO_JSON: Final = "no-json"
+"""Nothing in the text looks like the value asked for."""
+NOT_JSON: Final = "not-json"
+"""There is a candidate, but it cannot be read at this level."""
+SCHEMA: Final = "schema"
+"""The value was read, and the schema refuses it."""
+BAD_SCHEMA: Final = "bad-schema"
+"""The schema itself cannot be compiled: every text is refused."""
+
+NO_BRANCHES: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+Path = tuple[str | int, ...]
+
+
+class Transform(NamedTuple):
+    """One thing that was done to the text or the value.
+
+    Attributes:
+        stage: `extract`, `unescape`, `tolerant`, `syntactic` or `semantic`, as the seed's events name it.
+        name: such as `fence`, `trailing-comma`, `json5` or `str->int`.
+        pointer: where in the value; empty for the whole of it.
+        before: a bounded view of what stood there, for conversions.
+        after: what it became.
+    """
+
+    stage: str
+    name: str
+    pointer: str = ""
+    before: Any = None
+    after: Any = None
+
+    def attributes(self) -> dict[str, Any]:
+        """Give the transform as an event's attributes: `from` and `to` only for conversions."""
+        told = {"stage": self.stage, "name": self.name, "pointer": self.pointer}
+        return told if self.stage != "semantic" else {**told, "from": self.before, "to": self.after}
+
+
+class Preview(NamedTuple):
+    """A bounded look at a repair: the text before it, the value's text after it (M-087)."""
+
+    before: str
+    after: str
+
+
+class ParseOutcome(NamedTuple):
+    """The answer to one text.
+
+    Attributes:
+        ok: whether `value` holds and satisfies the schema.
+        value: the decoded value; None when refused.
+        feedback: for the model's next try: place, expected, found. None when accepted.
+        rule: why it was refused, one of this module's words.
+        stage: the last stage that had to act; `parse` when the text was right as it came.
+        transforms: what was done, in order; empty when the text was right as it came.
+        branches: the index of the branch chosen, by the pointer of the union.
+        elapsed_s: seconds by the caller's clock; 0.0 without one.
+        pointer: the place `feedback` speaks of, as a JSON pointer.
+        preview: of a tolerant repair.
+    """
+
+    ok: bool
+    value: Any = None
+    feedback: str | None = None
+    rule: str | None = None
+    stage: str = "parse"
+    transforms: tuple[Transform, ...] = ()
+    branches: Mapping[str, int] = NO_BRANCHES
+    elapsed_s: float = 0.0
+    pointer: str | None = None
+    preview: Preview | None = None
+
+
+class Refused(Exception):
+    """A stage cannot go on. Never leaves the package: it becomes an outcome.
+
+    Attributes:
+        rule: one of this module's words.
+        told: what was expected and found, for the model.
+        path: keys and indexes of the place.
+        stage: which stage refused.
+    """
+
+    def __init__(self, rule: str, told: str, path: Path = (), stage: str = "syntactic") -> None:
+        super().__init__(told)
+        self.rule = rule
+        self.told = told
+        self.path = path
+        self.stage = stage
+
+
+def pointer_of(path: Path) -> str:
+    """Write a path as a JSON pointer (RFC 6901)."""
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)

@@ -1,0 +1,216 @@
+"""A model's text in, a value that the schema holds for out, or where and why not: `parse` and `prepare`.
+
+It must not know clocks, files or models, nor raise for any text. The fast path decodes and checks; only a text that fails there
+is looked at: layer by layer of encoding, effort by effort, candidate by candidate, and what is chosen must be the only choice.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.aros.attempt import Accepted, Attempt, Effort, efforts
+from flujo_worker.aros.candidates import Candidate, Layer
+from flujo_worker.aros.check import Check, Schema
+from flujo_worker.aros.decode import ERRORS, decode, same
+from flujo_worker.aros.feedback import written
+from flujo_worker.aros.outcome import (
+    CUT,
+    LIMIT,
+    NO_BRANCHES,
+    NO_JSON,
+    TWO_READINGS,
+    ParseOutcome,
+    Refused,
+    Transform,
+    pointer_of,
+)
+from flujo_worker.aros.reader import Budget
+from flujo_worker.aros.settings import ProcessingSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Parser = Callable[[str], ParseOutcome]
+Clock = Callable[[], float]
+
+MOST_LAYERS: Final = 16
+LONGEST: Final = 16_000_000
+"""Characters: a longer text is only decoded, never repaired."""
+_PLAIN: Final[Callable[[tuple[Any, ...]], ParseOutcome]] = functools.partial(tuple.__new__, ParseOutcome)
+_REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None)
+
+
+def parse(
+    raw: str, schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *, clock: Clock | None = None
+) -> ParseOutcome:
+    """Read the value out of one text.
+
+    Args:
+        raw: what the model wrote.
+        schema: JSON Schema 2020-12; compiled once, kept by its content.
+        settings: the keys of a step's `processing` block.
+        clock: gives seconds; without one `elapsed_s` is 0.0.
+
+    Raises:
+        SettingsError: for settings that cannot be; never for a text.
+    """
+    chosen = ProcessingSettings.read(settings)
+    try:
+        written_schema = json.dumps(schema)
+    except (RecursionError, TypeError, ValueError):
+        return prepare(schema, chosen, clock=clock)(raw)
+    return _kept(written_schema, chosen, clock)(raw)
+
+
+@functools.lru_cache(maxsize=128)
+def _kept(schema: str, settings: ProcessingSettings, clock: Clock | None) -> Parser:
+    return prepare(json.loads(schema), settings, clock=clock)
+
+
+def prepare(
+    schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *, clock: Clock | None = None
+) -> Parser:
+    """Compile a schema, and give the function that reads texts by it. The function never raises.
+
+    A schema that cannot be compiled refuses every text, with the rule `bad-schema`.
+
+    Args:
+        schema: JSON Schema 2020-12.
+        settings: the keys of a step's `processing` block.
+        clock: gives seconds; without one `elapsed_s` is 0.0.
+
+    Raises:
+        SettingsError: for settings that cannot be.
+    """
+    chosen = ProcessingSettings.read(settings)
+    try:
+        check = Check(schema)
+    except Refused as refused:
+        outcome = _refusal(refused)
+        return lambda _raw: outcome
+    parser = _fast(check, chosen)
+    return parser if clock is None else _timed(parser, clock)
+
+
+def _fast(check: Check, settings: ProcessingSettings) -> Parser:
+    is_valid = check.is_valid
+    search = _Search(check, settings)
+
+    def parser(raw: str) -> ParseOutcome:
+        try:
+            value = decode(raw)
+            if is_valid(value):
+                return _PLAIN((True, value, *_REST))
+        except ERRORS:
+            pass
+        return search.outcome(raw)
+
+    return parser
+
+
+def _timed(parser: Parser, clock: Clock) -> Parser:
+    def timed(raw: str) -> ParseOutcome:
+        start = clock()
+        outcome = parser(raw)
+        return outcome._replace(elapsed_s=clock() - start)
+
+    return timed
+
+
+class _Search:
+    """The slow path: what is done with a text that is not right as it came."""
+
+    def __init__(self, check: Check, settings: ProcessingSettings) -> None:
+        self.check, self.settings = check, settings
+        self.efforts = efforts(settings)
+        self.kinds = check.kinds()
+
+    def outcome(self, raw: str) -> ParseOutcome:
+        try:
+            if self.settings.aop == "off" or len(raw) > LONGEST:
+                Attempt(self.check, raw, Budget()).strictly(Candidate(0, len(raw), "scalar"))
+            return self._found(raw)
+        except Refused as refused:
+            return _refusal(refused)
+        except RecursionError:
+            return _refusal(Refused(LIMIT, "nested too deep", stage="semantic"))
+
+    def _found(self, raw: str) -> ParseOutcome:
+        budget = Budget()
+        layers = self._layers(raw, budget)
+        why = Refused(NO_JSON, "no JSON value found in the text", stage="extract")
+        for effort in self.efforts:
+            for layer in layers:
+                chosen = self._chosen(layer, effort, budget)
+                if isinstance(chosen, tuple):
+                    return _acceptance(raw, layer, *chosen)
+                if chosen is not None:
+                    why = chosen
+        raise why
+
+    def _layers(self, raw: str, budget: Budget) -> list[Layer]:
+        layers = [Layer.of(raw, 0)]
+        if self.kinds == {"string"}:  # what is to be a string is never unescaped (rule 5)
+            return layers
+        for layer in layers:
+            if layer.depth < self.settings.max_unescape_depth and len(layers) < MOST_LAYERS:
+                layers += [Layer.of(text, layer.depth + 1) for text in layer.below(budget)]
+        return layers
+
+    def _chosen(self, layer: Layer, effort: Effort, budget: Budget) -> tuple[Candidate, Accepted] | Refused | None:
+        """Choose among the candidates of one layer: the best, or the only other one that holds (rule 3)."""
+        found = layer.found(effort.level or 0, self.kinds, budget)
+        if found.cut is not None:
+            return Refused(CUT, found.cut.told, found.cut.path, "extract")
+        if not found.candidates:
+            return None
+        attempt = Attempt(self.check, layer.text, budget)
+        best, *rest = found.candidates
+        first = _tried(attempt, best, effort)
+        if isinstance(first, Accepted):
+            rest = [one for one in rest if one.kind == best.kind and one.size == best.size]
+        others = [(one, done) for one in rest if isinstance(done := _tried(attempt, one, effort), Accepted)]
+        held = [*([(best, first)] if isinstance(first, Accepted) else []), *others]
+        if not held:
+            return first if isinstance(first, Refused) and (best.kind != "scalar" or first.stage == "semantic") else None
+        if any(not same(done.value, held[0][1].value) for _, done in held):
+            raise Refused(TWO_READINGS, f"{len(held)} different values in the text hold: give one", stage="extract")
+        return held[0]
+
+
+def _tried(attempt: Attempt, candidate: Candidate, effort: Effort) -> Accepted | Refused:
+    try:
+        return attempt.run(candidate, effort)
+    except Refused as refused:
+        if refused.rule == LIMIT:
+            raise
+        return refused
+
+
+def _acceptance(raw: str, layer: Layer, candidate: Candidate, accepted: Accepted) -> ParseOutcome:
+    done = [Transform("unescape", "unescape")] * layer.depth
+    done += [Transform("extract", name) for name in layer.removed]
+    if candidate.size < len(layer.text.strip()):
+        done.append(Transform("extract", "region"))
+    transforms = (*done, *accepted.transforms)
+    return ParseOutcome(
+        ok=True,
+        value=accepted.value,
+        stage=transforms[-1].stage if transforms else "parse",
+        transforms=transforms,
+        branches=accepted.branches,
+        preview=accepted.preview,
+    )
+
+
+def _refusal(refused: Refused) -> ParseOutcome:
+    return ParseOutcome(
+        ok=False,
+        feedback=written(refused),
+        rule=refused.rule,
+        stage=refused.stage,
+        pointer=pointer_of(refused.path),
+    )

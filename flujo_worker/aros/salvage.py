@@ -1,0 +1,64 @@
+"""json-repair as the last resort of level 2 (M-087), and the test that its value must pass (M-090, rule 8).
+
+It must not be believed: its value counts only if its scalars, in order, are the text without brackets, separators, quotes and
+comments, its brackets are the text's own, and nothing was missing where a value belongs. In: a region; out: a value, or None.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.aros.extract import marks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_worker.aros.reader import Budget
+
+try:
+    import json_repair
+except ImportError:
+    json_repair = None  # type: ignore[assignment]
+
+LONGEST: Final = 20_000
+"""Characters: json-repair has been quadratic."""
+_NOT_SAID: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
+_HOLE: Final = re.compile(r"[\[{:,(]\s*,|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b")
+
+
+def salvaged(text: str, budget: Budget) -> Any:
+    """Give what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
+    if json_repair is None or len(text) > LONGEST or _HOLE.search(text) or text.count('"') % 2:
+        return None
+    budget.spend(len(text))
+    try:
+        value = json_repair.loads(text, skip_json_loads=True)
+    except Exception:  # noqa: BLE001 - whatever it stumbles over, there is no value
+        return None
+    return value if isinstance(value, dict | list) and _nothing_lost(value, text, budget) else None
+
+
+def _nothing_lost(value: Any, text: str, budget: Budget) -> bool:
+    pieces = list(_pieces(value))
+    brackets = [piece for piece, is_bracket in pieces if is_bracket]
+    own = [mark for _, mark in marks(text, 2, budget) if mark != ","]
+    said = "".join(piece for piece, is_bracket in pieces if not is_bracket)
+    return brackets == own and _NOT_SAID.sub("", said) == _NOT_SAID.sub("", text)
+
+
+def _pieces(value: Any) -> Iterator[tuple[str, bool]]:
+    if isinstance(value, dict):
+        yield "{", True
+        for key, member in value.items():
+            yield str(key), False
+            yield from _pieces(member)
+        yield "}", True
+    elif isinstance(value, list):
+        yield "[", True
+        for element in value:
+            yield from _pieces(element)
+        yield "]", True
+    else:
+        yield value if isinstance(value, str) else json.dumps(value), False

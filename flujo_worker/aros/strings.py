@@ -1,0 +1,108 @@
+"""The text between two quotes: where it ends, and what it says.
+
+It must not lose a character: an escape that JSON does not know is kept as it stands or refused, never shortened (rule 8). In: the
+text and the place after the opening quote; out: the string and the place after the closing one, or `Refused`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from flujo_worker.aros.grammar import ENDS_ELEMENT, ENDS_KEY, ENDS_MEMBER, PLAIN_BODY
+from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPE5 = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(\r\n|.))", re.DOTALL)
+_SAID: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SAID5: Final = {**_SAID, "'": "'", "v": "\v", "0": "\0", "\n": "", "\r\n": "", "\r": "", "\u2028": "", "\u2029": ""}
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", "”“\"", "’‘'")}
+_ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT}
+
+
+def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> tuple[int, int]:
+    """Find the closing quote of the string whose text begins at `start`: its place, and how many quotes stand inside.
+
+    Args:
+        text: all of it.
+        start: after the opening quote.
+        stop: where the text ends for this reading.
+        quotes: the characters that may close.
+        role: `key`, `member` or `element` where quotes may stand inside the string; None where the first one closes.
+
+    Raises:
+        Refused: as cut, when none does.
+    """
+    if role is None and quotes in PLAIN_BODY:
+        found = PLAIN_BODY[quotes].match(text, start, stop)
+        if found is not None:
+            return found.end() - 1, 0
+        raise Refused(CUT, "the text ends inside a string")
+    return _well_followed(text, start, stop, quotes, _ENDS[role or "member"])
+
+
+def _well_followed(text: str, start: int, stop: int, quotes: str, follow: re.Pattern[str]) -> tuple[int, int]:
+    inside = 0
+    for place in _quotes_from(text, start, stop, quotes):
+        if follow.match(text, place + 1, stop):
+            return place, inside
+        inside += not _is_apostrophe(text, place)
+    if inside:
+        raise Refused(NOT_JSON, "a string whose end cannot be told from the quotes inside it")
+    raise Refused(CUT, "the text ends inside a string")
+
+
+def _is_apostrophe(text: str, place: int) -> bool:
+    return text[place] in "'’" and text[place - 1].isalpha() and text[place + 1 : place + 2].isalpha()
+
+
+def _quotes_from(text: str, start: int, stop: int, quotes: str) -> Iterator[int]:
+    for mark in _MARK[quotes].finditer(text, start, stop):
+        if text[mark.start()] != "\\":
+            yield mark.start()
+
+
+def said(body: str, level: int) -> str:
+    """Undo the escapes of a string's text.
+
+    Raises:
+        Refused: for an escape that the level does not know, one beside others that it does, or half a character.
+    """
+    spoken = _unescaped(body, level) if "\\" in body else body
+    if _SURROGATE.search(spoken):
+        spoken = _joined(spoken)
+    return spoken
+
+
+def _unescaped(body: str, level: int) -> str:
+    escapes = list((_ESCAPE5 if level else _ESCAPE).finditer(body))
+    table = _SAID5 if level else _SAID
+    unknown = [found for found in escapes if _of(found, table) is None]
+    if not unknown:
+        return (_ESCAPE5 if level else _ESCAPE).sub(lambda found: _of(found, table) or "", body)
+    if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
+        raise Refused(NOT_JSON, f"unknown escape {unknown[0].group()!r} in a string; write the backslash twice")
+    if len(unknown) < len(escapes):
+        raise Refused(LOSSY, f"{unknown[0].group()!r} is no escape but stands beside others that are; write the backslash twice")
+    return body
+
+
+def _of(found: re.Match[str], table: dict[str, str]) -> str | None:
+    """Tell what an escape stands for; None when it is not one."""
+    *codes, plain = found.groups()
+    code = next(filter(None, codes), None)
+    if code is not None:
+        return chr(int(code, 16))
+    return table.get(plain)
+
+
+def _joined(text: str) -> str:
+    """Make one character of each escaped pair (rule 14)."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise Refused(LOSSY, "half of a surrogate pair in a string") from None
