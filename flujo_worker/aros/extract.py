@@ -143,11 +143,8 @@ class _Scanner:
         self.count = {"{": 0, "[": 0}
 
     def inside(self, token: str, start: int, end: int) -> int:
-        if token == "//" or token == "#":  # noqa: PLR1714 - reads as the grammar does
-            return self._comment(start, self.text.find("\n", end))
-        if token == "/*":
-            found = self.text.find("*/", end)
-            return self._comment(start, found + 2 if found >= 0 else -1)
+        if token in {"//", "#", "/*"}:
+            return self._comment(token, start, end)
         if not self._opens(start):
             return end
         if len(token) == 3:  # noqa: PLR2004 - a triple quote
@@ -158,13 +155,16 @@ class _Scanner:
             return found_end.end() if found_end else end
         return self._well_ended(token, end) if self.level == 2 else string_end(self.text, end, token)  # noqa: PLR2004
 
-    def _comment(self, start: int, end: int) -> int:
-        if start and (self.text[start - 1] == ":" or (self.text[start] == "#" and not self.text[start - 1].isspace())):
+    def _comment(self, token: str, start: int, end: int) -> int:
+        before = self.text[start - 1 : start]
+        if before == ":" or (token == "#" and not before.isspace()):  # an address, or a mark inside a word
             return start + 1
-        end = end if end >= 0 else len(self.text)
-        before = self.comment[0] if self.text[self.comment[1] : start].isspace() or self.comment[1] == start else start
-        self.comment = (before, end)
-        return end
+        mark = "*/" if token == "/*" else "\n"
+        found = self.text.find(mark, end)
+        stop = found + (2 if token == "/*" else 0) if found >= 0 else len(self.text)
+        goes_on = self.text[self.comment[1] : start].isspace() or self.comment[1] == start
+        self.comment = (self.comment[0] if goes_on else start, stop)
+        return stop
 
     def _opens(self, place: int) -> bool:
         also = "(\"'}])”’" if self.level == 2 else ""  # noqa: PLR2004

@@ -302,7 +302,7 @@ class Reader:
         lenient = self.level == 2  # noqa: PLR2004
         start = self.position + 1
         end, inside = strings.closing(self.text, start, self.stop, self._quotes[quote], role if lenient else None)
-        self._note(quote, inside, role)
+        self._note(quote, inside, role, end)
         body = self.text[start:end]
         if grammar.CONTROL.search(body):
             self._repairs["control-character"] = None
@@ -310,14 +310,19 @@ class Reader:
         self.position = end + 1
         return spoken
 
-    def _note(self, quote: str, inside: int, role: str) -> None:
+    def _is_alone(self, end: int) -> bool:
+        """The only element of its list: there is no neighbour that a stray quote could belong to."""
+        return bool(self._frames) and not self._frames[-1].container and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
+
+    def _note(self, quote: str, inside: int, role: str, end: int) -> None:
         if quote != '"':
             self._repairs["single-quotes" if quote == "'" else "typographic-quotes"] = None
         if not inside:
             return
         self._repairs["inner-quotes"] = None
         self._odd += inside % 2
-        if inside % 2 and (role != "member" or self._odd > 1):
+        alone = role == "element" and self._is_alone(end)
+        if inside % 2 and ((role != "member" and not alone) or self._odd > 1):
             raise Refused(TWO_READINGS, "quotes inside a string can be read in more than one way; escape them")
 
     def _triple(self) -> str:
