@@ -26,6 +26,7 @@ MOST: Final = 2000
 _FENCE: Final = re.compile(r"```+|~~~+")
 _INFO: Final = re.compile(r"[ \t]*[\w+.-]*[ \t]*\r?\n|json\b[ \t]*", re.IGNORECASE)
 _PROSE: Final = re.compile(r"\s*\n\s*(?!\w+\s*:)[^\W\d_]|\s*\n\s*[*(>-]+\s*\w")
+_GOES_ON: Final = re.compile(r"[\[{]|\A[\s}\]]*+,")
 _LONE: Final = re.compile(r"[\[{]\s*\Z")
 
 
@@ -116,7 +117,7 @@ class Layer:
     def _one_region(self) -> bool:
         """Most answers are one value with prose around it: the decoder sees that faster than a scan does."""
         start, stop = self._span()
-        if not start < stop:
+        if not start < stop or _GOES_ON.search(self.text[stop:]):
             return False
         try:
             decode(self.text[start:stop])

@@ -25,7 +25,8 @@ _TOKENS: Final = (
 )
 _MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in _TOKENS)
 _CLOSES: Final = {"}": "{", "]": "["}
-_MORE: Final = re.compile(r"\s{0,64}+,\s{0,64}+[\"'\w{\[]")
+_MORE: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'\w{\[]")
+_MEMBER: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
 _TYPOGRAPHIC: Final = {"“": re.compile(r"[^“”]*+[”“]"), "„": re.compile(r"[^“”]*+[”“]"), "‘": re.compile(r"[^‘\n]*?’(?=\s*+[,:\]}])")}
 _LEVEL_2_FOLLOW: Final = re.compile(r"\s*+(?:[,:\]})]|\Z|/[/*]|\#)|\s++[\"'“{\[]")
 
@@ -92,7 +93,15 @@ class _Scanner:
             self.budget.spend()
             position = self._token(mark.group(), mark.start(), mark.end())
         self._end(len(self.text), finished=False)
+        self._join_what_goes_on()
         return self.found
+
+    def _join_what_goes_on(self) -> None:
+        """A region after which another member follows ended too early: all of it is one candidate, which does not decode."""
+        for index, (start, end) in enumerate(self.found.regions):
+            if _MEMBER.match(self.text, end):
+                self.found.regions[index:] = [(start, len(self.text))]
+                return
 
     def _token(self, token: str, start: int, end: int) -> int:
         if token in "{[":

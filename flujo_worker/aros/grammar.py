@@ -54,10 +54,12 @@ _A_KEY = rf"(?:{_A_QUOTE}[^\"'“”„‘’\n]{{0,200}}+{_A_QUOTE}|[\w$][\w$.-
 ENDS_KEY: Final = re.compile(r"\s*+:")
 ENDS_MEMBER: Final = re.compile(rf"\s*+(?:}}|\Z|/[/*]|,\s*+(?:}}|\Z|/[/*]|\#|{_A_KEY})|\s\#|[\])])|\s++{_A_KEY}")
 ENDS_ELEMENT: Final = re.compile(
-    rf"\s*+(?:[\])}}]|\Z|/[/*]|,\s*+(?:[\])\[{{(\d+.-]|\Z|/[/*]|\#|{_A_QUOTE}|true|false|null|True|False|None|\w+\s*[,\]]))|\s++(?:{_A_QUOTE}|[\[{{])"
+    rf"\s*+(?:[\])}}]|\Z|/[/*]|,\s*+(?:[\])\[{{(\d+.…-]|\Z|/[/*]|\#|{_A_QUOTE}|true|false|null|True|False|None|\w+\s*[,\]]))|\s++(?:{_A_QUOTE}|[\[{{])"
 )
 """At level 2 a quote closes a string only before one of these; any other quote belongs to the text."""
 
+QUOTE_COMMA: Final = re.compile(r"[\"'”’]\s*+,")
+SUM: Final = re.compile(r"[\"'”’]\s*+\+\s*+[\"'“‘]")
 CONTROL: Final = re.compile(r"[\x00-\x1f]")
 
 PLAIN_BODY: Final = {

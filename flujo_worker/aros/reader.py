@@ -312,16 +312,20 @@ class Reader:
 
     def _is_alone(self, end: int) -> bool:
         """The only element of its list: there is no neighbour that a stray quote could belong to."""
-        return bool(self._frames) and not self._frames[-1].container and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
+        neighbours = bool(self._frames[-1].container) or grammar.QUOTE_COMMA.search(self.text, self.position, end)
+        return not neighbours and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
 
     def _note(self, quote: str, inside: int, role: str, end: int) -> None:
         if quote != '"':
             self._repairs["single-quotes" if quote == "'" else "typographic-quotes"] = None
         if not inside:
             return
+        if grammar.SUM.search(self.text, self.position, end):
+            raise Refused(NOT_JSON, "expected one string, found several put together")
         self._repairs["inner-quotes"] = None
+        inside -= min(inside, self.text.count("„", self.position, end))  # „so" is how some languages quote
         self._odd += inside % 2
-        alone = role == "element" and self._is_alone(end)
+        alone = role == "element" and bool(self._frames) and self._is_alone(end)
         if inside % 2 and ((role != "member" and not alone) or self._odd > 1):
             raise Refused(TWO_READINGS, "quotes inside a string can be read in more than one way; escape them")
 
