@@ -45,7 +45,7 @@ def _nothing_lost(value: Any, text: str, budget: Budget) -> bool:
     brackets = [piece for piece, is_bracket in pieces if is_bracket]
     own = [mark for _, mark in marks(text, 2, budget) if mark != ","]
     said = "".join(piece for piece, is_bracket in pieces if not is_bracket)
-    return brackets == own and _NOT_SAID.sub("", said) == _NOT_SAID.sub("", text)
+    return brackets == own and '"' not in said and _NOT_SAID.sub("", said) == _NOT_SAID.sub("", text)
 
 
 def _pieces(value: Any) -> Iterator[tuple[str, bool]]:
