@@ -15,8 +15,9 @@ from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
 from flujo_worker.aros.feedback import refusal_of
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, Refused, Transform
-from flujo_worker.aros.reader import CLOSER, Budget, Reader, Reading
+from flujo_worker.aros.reader import CLOSER, Reader, Reading
 from flujo_worker.aros.salvage import salvaged
+from flujo_worker.aros.scalars import REPAIR, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from flujo_worker.aros.check import Check
     from flujo_worker.aros.settings import ProcessingSettings
 
-REPAIR: Final = 2
 _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}
 
@@ -102,7 +102,12 @@ class Attempt:
         try:
             reading, tier = self._read(candidate, level)
         except Refused as refused:
-            if candidate.kind == "scalar" or level < REPAIR or refused.rule not in {CLOSER, NOT_JSON, CUT} or not candidate.finished:
+            if (
+                candidate.kind == "scalar"
+                or level < REPAIR
+                or refused.rule not in {CLOSER, NOT_JSON, CUT}
+                or not candidate.finished
+            ):
                 raise _named(refused) from None
             return self._rearranged(part, coercion, _named(refused))
         if reading.open and not is_complete(self.check, reading.value, reading.open):
@@ -145,7 +150,11 @@ class Attempt:
                 reader = Reader(text, 0, len(text), level, self.budget)
                 reading = reader.read()
                 reader.end()
-                held.append(self._held(reading.value, (Transform("tolerant", "closing-bracket"), *_repairs(reading, level)), coercion))
+                held.append(
+                    self._held(
+                        reading.value, (Transform("tolerant", "closing-bracket"), *_repairs(reading, level)), coercion
+                    )
+                )
             except Refused as refused:
                 why = refused if refused.rule not in {CLOSER, NOT_JSON, CUT} else why
         if not texts and level == REPAIR:
@@ -153,7 +162,9 @@ class Attempt:
         if not held:
             raise why
         if any(not same(one.value, held[0].value) for one in held):
-            raise Refused(TWO_READINGS, "a closing bracket is missing or wrong, and it could stand in more than one place")
+            raise Refused(
+                TWO_READINGS, "a closing bracket is missing or wrong, and it could stand in more than one place"
+            )
         return self._shown(part, held[0], level)
 
     def _salvaged(self, part: str, coercion: ProcessingSettings) -> list[Accepted]:

@@ -14,7 +14,7 @@ from flujo_worker.aros.outcome import TWO_READINGS, Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_worker.aros.reader import Budget
+    from flujo_worker.aros.scalars import Budget
 
 MOST_BRACKETS: Final = 300
 MOST_VARIANTS: Final = 64
@@ -28,9 +28,7 @@ def balanced(brackets: list[str]) -> bool:
     for index, char in enumerate(brackets):
         if char in _PAIRS:
             open_.append(_PAIRS[char])
-        elif not open_ or open_.pop() != char:
-            return False
-        elif not open_ and index < len(brackets) - 1:
+        elif not open_ or open_.pop() != char or (not open_ and index < len(brackets) - 1):
             return False
     return not open_
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.extract import Open, Scan, scan
 from flujo_worker.aros.outcome import CUT, LIMIT, Refused
-from flujo_worker.aros.reader import CLOSER, Budget, Reader
+from flujo_worker.aros.reader import CLOSER, Reader
 from flujo_worker.aros.reasoning import without_reasoning
+from flujo_worker.aros.scalars import REPAIR, Budget
 from flujo_worker.aros.unescape import layers
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Layer:
                 continue
             if body[0] != "(":
                 yield Candidate(stop - len(body), stop, "scalar")
-            elif level == 2 and body.rstrip()[-1] == ")":  # noqa: PLR2004 - the level that reads tuples
+            elif level == REPAIR and body.rstrip()[-1] == ")":
                 yield Candidate(stop - len(body), stop, "array")
 
 

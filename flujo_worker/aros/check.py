@@ -150,7 +150,10 @@ def step(key: str) -> str:
 
 
 def _only_a_reference(sub: Mapping[str, Any]) -> bool:
-    return all(key in {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"} for key in sub)
+    return all(
+        key in {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"}
+        for key in sub
+    )
 
 
 def _asked(question: Callable[[Any], bool], value: Any) -> bool:
@@ -163,14 +166,19 @@ def _asked(question: Callable[[Any], bool], value: Any) -> bool:
 def _compiled(schema: Schema, registry: jsonschema_rs.Registry | None) -> Any:
     build = jsonschema_rs.Draft202012Validator
     try:
-        return build(schema, validate_formats=True, registry=registry, pattern_options=jsonschema_rs.RegexOptions(), offline=True)
+        return build(
+            schema, validate_formats=True, registry=registry, pattern_options=jsonschema_rs.RegexOptions(), offline=True
+        )
     except jsonschema_rs.ValidationError:
         options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
         return build(schema, validate_formats=True, registry=registry, pattern_options=options, offline=True)
 
 
 def _escaped(pointer: str) -> str:
-    return "".join(char if char.isalnum() or char in "/~$_-." else "".join(f"%{byte:02X}" for byte in char.encode()) for char in pointer)
+    return "".join(
+        char if char.isalnum() or char in "/~$_-." else "".join(f"%{byte:02X}" for byte in char.encode())
+        for char in pointer
+    )
 
 
 def _refuse_loops(check: Check) -> None:

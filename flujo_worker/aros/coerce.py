@@ -25,7 +25,6 @@ _PREVIEW: Final = 80
 _FEW: Final = 16
 
 
-
 @dataclass(slots=True)
 class Coerced:
     """What a walk gave.
@@ -92,9 +91,8 @@ class Coercer:
     def _typed(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
         types = types_of(sub)
         value = found.value
-        if not types or any(fits(value, kind) for kind in types):
-            if "type" in sub or not _listed(sub) or any(same(value, member) for member in _members_of(sub)):
-                return found
+        if self._is_as_asked(sub, types, value):
+            return found
         wanted = [kind for kind in types if kind != "null"]
         if not self.settings.full and (len(wanted) != 1 or wanted[0] not in SCALARS):
             return found
@@ -107,6 +105,11 @@ class Coercer:
         if any(not same(one[2].value, permitted[0][2].value) for one in permitted):
             return _refused(found, path, TWO_READINGS, permitted[0])
         return _followed(found, permitted[0][2])
+
+    @staticmethod
+    def _is_as_asked(sub: dict[str, Any], types: list[str], value: Any) -> bool:
+        fit = not types or any(fits(value, kind) for kind in types)
+        return fit and ("type" in sub or not _listed(sub) or any(same(value, member) for member in _members_of(sub)))
 
     def _possible(
         self, sub: dict[str, Any], place: str, value: Any, wanted: list[str], path: Path
@@ -152,7 +155,7 @@ class Coercer:
 
     def _elements(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
         first = list(parts(sub, place, "prefixItems"))
-        rest = (sub.get("items", True), f"{place}/items")
+        rest: tuple[Schema, str] = (sub.get("items", True), f"{place}/items")
         if not first and isinstance(rest[0], bool):
             return found
         inner = [
@@ -235,4 +238,8 @@ def _brief(value: Any) -> Any:
     """A bounded view of a value, for events: what is longer is cut, containers are named only."""
     if isinstance(value, str):
         return value if len(value) <= _PREVIEW else value[:_PREVIEW] + "…"
-    return kind_of(value) if isinstance(value, dict | list) or (isinstance(value, int) and abs(value) > 1 << 128) else value
+    return (
+        kind_of(value)
+        if isinstance(value, dict | list) or (isinstance(value, int) and abs(value) > 1 << 128)
+        else value
+    )

@@ -25,7 +25,11 @@ SCALARS: Final = frozenset({"integer", "number", "boolean"})
 def fits(value: Any, kind: str) -> bool:
     """Tell whether a value is already of a schema's type."""
     own = kind_of(value)
-    return own == kind or (kind == "number" and own == "integer") or (kind == "integer" and own == "number" and value.is_integer())
+    return (
+        own == kind
+        or (kind == "number" and own == "integer")
+        or (kind == "integer" and own == "number" and value.is_integer())
+    )
 
 
 def conversions(value: Any, kind: str) -> Iterator[tuple[str, Any]]:

@@ -4,17 +4,21 @@ It must not decode or judge. In: a text and a level; out: the maximal balanced r
 the text; stops at a depth and a number of tokens.
 """
 
+# ruff: noqa: RUF001 - typographic quotes are what is spoken of
+
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from flujo_worker.aros.grammar import TRIPLE
 from flujo_worker.aros.lex import opens_string, string_end
 from flujo_worker.aros.outcome import LIMIT, Refused
+from flujo_worker.aros.scalars import REPAIR
 
 if TYPE_CHECKING:
-    from flujo_worker.aros.reader import Budget
+    from flujo_worker.aros.scalars import Budget
 
 DEEPEST: Final = 1000
 _FENCE = r"```+|~~~+"
@@ -27,7 +31,11 @@ _MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in _TOKEN
 _CLOSES: Final = {"}": "{", "]": "["}
 _MORE: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'\w{\[]")
 _MEMBER: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
-_TYPOGRAPHIC: Final = {"“": re.compile(r"[^“”]*+[”“]"), "„": re.compile(r"[^“”]*+[”“]"), "‘": re.compile(r"[^‘\n]*?’(?=\s*+[,:\]}])")}
+_TYPOGRAPHIC: Final = {
+    "“": re.compile(r"[^“”]*+[”“]"),
+    "„": re.compile(r"[^“”]*+[”“]"),
+    "‘": re.compile(r"[^‘\n]*?’(?=\s*+[,:\]}])"),
+}
 _LEVEL_2_FOLLOW: Final = re.compile(r"\s*+(?:[,:\]})]|\Z|/[/*]|\#)|\s++[\"'“{\[]")
 
 
@@ -70,11 +78,11 @@ def marks(text: str, level: int, budget: Budget) -> list[tuple[int, str]]:
     position, pattern = 0, _MARKS[level]
     while (mark := pattern.search(text, position)) is not None:
         budget.spend()
-        token, position = mark.group(), mark.end()
-        if token in "{}[](),":
-            found.append((mark.start(), token))
-        elif token[:2] not in {"``", "~~"}:
-            position = scanner.inside(token, mark.start(), position)
+        sign, position = mark.group(), mark.end()
+        if sign in "{}[](),":
+            found.append((mark.start(), sign))
+        elif sign[:2] not in {"``", "~~"}:
+            position = scanner.inside(sign, mark.start(), position)
     return found
 
 
@@ -103,25 +111,25 @@ class _Scanner:
                 self.found.regions[index:] = [(start, len(self.text))]
                 return
 
-    def _token(self, token: str, start: int, end: int) -> int:
-        if token in "{[":
-            self._open(token, start)
-        elif token in "}]":
-            self._close(token, start)
-        elif token[:2] in {"``", "~~"}:
+    def _token(self, sign: str, start: int, end: int) -> int:
+        if sign in "{[":
+            self._open(sign, start)
+        elif sign in "}]":
+            self._close(sign, start)
+        elif sign[:2] in {"``", "~~"}:
             self._end(start, finished=True)
         elif self.stack:
-            return self.inside(token, start, end)
+            return self.inside(sign, start, end)
         return end
 
-    def _open(self, token: str, start: int) -> None:
+    def _open(self, sign: str, start: int) -> None:
         if len(self.stack) >= DEEPEST:
             raise Refused(LIMIT, f"brackets nested deeper than {DEEPEST}", stage="extract")
         self.stack.append(start)
-        self.count[token] += 1
+        self.count[sign] += 1
 
-    def _close(self, token: str, place: int) -> None:
-        wanted = _CLOSES[token]
+    def _close(self, sign: str, place: int) -> None:
+        wanted = _CLOSES[sign]
         if not self.count[wanted]:
             self._stray(place)
             return
@@ -151,32 +159,32 @@ class _Scanner:
         self.stack.clear()
         self.count = {"{": 0, "[": 0}
 
-    def inside(self, token: str, start: int, end: int) -> int:
-        if token in {"//", "#", "/*"}:
-            return self._comment(token, start, end)
+    def inside(self, sign: str, start: int, end: int) -> int:
+        if sign in {"//", "#", "/*"}:
+            return self._comment(sign, start, end)
         if not self._opens(start):
             return end
-        if len(token) == 3:  # noqa: PLR2004 - a triple quote
-            found = self.text.find(token, end)
+        if sign in TRIPLE:
+            found = self.text.find(sign, end)
             return found + 3 if found >= 0 else len(self.text)
-        if token in _TYPOGRAPHIC:
-            found_end = _TYPOGRAPHIC[token].match(self.text, end)
+        if sign in _TYPOGRAPHIC:
+            found_end = _TYPOGRAPHIC[sign].match(self.text, end)
             return found_end.end() if found_end else end
-        return self._well_ended(token, end) if self.level == 2 else string_end(self.text, end, token)  # noqa: PLR2004
+        return self._well_ended(sign, end) if self.level == REPAIR else string_end(self.text, end, sign)
 
-    def _comment(self, token: str, start: int, end: int) -> int:
+    def _comment(self, sign: str, start: int, end: int) -> int:
         before = self.text[start - 1 : start]
-        if before == ":" or (token == "#" and not before.isspace()):  # an address, or a mark inside a word
+        if before == ":" or (sign == "#" and not before.isspace()):  # an address, or a mark inside a word
             return start + 1
-        mark = "*/" if token == "/*" else "\n"
+        mark = "*/" if sign == "/*" else "\n"
         found = self.text.find(mark, end)
-        stop = found + (2 if token == "/*" else 0) if found >= 0 else len(self.text)
+        stop = found + (2 if sign == "/*" else 0) if found >= 0 else len(self.text)
         goes_on = self.text[self.comment[1] : start].isspace() or self.comment[1] == start
         self.comment = (self.comment[0] if goes_on else start, stop)
         return stop
 
     def _opens(self, place: int) -> bool:
-        also = "(\"'}])”’" if self.level == 2 else ""  # noqa: PLR2004
+        also = "(\"'}])”’" if self.level == REPAIR else ""
         if opens_string(self.text, place, also=also):
             return True
         start, end = self.comment

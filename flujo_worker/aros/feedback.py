@@ -48,7 +48,9 @@ def _told(error: jsonschema_rs.ValidationError, depth: int = 0) -> list[tuple[Pa
         return _WITH_PLACES[kind](error, path)
     context = getattr(error.kind, "context", None)
     if context and depth < FEW:
-        nearest = max(context, key=lambda errors: max((len(list(one.instance_path)) for one in errors), default=0) - len(errors))
+        nearest = max(
+            context, key=lambda errors: max((len(list(one.instance_path)) for one in errors), default=0) - len(errors)
+        )
         return [(path, _sentence(error)), *(place for one in nearest[:2] for place in _told(one, depth + 1))]
     return [(path, _sentence(error))]
 

@@ -4,6 +4,8 @@ Level 0 is strict JSON with the slips of Stage 2; level 1 adds what the JSON5 gr
 Every pattern is linear: no two parts of one can match the same blanks or letters.
 """
 
+# ruff: noqa: RUF001 - typographic quotes are what is spoken of
+
 from __future__ import annotations
 
 import re
@@ -43,7 +45,7 @@ LOOSE: Final = re.compile(r"[\w$€£+.@&!?~^/-](?:[\w$€£+.@&!?~^%/-]|:(?!\s)
 QUOTES: Final = (
     {'"': '"'},
     {'"': '"', "'": "'"},
-    {'"': '"', "'": "'", "“": "”“\"", "”": "”“\"", "„": "”“\"", "‘": "’‘'", "’": "’‘'"},
+    {'"': '"', "'": "'", "“": '”“"', "”": '”“"', "„": '”“"', "‘": "’‘'", "’": "’‘'"},
 )
 """For each level, what opens a string and what may close it."""
 TRIPLE: Final = ('"""', "'''")

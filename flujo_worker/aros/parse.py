@@ -27,7 +27,7 @@ from flujo_worker.aros.outcome import (
     Transform,
     pointer_of,
 )
-from flujo_worker.aros.reader import Budget
+from flujo_worker.aros.scalars import Budget
 from flujo_worker.aros.settings import ProcessingSettings
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def _kept(schema: str, settings: ProcessingSettings, clock: Clock | None) -> Par
     return prepare(json.loads(schema), settings, clock=clock)
 
 
-def prepare(
-    schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *, clock: Clock | None = None
-) -> Parser:
+def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *, clock: Clock | None = None) -> Parser:
     """Compile a schema, and give the function that reads texts by it. The function never raises.
 
     A schema that cannot be compiled refuses every text, with the rule `bad-schema`.
@@ -146,7 +144,7 @@ class _Search:
             for layer in layers:
                 chosen = self._chosen(layer, effort, budget)
                 if isinstance(chosen, tuple):
-                    return _acceptance(raw, layer, *chosen)
+                    return _acceptance(layer, *chosen)
                 if chosen is not None:
                     why = chosen
         raise why
@@ -175,7 +173,9 @@ class _Search:
         others = [(one, done) for one in rest if isinstance(done := _tried(attempt, one, effort), Accepted)]
         held = [*([(best, first)] if isinstance(first, Accepted) else []), *others]
         if not held:
-            return first if isinstance(first, Refused) and (best.kind != "scalar" or first.stage == "semantic") else None
+            return (
+                first if isinstance(first, Refused) and (best.kind != "scalar" or first.stage == "semantic") else None
+            )
         if any(not same(done.value, held[0][1].value) for _, done in held):
             raise Refused(TWO_READINGS, f"{len(held)} different values in the text hold: give one", stage="extract")
         return held[0]
@@ -190,7 +190,7 @@ def _tried(attempt: Attempt, candidate: Candidate, effort: Effort) -> Accepted |
         return refused
 
 
-def _acceptance(raw: str, layer: Layer, candidate: Candidate, accepted: Accepted) -> ParseOutcome:
+def _acceptance(layer: Layer, candidate: Candidate, accepted: Accepted) -> ParseOutcome:
     done = [Transform("unescape", "unescape")] * layer.depth
     done += [Transform("extract", name) for name in layer.removed]
     if candidate.size < len(layer.text.strip()):

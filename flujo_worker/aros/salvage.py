@@ -4,6 +4,8 @@ It must not be believed: its value counts only if its scalars, in order, are the
 comments, its brackets are the text's own, and nothing was missing where a value belongs. In: a region; out: a value, or None.
 """
 
+# ruff: noqa: RUF001 - typographic quotes are what is spoken of
+
 from __future__ import annotations
 
 import json
@@ -11,11 +13,12 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.aros.extract import marks
+from flujo_worker.aros.scalars import REPAIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_worker.aros.reader import Budget
+    from flujo_worker.aros.scalars import Budget
 
 try:
     import json_repair
@@ -43,7 +46,7 @@ def salvaged(text: str, budget: Budget) -> Any:
 def _nothing_lost(value: Any, text: str, budget: Budget) -> bool:
     pieces = list(_pieces(value))
     brackets = [piece for piece, is_bracket in pieces if is_bracket]
-    own = [mark for _, mark in marks(text, 2, budget) if mark != ","]
+    own = [mark for _, mark in marks(text, REPAIR, budget) if mark != ","]
     said = "".join(piece for piece, is_bracket in pieces if not is_bracket)
     return brackets == own and '"' not in said and _NOT_SAID.sub("", said) == _NOT_SAID.sub("", text)
 

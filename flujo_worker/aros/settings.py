@@ -61,7 +61,8 @@ class ProcessingSettings:
         depth = self.max_unescape_depth
         if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
             raise SettingsError(
-                f"processing.coercion.max_unescape_depth: {depth!r} is not a depth", suggestion="write 0 or more, such as 2"
+                f"processing.coercion.max_unescape_depth: {depth!r} is not a depth",
+                suggestion="write 0 or more, such as 2",
             )
         object.__setattr__(self, "allow", MappingProxyType(_allowed(self.allow)))
 
@@ -104,10 +105,14 @@ def _one_of(key: str, value: object, allowed: tuple[str, ...] | tuple[int, ...])
 
 def _known(where: str, block: object, keys: tuple[str, ...]) -> None:
     if not isinstance(block, Mapping):
-        raise SettingsError(f"{where}: expected a table, got {type(block).__name__}", suggestion=f"known keys: {', '.join(keys)}")
+        raise SettingsError(
+            f"{where}: expected a table, got {type(block).__name__}", suggestion=f"known keys: {', '.join(keys)}"
+        )
     for key in block:
         if key not in keys:
-            raise SettingsError(f"{where}: unknown key {key!r}", suggestion=_nearest(key, keys) or f"known: {', '.join(keys)}")
+            raise SettingsError(
+                f"{where}: unknown key {key!r}", suggestion=_nearest(key, keys) or f"known: {', '.join(keys)}"
+            )
 
 
 def _allowed(allow: object) -> dict[str, frozenset[str]]:

@@ -4,6 +4,8 @@ It must not lose a character: an escape that JSON does not know is kept as it st
 text and the place after the opening quote; out: the string and the place after the closing one, or `Refused`.
 """
 
+# ruff: noqa: RUF001 - typographic quotes are what is spoken of
+
 from __future__ import annotations
 
 import re
@@ -20,7 +22,7 @@ _ESCAPE5 = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(\r\n|.))", re.
 _SAID: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _SAID5: Final = {**_SAID, "'": "'", "v": "\v", "0": "\0", "\n": "", "\r\n": "", "\r": "", "\u2028": "", "\u2029": ""}
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", "”“\"", "’‘'")}
+_MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
 _ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT}
 
 
@@ -87,7 +89,9 @@ def _unescaped(body: str, level: int) -> str:
     if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
         raise Refused(NOT_JSON, f"unknown escape {unknown[0].group()!r} in a string; write the backslash twice")
     if len(unknown) < len(escapes):
-        raise Refused(LOSSY, f"{unknown[0].group()!r} is no escape but stands beside others that are; write the backslash twice")
+        raise Refused(
+            LOSSY, f"{unknown[0].group()!r} is no escape but stands beside others that are; write the backslash twice"
+        )
     return body
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST: Final = 8
 """How many encoded texts are looked for in one text."""
 _ESCAPED: Final = re.compile(r"[{\[](?:\s|\\++[nrt]|[{\[])*+\\++\"")
-_BEFORE: Final = frozenset("\\\" \t\r\n")
+_BEFORE: Final = frozenset('\\" \t\r\n')
 
 
 def layers(text: str, regions: Iterable[tuple[int, int]]) -> list[str]:

@@ -1,0 +1,177 @@
+"""Reads one scalar of a text that is not quite JSON: a string, a number, a word, or a value without quotes.
+
+It must not know containers beyond which one it stands in. In: a text and a place; out: the value, the place after it and the slips
+that were read over, or `Refused`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flujo_worker.aros import grammar, strings
+from flujo_worker.aros.decode import LONGEST_NUMBER, finite
+from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Refused
+
+STEPS: Final = 250_000
+REPAIR: Final = 2
+"""The level that reads what models do besides JSON5."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many tokens one text may cost, over all tries."""
+
+    left: int = STEPS
+
+    def spend(self, steps: int = 1) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise Refused(LIMIT, "the text is too long to repair")
+
+
+@dataclass(slots=True)
+class Frame:
+    """One open container."""
+
+    container: Any
+    closer: str
+    key: str = ""
+    commas: int = 0
+
+    @property
+    def place(self) -> str | int:
+        return len(self.container) if isinstance(self.container, list) else self.key
+
+
+class Scalars:
+    """A place in a text, and what can be read there.
+
+    Attributes:
+        position: how far it came.
+        progress: whether it met what prose does not have: a key with its colon, or a comma after an element.
+        between: whether it stopped after a whole value inside a container.
+    """
+
+    def __init__(self, text: str, start: int, stop: int, level: int, budget: Budget) -> None:
+        self.text, self.position, self.stop, self.level, self.budget = text, start, stop, level, budget
+        self.progress = self.between = False
+        self._final = stop == len(text)
+        self._frames: list[Frame] = []
+        self._repairs: dict[str, None] = {}
+        self._odd = 0
+        self._skip = grammar.SKIP[level]
+        self._closers = grammar.CLOSERS[level]
+        self._quotes = grammar.QUOTES[level]
+
+    def _next(self) -> str:
+        self.budget.spend()
+        found = self._skip.match(self.text, self.position, self.stop)
+        assert found is not None
+        self.position = found.end()
+        if self.position >= self.stop or (self.level and self.text.startswith("/*", self.position)):
+            raise Refused(CUT, "the text ends before the value does")
+        return self.text[self.position]
+
+    def _scalar(self, char: str) -> Any:
+        if char in self._quotes:
+            in_object = bool(self._frames) and self._frames[-1].closer == "}"
+            return self._string(char, "member" if in_object else "element")
+        number = grammar.NUMBER[self.level].match(self.text, self.position, self.stop)
+        if number is not None:
+            return self._number(number.group(), number.end())
+        word = grammar.WORD.match(self.text, self.position, self.stop)
+        if word is not None and word.group() in grammar.WORDS and self._ends_there(word.end()):
+            return self._word(word.group())
+        return self._loose()
+
+    def _number(self, digits: str, end: int) -> int | float:
+        if end >= self.stop and self._final and self._frames:
+            raise Refused(CUT, "the text ends inside a number")
+        self.position = end
+        if grammar.STRICT_NUMBER.fullmatch(digits) is None:
+            self._repairs["json5-number"] = None
+        if len(digits) > LONGEST_NUMBER:
+            raise Refused(LIMIT, f"a number of {len(digits)} digits")
+        if digits.lstrip("+-")[:2] in {"0x", "0X"}:
+            return int(digits, 16)
+        if grammar.WHOLE.fullmatch(digits):
+            return int(digits)
+        try:
+            return finite(digits)
+        except ValueError:
+            raise Refused(LIMIT, "a number too large for JSON") from None
+
+    def _ends_there(self, end: int) -> bool:
+        """At level 2 a word may be the first of several that make a value without quotes."""
+        if self.level < REPAIR or not self._frames:
+            return True
+        loose = grammar.LOOSE.match(self.text, self.position, self.stop)
+        return loose is None or loose.end() <= end
+
+    def _word(self, word: str) -> Any:
+        self.position += len(word)
+        if word[0].isupper():
+            self._repairs["python-literal"] = None
+        return grammar.WORDS[word]
+
+    def _loose(self) -> str:
+        found = grammar.LOOSE.match(self.text, self.position, self.stop)
+        text = found.group().rstrip() if found else ""
+        if self._final and self._frames and self.position + len(text) >= self.stop:
+            raise Refused(CUT, "the text ends inside a value")
+        if text.lstrip("+-") in grammar.NO_VALUE or text.startswith("...") or self._here().startswith("'…"):
+            raise Refused(LOSSY, f"{text or '…'} stands where a value is needed")
+        if self.level < REPAIR or not self._frames or not any(map(str.isalnum, text)):
+            raise Refused(NOT_JSON, f"expected a value, found {self._here()}")
+        if "..." in text or (self._frames[-1].closer != "}" and " " in text):
+            raise Refused(TWO_READINGS, f"{text!r} without quotes can be read in more than one way")
+        self.position += len(text)
+        self._repairs["unquoted-value"] = None
+        return text
+
+    def _string(self, quote: str, role: str) -> str:
+        if self.level == REPAIR and self.text.startswith(grammar.TRIPLE, self.position):
+            return self._triple()
+        lenient = self.level == REPAIR
+        start = self.position + 1
+        end, inside = strings.closing(self.text, start, self.stop, self._quotes[quote], role if lenient else None)
+        self._note(quote, inside, role, end)
+        body = self.text[start:end]
+        if grammar.CONTROL.search(body):
+            self._repairs["control-character"] = None
+        spoken = strings.said(body, self.level)
+        self.position = end + 1
+        return spoken
+
+    def _is_alone(self, end: int) -> bool:
+        """The only element of its list: there is no neighbour that a stray quote could belong to."""
+        neighbours = bool(self._frames[-1].container) or grammar.QUOTE_COMMA.search(self.text, self.position, end)
+        return not neighbours and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
+
+    def _note(self, quote: str, inside: int, role: str, end: int) -> None:
+        if quote != '"':
+            self._repairs["single-quotes" if quote == "'" else "typographic-quotes"] = None
+        if not inside:
+            return
+        if grammar.SUM.search(self.text, self.position, end):
+            raise Refused(NOT_JSON, "expected one string, found several put together")
+        self._repairs["inner-quotes"] = None
+        inside -= min(inside, self.text.count("„", self.position, end))  # „so" is how some languages quote
+        self._odd += inside % 2
+        alone = role == "element" and bool(self._frames) and self._is_alone(end)
+        if inside % 2 and ((role != "member" and not alone) or self._odd > 1):
+            raise Refused(TWO_READINGS, "quotes inside a string can be read in more than one way; escape them")
+
+    def _triple(self) -> str:
+        mark = self.text[self.position : self.position + 3]
+        end = self.text.find(mark, self.position + 3, self.stop)
+        if end < 0:
+            raise Refused(CUT, "the text ends inside a string")
+        self._repairs["triple-quotes"] = None
+        body = self.text[self.position + 3 : end]
+        self.position = end + 3
+        return strings.said(body, self.level)
+
+    def _here(self) -> str:
+        return repr(self.text[self.position : min(self.position + 12, self.stop)])
