@@ -1,0 +1,138 @@
+"""The parser's stages under the names that the seed gives them, for a chain of output processors (SYS-23, M-089, M-091, M-092).
+
+They add nothing to the parser: each runs one of its stages and passes on what it cannot settle. A step runs `parse`, which does all
+of it at once and asks whether one reading is the only one; these are for chains that users build themselves. In: an agent's output;
+out: the same output, a text nearer to JSON, or the value. What is not a text passes through untouched; nothing is raised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from flujo_worker.aros.attempt import Attempt, Effort
+from flujo_worker.aros.candidates import Layer
+from flujo_worker.aros.check import Check, Schema
+from flujo_worker.aros.coerce import Coercer
+from flujo_worker.aros.decode import ERRORS, decode
+from flujo_worker.aros.outcome import Refused
+from flujo_worker.aros.scalars import Budget
+from flujo_worker.aros.settings import ProcessingSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ANY: Final[Schema] = True
+
+
+class _Processor:
+    """One stage: `process` is what a chain calls; `stage` is the word in its events."""
+
+    name: ClassVar[str]
+    stage: ClassVar[str]
+
+    async def process(self, data: Any, context: Any = None) -> Any:  # noqa: ARG002 - the signature of every output processor
+        """Give the stage's result for a text, and anything else as it came."""
+        if not isinstance(data, str):
+            return data
+        try:
+            return self._processed(data)
+        except (Refused, RecursionError):
+            return data
+
+    def _processed(self, text: str) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class JsonRegionExtractorProcessor(_Processor):
+    """Stage 0: the text of the best region, with its layers of encoding undone.
+
+    Attributes:
+        schema: its root says which kind of region goes first.
+        max_unescape_depth: how many layers are undone.
+    """
+
+    name: ClassVar[str] = "JsonRegionExtractor"
+    stage: ClassVar[str] = "extract"
+    schema: Schema = _ANY
+    max_unescape_depth: int = 2
+
+    def _processed(self, text: str) -> str:
+        kinds, budget = Check(self.schema).kinds(), Budget()
+        layer = Layer.of(text, 0)
+        while layer.depth < self.max_unescape_depth and kinds != {"string"} and (below := layer.below(budget)):
+            layer = Layer.of(below[0], layer.depth + 1)
+        found = layer.found(0, kinds, budget)
+        if found.cut is not None or not found.candidates:
+            return text
+        best = found.candidates[0]
+        return text if best.kind == "scalar" and not layer.is_whole else layer.text[best.start : best.stop]
+
+
+@dataclass(frozen=True)
+class TolerantJsonDecoderProcessor(_Processor):
+    """Stage 1: the value, decoded strictly or at the tolerant levels that are on; the text when neither can."""
+
+    name: ClassVar[str] = "TolerantJsonDecoder"
+    stage: ClassVar[str] = "tolerant"
+    tolerant_level: int = 0
+
+    def _processed(self, text: str) -> Any:
+        try:
+            return decode(text)
+        except ERRORS:
+            levels = range(1, self.tolerant_level + 1)
+        return _first_read(text, levels)
+
+
+@dataclass(frozen=True)
+class DeterministicRepairProcessor(_Processor):
+    """Stage 2: the value, read over the slips that are allowed at every level; the text when that cannot be.
+
+    Missing last braces stay missing here: whether all members are there takes the schema, which `parse` asks.
+    """
+
+    name: ClassVar[str] = "DeterministicRepair"
+    stage: ClassVar[str] = "syntactic"
+
+    def _processed(self, text: str) -> Any:
+        return _first_read(text, (0,))
+
+
+@dataclass(frozen=True)
+class SmartTypeCoercionProcessor(_Processor):
+    """Stage 3: a new value in which the allowed conversions are made; the old one where they do not lead to a valid whole."""
+
+    name: ClassVar[str] = "SmartTypeCoercion"
+    stage: ClassVar[str] = "semantic"
+    schema: Schema = _ANY
+    settings: ProcessingSettings = field(default_factory=ProcessingSettings)
+
+    async def process(self, data: Any, context: Any = None) -> Any:  # noqa: ARG002 - the signature of every output processor
+        """Convert a decoded value; a text is a value too."""
+        try:
+            check = Check(self.schema)
+            if check.valid(data):
+                return data
+            new = Coercer(check, self.settings).run(data).value
+            return new if check.valid(new) else data
+        except (Refused, RecursionError):
+            return data
+
+
+def _first_read(text: str, levels: Sequence[int]) -> Any:
+    check, budget = Check(_ANY), Budget()
+    layer = Layer.of(text, 0)
+    for level in levels:
+        found = layer.found(level, check.kinds(), budget)
+        if found.cut is None and len(found.candidates) == 1:
+            try:
+                return (
+                    Attempt(check, layer.text, budget)
+                    .run(found.candidates[0], Effort(level, ProcessingSettings()))
+                    .value
+                )
+            except Refused:
+                continue
+    return text

@@ -1,0 +1,130 @@
+"""Hostile texts and schemas: a clean answer within two seconds, four for 5 MB, and time in proportion to size (rule 15, M-081)."""
+
+import json
+import time
+
+import pytest
+
+from flujo_worker.aros import parse, prepare
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"]}
+TREE = {"type": "array", "items": {"$ref": "#"}}
+ALLOW = {"integer": ["str->int"], "array": ["str->array", "T->[T]"], "object": ["str->object"]}
+FULL = {"aop": "full", "coercion": {"tolerant_level": 2, "allow": ALLOW}}
+N = 100_000
+HOSTILE = {
+    "open lists": "[" * N,
+    "open objects": "{" * N,
+    "nested lists": "[" * N + "]" * N,
+    "nested objects": '{"a":' * N + "1" + "}" * N,
+    "nested to the decoder's limit": "[" * 990 + "]" * 990,
+    "5 MB of openers": "{" * 5_000_000,
+    "5 MB of pairs": "{}" * 2_500_000,
+    "5 MB of quotes": '"' * 5_000_000,
+    "5 MB of elements": "[" + "1," * 2_500_000,
+    "backslashes": '{"a":"' + "\\" * 1_000_000,
+    "commas": "[" + "," * 1_000_000,
+    "inner quotes": '{"a": "' + 'x" ' * 300_000,
+    "fences": "```" * 300_000,
+    "tags": "<think>" * 200_000,
+    "closing tags": "</think>" * 200_000,
+    "stray closers": '{"a":1}' + " " * N + "}" * N,
+    "slashes": "{" + "/" * 1_000_000,
+    "comments": "{" + "/*" * 500_000,
+    "hashes": "{" + "#" * 500_000 + "}",
+    "blanks": "{" + " " * 3_000_000,
+    "typographic quotes": "{“" * 500_000,
+    "triple quotes": '["""' * 300_000,
+    "escaped objects": '{\\"' * 500_000,
+    "words": "{a: " + "b " * 500_000 + "}",
+    "digits": "[" + "1" * 2_000_000 + "]",
+    "duplicates": "{" + '"a":1,' * 300_000 + "}",
+    "one bracket wrong among many": '{"a":[' * 140 + "1" + "}" * 139 + "]",
+    "half a character": '{"a": 1, "b": "\ud800"}',
+}
+
+
+def timed(text, schema, settings):
+    start = time.perf_counter()
+    outcome = parse(text, schema, settings)
+    return outcome, time.perf_counter() - start
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("schema", [SCHEMA, TREE], ids=["record", "tree"])
+def test_hostile_text_is_answered_in_time(name, schema):
+    text = HOSTILE[name]
+
+    outcome, took_s = timed(text, schema, FULL)
+
+    assert outcome.ok or outcome.rule
+    assert took_s < (4 if len(text) > 4_000_000 else 2)
+
+
+def nested_schema(depth):
+    schema = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"$ref": "#"}, "{}"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "{}"),
+        (nested_schema(5000), "[1]"),
+        ({"type": "string", "pattern": "^(a+)+$"}, json.dumps("a" * 5000 + "!")),
+        ({"type": "string", "pattern": "(?=(a+)+b)(a+)+$"}, json.dumps("a" * 20_000 + "!")),
+        ({"patternProperties": {"^(a+)+$": {"type": "integer"}}}, json.dumps({"a" * 5000 + "!": "1", "a": "x"})),
+        ({"allOf": [{"$ref": "#"}], "type": "object"}, "[]"),
+        ({"anyOf": [{"type": "array", "items": {"$ref": "#"}}, {"type": "integer"}]}, "[" * 400 + '"x"' + "]" * 400),
+        (
+            {"anyOf": [{"type": "array", "items": {"$ref": "#"}}] * 8 + [{"type": "integer"}]},
+            "[" * 12 + '"x"' + "]" * 12,
+        ),
+    ],
+    ids=[
+        "self",
+        "ring",
+        "deep",
+        "bomb",
+        "lookahead bomb",
+        "bomb of keys",
+        "self among all",
+        "deep unions",
+        "wide unions",
+    ],
+)
+def test_hostile_schemas_are_refused_in_time(schema, text):
+    outcome, took_s = timed(text, schema, FULL)
+
+    assert not outcome.ok
+    assert took_s < 2
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"a": 1, "b": "some text"}, ',
+        "{'a': 1, 'b': 'some text'}, ",
+        '{"a": "1", "b": "some text"}, ',
+        '{"a": 1 "b": "it"s" "c": x}, ',
+    ],
+    ids=["comma", "single quotes", "conversions", "repairs"],
+)
+def test_time_grows_with_the_size_and_no_faster(row):
+    """From 10 KB to 300 KB: thirty times the text, less than ninety times the time."""
+    parser = prepare({"type": "array", "items": SCHEMA}, FULL)
+
+    def best(size):
+        text = "So: [" + row * (size // len(row)) + "]"
+        return min(_took(parser, text) for _ in range(3))
+
+    assert best(300_000) < 90 * best(10_000) + 0.05
+
+
+def _took(parser, text):
+    start = time.perf_counter()
+    parser(text)
+    return time.perf_counter() - start
