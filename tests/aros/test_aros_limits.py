@@ -80,8 +80,8 @@ def nested_schema(depth):
         ({"allOf": [{"$ref": "#"}], "type": "object"}, "[]"),
         ({"anyOf": [{"type": "array", "items": {"$ref": "#"}}, {"type": "integer"}]}, "[" * 400 + '"x"' + "]" * 400),
         (
-            {"anyOf": [{"type": "array", "items": {"$ref": "#"}}] * 8 + [{"type": "integer"}]},
-            "[" * 12 + '"x"' + "]" * 12,
+            {"anyOf": [{"type": "array", "items": {"$ref": "#"}}] * 2 + [{"type": "integer"}]},
+            "[" * 8 + '"x"' + "]" * 8,
         ),
     ],
     ids=[
