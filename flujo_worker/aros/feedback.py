@@ -74,10 +74,15 @@ _WITH_PLACES: Final[dict[str, Callable[[Any, Path], list[tuple[Path, str]]]]] = 
 
 def _sentence(error: jsonschema_rs.ValidationError) -> str:
     rule = error.kind.as_dict()
+    if "types" in rule:
+        return f"expected {' or '.join(rule['types'])}, found {_found(error.instance)}"
     expected = ", ".join(f"{key} {_brief(value)}" for key, value in rule.items() if key not in {"context", "error"})
-    found = error.instance
-    shown = kind_of(found) if isinstance(found, dict | list) else f"{kind_of(found)} {_brief(found)}"
-    return f"expected {expected or error.kind.name}, found {shown}"
+    return f"expected {expected or error.kind.name}, found {_found(error.instance)}"
+
+
+def _found(value: Any) -> str:
+    kind = kind_of(value)
+    return kind if kind in {"object", "array", "null"} else f"{kind} {_brief(value)}"
 
 
 def _brief(value: Any) -> str:

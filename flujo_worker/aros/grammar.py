@@ -62,6 +62,7 @@ ENDS_ELEMENT: Final = re.compile(
 
 QUOTE_COMMA: Final = re.compile(r"[\"'”’]\s*+,")
 SUM: Final = re.compile(r"[\"'”’]\s*+\+\s*+[\"'“‘]")
+MEMBER: Final = re.compile(r"[\"'”’]\s*+:\s*+[\"'“‘]")
 CONTROL: Final = re.compile(r"[\x00-\x1f]")
 
 PLAIN_BODY: Final = {

@@ -72,10 +72,7 @@ class Reader(Scalars):
             raise Refused(CLOSER, f"the value is followed by {self.text[found.end() : found.end() + 12]!r}")
 
     def _closed(self) -> Reading:
-        left = [
-            (tuple(frame.place for frame in self._frames[:depth]), isinstance(frame.container, list))
-            for depth, frame in enumerate(self._frames)
-        ]
+        left = [(self._path()[:depth], isinstance(frame.container, list)) for depth, frame in enumerate(self._frames)]
         value = self._leave()
         while self._frames:
             self._attach(value)
@@ -83,7 +80,7 @@ class Reader(Scalars):
         return Reading(value, self.position, {**self._repairs, "closing-bracket": None}, left)
 
     def _path(self) -> Path:
-        return tuple(frame.place for frame in self._frames)
+        return tuple(frame.place for frame in self._frames if frame.place is not None)
 
     def _value(self) -> Any:
         while True:

@@ -36,11 +36,12 @@ class Frame:
 
     container: Any
     closer: str
-    key: str = ""
+    key: str | None = None
     commas: int = 0
 
     @property
-    def place(self) -> str | int:
+    def place(self) -> str | int | None:
+        """The index or key of what is read now; None before the first key."""
         return len(self.container) if isinstance(self.container, list) else self.key
 
 
@@ -68,6 +69,8 @@ class Scalars:
         self.budget.spend()
         found = self._skip.match(self.text, self.position, self.stop)
         assert found is not None
+        if "..." in (gap := found.group()) or "…" in gap:
+            raise Refused(LOSSY, "a comment says that something was left out")
         self.position = found.end()
         if self.position >= self.stop or (self.level and self.text.startswith("/*", self.position)):
             raise Refused(CUT, "the text ends before the value does")
@@ -133,7 +136,7 @@ class Scalars:
     def _string(self, quote: str, role: str) -> str:
         if self.level == REPAIR and self.text.startswith(grammar.TRIPLE, self.position):
             return self._triple()
-        lenient = self.level == REPAIR
+        lenient = self.level == REPAIR and bool(self._frames)
         start = self.position + 1
         end, inside = strings.closing(self.text, start, self.stop, self._quotes[quote], role if lenient else None)
         self._note(quote, inside, role, end)
@@ -154,8 +157,8 @@ class Scalars:
             self._repairs["single-quotes" if quote == "'" else "typographic-quotes"] = None
         if not inside:
             return
-        if grammar.SUM.search(self.text, self.position, end):
-            raise Refused(NOT_JSON, "expected one string, found several put together")
+        if grammar.SUM.search(self.text, self.position, end) or grammar.MEMBER.search(self.text, self.position, end):
+            raise Refused(NOT_JSON, "expected one string, found several")
         self._repairs["inner-quotes"] = None
         inside -= min(inside, self.text.count("„", self.position, end))  # „so" is how some languages quote
         self._odd += inside % 2
