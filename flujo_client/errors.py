@@ -4,11 +4,13 @@ FlujoError                      message, code, suggestion; survives a journey as
 ├── ConfigurationError          the set-up is wrong; nothing was started
 │   ├── SettingsError           a value in flujo.toml or the environment
 │   ├── PipelineError           a pipeline that cannot be sent: all findings at once
+│   ├── BlueprintError          a step's `processing` block that cannot be; names the key
 │   ├── MissingAgentError       a step without anything to run
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
 ├── ExecutionError              a run that went wrong
 │   ├── AgentError              an agent raised, ran out of time, or gave what nobody asked for
+│   │   └── AgentIOValidationError   a model's output that cannot be made to hold under its schema; names place and rule
 │   ├── PluginError             a plugin refused the output
 │   ├── RunFailed / RunCancelled / RunExpired   how a run ended, for whoever waits for its result
 │   ├── NonRetryableError       raise it in an agent: do not try this again
@@ -82,6 +84,10 @@ class PipelineError(ConfigurationError):
         self.findings = findings
 
 
+class BlueprintError(ConfigurationError):
+    code = "BLUEPRINT"
+
+
 class MissingAgentError(ConfigurationError):
     code = "MISSING_AGENT"
 
@@ -100,6 +106,16 @@ class ExecutionError(FlujoError):
 
 class AgentError(ExecutionError):
     code = "AGENT"
+
+
+class AgentIOValidationError(AgentError):
+    """An output whose shape is wrong (C-02). `rule` says why in a word, `pointer` where, as a JSON pointer."""
+
+    code = "AGENT_IO_VALIDATION"
+
+    def __init__(self, message: str = "", *, rule: str = "schema", pointer: str = "", **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.rule, self.pointer = rule, pointer
 
 
 class PluginError(ExecutionError):

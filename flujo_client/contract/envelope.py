@@ -35,6 +35,8 @@ class Ticket:
         deadline: unix seconds after which no attempt of the run begins.
         trace_parent: a W3C trace context, carried for exporters.
         root: where in the plan the run begins; a child run's is the body of its import.
+        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts (M-149); None
+            where the project has none.
     """
 
     run: str
@@ -46,6 +48,7 @@ class Ticket:
     trace_parent: str | None = None
     tenant: str = ""
     root: str = ROOT
+    aros: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class Envelope:
             "trace_parent": ticket.trace_parent,
             "tenant": ticket.tenant,
             "root": ticket.root,
+            "aros": None if ticket.aros is None else dict(ticket.aros),
             "version": self.version,
             "input": self.input.to_wire(),
             "context": None if self.context is None else self.context.to_wire(),
@@ -143,6 +147,7 @@ class Envelope:
                     trace_parent=wire["trace_parent"],
                     tenant=wire["tenant"],
                     root=wire["root"],
+                    aros=wire.get("aros"),
                 ),
                 address=wire["address"],
                 step=wire["step"],

@@ -71,6 +71,29 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """One accepted repair, as the optional correction ledger keeps it (M-178).
+
+    Attributes:
+        schema_hash: SHA-256 of the schema's canonical JSON.
+        policy_version: of the rules by which it was repaired.
+        stage: the last stage that had to act.
+        repair_depth: how many things were done.
+        latency_ms_saved: milliseconds that another try would have cost, taken from this one.
+    """
+
+    step_name: str
+    agent_id: str | None
+    provider_model: str | None
+    schema_hash: str | None
+    policy_version: str
+    stage: str
+    repair_depth: int
+    transforms: tuple[str, ...]
+    latency_ms_saved: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of one attempt.
 
@@ -80,6 +103,7 @@ class Outcome:
         context: the context after a success; None when it is unchanged.
         fault: what went wrong, for everything else.
         latency_s: seconds from claim to outcome, by the worker's monotonic clock.
+        corrections: for the correction ledger; empty unless the project keeps one.
     """
 
     kind: OutcomeKind
@@ -90,3 +114,4 @@ class Outcome:
     latency_s: float = 0.0
     metadata: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    corrections: tuple[Correction, ...] = ()

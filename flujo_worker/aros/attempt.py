@@ -22,9 +22,9 @@ from flujo_worker.aros.scalars import REPAIR, Budget
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flujo_client.contract.processing import ProcessingSettings
     from flujo_worker.aros.candidates import Candidate
     from flujo_worker.aros.check import Check
-    from flujo_worker.aros.settings import ProcessingSettings
 
 _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}

@@ -18,7 +18,7 @@ from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, Refused, Transform, pointer_of
 
 if TYPE_CHECKING:
-    from flujo_worker.aros.settings import ProcessingSettings
+    from flujo_client.contract.processing import ProcessingSettings
 
 STEPS: Final = 200_000
 _PREVIEW: Final = 80

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.contract.processing import ProcessingSettings
 from flujo_worker.aros.attempt import Accepted, Attempt, Effort, efforts
 from flujo_worker.aros.candidates import Candidate, Layer
 from flujo_worker.aros.check import Check, Schema
@@ -28,7 +29,6 @@ from flujo_worker.aros.outcome import (
     pointer_of,
 )
 from flujo_worker.aros.scalars import Budget
-from flujo_worker.aros.settings import ProcessingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def parse(
         clock: gives seconds; without one `elapsed_s` is 0.0.
 
     Raises:
-        SettingsError: for settings that cannot be; never for a text.
+        BlueprintError: for settings that cannot be; never for a text.
     """
     chosen = ProcessingSettings.read(settings)
     try:
@@ -81,7 +81,7 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
         clock: gives seconds; without one `elapsed_s` is 0.0.
 
     Raises:
-        SettingsError: for settings that cannot be.
+        BlueprintError: for settings that cannot be.
     """
     chosen = ProcessingSettings.read(settings)
     try:

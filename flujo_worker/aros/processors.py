@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from flujo_client.contract.processing import ProcessingSettings
 from flujo_worker.aros.attempt import Attempt, Effort
 from flujo_worker.aros.candidates import Layer
 from flujo_worker.aros.check import Check, Schema
@@ -17,7 +18,6 @@ from flujo_worker.aros.coerce import Coercer
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.outcome import Refused
 from flujo_worker.aros.scalars import Budget
-from flujo_worker.aros.settings import ProcessingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -59,6 +59,16 @@ def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> Muta
     return line
 
 
+def tell(name: str, /, level: str = "info", **data: Any) -> None:
+    """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
+    keep_for_the_run(None, level, {"event": name, **data})
+    kept = _story.set(None)
+    try:
+        getattr(structlog.get_logger(), level)(name, **data)
+    finally:
+        _story.reset(kept)
+
+
 def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A structlog processor: the last before a line is written, when tracebacks are texts already."""
     hidden: dict[str, Any] = redact_tree(dict(line))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flujo_client.errors import SettingsError
+from flujo_client.errors import BlueprintError
 from flujo_worker.aros import ProcessingSettings, parse
 
 
@@ -49,7 +49,7 @@ def test_the_other_keys_of_the_block_are_left_to_their_readers():
 )
 def test_a_wrong_setting_is_refused_with_its_key_and_the_way_out(block, named, way_out):
     """M-148."""
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(BlueprintError) as caught:
         parse("{}", {}, block)
 
     assert named in str(caught.value)

@@ -1,0 +1,280 @@
+"""A step's `processing` block: how its model's output is asked for, read, repaired and judged, checked once (requirements §1.G).
+
+It must not read files or the environment: the block and the project's `[aros]` table arrive as data. In: mappings with the seed's
+keys; out: frozen values, or a `BlueprintError` that names the key, what it may be, and the nearest name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from flujo_client.contract.expect import flag, known, nearest, number, one_of, refused, text, texts
+
+MODES: Final = ("off", "minimal", "full")
+LEVELS: Final = (0, 1, 2)
+STRATEGIES: Final = ("first-pass",)
+STRUCTURED: Final = ("off", "auto", "openai_json", "outlines", "xgrammar")
+INJECTIONS: Final = ("prepend", "context_key")
+CONVERSIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "integer": ("str->int",),
+        "number": ("str->float", "str->int"),
+        "boolean": ("str->bool",),
+        "array": ("str->array", "T->[T]"),
+        "object": ("str->object",),
+    }
+)
+"""What `coercion.allow` may list for each type that a schema asks for."""
+
+MOST_SAMPLES: Final = 5
+"""Plans that the consensus gate may sample (M-118)."""
+
+_PARSER = ("aop", "coercion")
+_OTHERS = ("structured_output", "schema", "enforce_grammar", "reasoning_precheck", "shadow", "typed_fast_path")
+_COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingSettings:
+    """How far the parser may go.
+
+    Attributes:
+        aop: `off`, `minimal` or `full`.
+        tolerant_level: 0 strict, 1 JSON5, 2 repair; heeded only when `aop` is `full`.
+        allow: the conversions allowed for each type; none by default (C-06).
+        max_unescape_depth: how many layers of encoding are undone.
+        anyof_strategy: `first-pass`, the only one defined.
+
+    Raises:
+        BlueprintError: for a value outside these, naming the key.
+    """
+
+    aop: str = "minimal"
+    tolerant_level: int = 0
+    allow: Mapping[str, Iterable[str]] = field(default_factory=dict, hash=False)
+    max_unescape_depth: int = 2
+    anyof_strategy: str = "first-pass"
+
+    def __post_init__(self) -> None:
+        one_of("aop", self.aop, MODES)
+        one_of("coercion.tolerant_level", self.tolerant_level, LEVELS)
+        one_of("coercion.anyof_strategy", self.anyof_strategy, STRATEGIES)
+        number("coercion.max_unescape_depth", self.max_unescape_depth, least=0, whole=True)
+        object.__setattr__(self, "allow", MappingProxyType(_allowed(self.allow)))
+
+    @classmethod
+    def read(cls, block: ProcessingSettings | Mapping[str, Any]) -> ProcessingSettings:
+        """Take the parser's keys out of a `processing` block; the other keys of the block are left to their readers.
+
+        Raises:
+            BlueprintError: for an unknown key (with the nearest one) or a value that is not allowed.
+        """
+        if isinstance(block, ProcessingSettings):
+            return block
+        known("processing", block, (*_PARSER, *_OTHERS))
+        coercion = block.get("coercion") or {}
+        known("processing.coercion", coercion, _COERCION)
+        given = {**({"aop": block["aop"]} if "aop" in block else {}), **coercion}
+        return cls(**{key: value for key, value in given.items() if value is not None})
+
+    @property
+    def full(self) -> bool:
+        """Whether tiers, unions and list conversions are on (M-102)."""
+        return self.aop == "full"
+
+    @property
+    def level(self) -> int:
+        """The tolerant level that counts: none outside `full` (C-06)."""
+        return self.tolerant_level if self.full else 0
+
+    def permits(self, kind: str, conversion: str) -> bool:
+        return conversion in self.allow.get(kind, ())
+
+
+@dataclass(frozen=True, slots=True)
+class PrecheckSettings:
+    """The reasoning precheck (SYS-24).
+
+    Attributes:
+        enabled: off by default.
+        validator_agent: who judges a plan: an agent, or a reference to one. `agent` is another name for it.
+        max_tokens: sent to the validator and to the consensus agent; an answer that took more does not count.
+        timeout_s: seconds that the whole precheck may take.
+        score_threshold: a score below it is a failure.
+        required_context_keys: what has to stand in the context, not null.
+        inject_feedback: `prepend` to a text input, to a `context_key`, or None: told in events only (C-03).
+        retry_guidance_prefix: what `prepend` writes before the feedback.
+        context_feedback_key: where `context_key` puts it, for this attempt.
+        delimiters: between which a plan stands in a text.
+        goal_context_key: the context's field that says what the plan is for, told to the validator.
+        consensus_agent: who writes the plans that are compared; without one there is no consensus gate.
+        consensus_samples: how many plans are compared, at most 5.
+        consensus_threshold: an agreement (mean pairwise Jaccard) below it is a disagreement.
+    """
+
+    enabled: bool = False
+    validator_agent: Any = field(default=None, hash=False)
+    max_tokens: int = 200
+    timeout_s: float = 10.0
+    score_threshold: float = 0.7
+    required_context_keys: tuple[str, ...] = ()
+    inject_feedback: str | None = None
+    retry_guidance_prefix: str = "Guidance: "
+    context_feedback_key: str = "_aros_retry_guidance"
+    delimiters: tuple[str, str] = ("<thinking>", "</thinking>")
+    goal_context_key: str | None = None
+    consensus_agent: Any = field(default=None, hash=False)
+    consensus_samples: int = 2
+    consensus_threshold: float = 0.7
+
+    def __post_init__(self) -> None:
+        where = "reasoning_precheck."
+        flag(f"{where}enabled", self.enabled)
+        number(f"{where}max_tokens", self.max_tokens, least=1, whole=True)
+        number(f"{where}timeout_s", self.timeout_s, least=0)
+        number(f"{where}score_threshold", self.score_threshold, least=0, most=1)
+        number(f"{where}consensus_threshold", self.consensus_threshold, least=0, most=1)
+        number(f"{where}consensus_samples", self.consensus_samples, least=2, most=MOST_SAMPLES, whole=True)
+        if self.inject_feedback is not None:
+            one_of(f"{where}inject_feedback", self.inject_feedback, INJECTIONS)
+        for key in ("retry_guidance_prefix", "context_feedback_key"):
+            text(f"{where}{key}", getattr(self, key))
+        if self.goal_context_key is not None:
+            text(f"{where}goal_context_key", self.goal_context_key)
+        for key in ("required_context_keys", "delimiters"):
+            object.__setattr__(self, key, texts(f"{where}{key}", getattr(self, key)))
+        if len(self.delimiters) != 2 or not all(self.delimiters):  # noqa: PLR2004 - one before, one after
+            raise refused(
+                f"{where}delimiters", f"{list(self.delimiters)!r} are not two texts", 'write ["<plan>", "</plan>"]'
+            )
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Self:
+        """Read the `reasoning_precheck` table of a block. Raises BlueprintError, naming the key."""
+        names = tuple(each.name for each in fields(cls))
+        known("processing.reasoning_precheck", table, (*names, "agent"))
+        given = {key: value for key, value in table.items() if value is not None}
+        if "agent" in given and "validator_agent" in given:
+            raise refused("reasoning_precheck.agent", "means the same as `validator_agent`", "keep `validator_agent`")
+        if "agent" in given:
+            given["validator_agent"] = given.pop("agent")
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingConfigModel:
+    """A whole `processing` block, with the project's defaults under it.
+
+    Attributes:
+        structured_output: `off`, `auto`, `openai_json`, or the experimental `outlines` and `xgrammar`.
+        parsing: what the parser obeys.
+        schema: the JSON Schema of the output; None leaves it to the agent's output type (M-101).
+        enforce_grammar: refuse a text that does not hold under the schema as it came (C-09).
+        precheck: the reasoning precheck.
+        shadow: decide and log, change nothing (C-41).
+        typed_fast_path: decode straight into the output type first (M-105).
+        ledger: write accepted repairs to the correction ledger (M-178); set for the project only.
+    """
+
+    structured_output: str = "auto"
+    parsing: ProcessingSettings = field(default_factory=ProcessingSettings)
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    enforce_grammar: bool = False
+    precheck: PrecheckSettings = field(default_factory=PrecheckSettings)
+    shadow: bool = False
+    typed_fast_path: bool = False
+    ledger: bool = False
+
+    @classmethod
+    def read(cls, block: Mapping[str, Any]) -> Self:
+        """Read a block, case-insensitive in `structured_output` (M-063).
+
+        Raises:
+            BlueprintError: for an unknown key (with the nearest one) or a value that is not allowed.
+        """
+        parsing = ProcessingSettings.read(block)
+        given = {key: block[key] for key in _OTHERS if block.get(key) is not None}
+        mode = given.get("structured_output", "auto")
+        mode = mode.lower() if isinstance(mode, str) else mode
+        one_of("structured_output", mode, STRUCTURED)
+        for key in ("enforce_grammar", "shadow", "typed_fast_path"):
+            flag(key, given.get(key, False))
+        schema = given.get("schema")
+        if schema is not None and not isinstance(schema, Mapping):
+            raise refused(
+                "schema", f"expected a JSON Schema object, got {type(schema).__name__}", '{"type": "object", …}'
+            )
+        precheck = PrecheckSettings.read(given.pop("reasoning_precheck", {}))
+        return cls(**{**given, "structured_output": mode, "parsing": parsing, "precheck": precheck})
+
+
+def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) -> ProcessingConfigModel | None:
+    """Put a step's block over the project's `[aros]` table over what is built in; None where AROS is not to act (C-05, M-149).
+
+    Args:
+        block: the step's own `processing`, if it has one.
+        table: the `[aros]` table, if the project has one.
+
+    Raises:
+        BlueprintError: for a block that cannot be.
+    """
+    known = table or {}
+    if (block is None and table is None) or not known.get("enabled", True):
+        return None
+    read = ProcessingConfigModel.read(_over(dict(block or {}), _defaults(known)))
+    return replace(read, ledger=bool(known.get("correction_ledger_enabled")))
+
+
+_TABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "structured_output_default": ("structured_output",),
+        "enable_aop_default": ("aop",),
+        "coercion_tolerant_level": ("coercion", "tolerant_level"),
+        "max_unescape_depth": ("coercion", "max_unescape_depth"),
+        "anyof_strategy": ("coercion", "anyof_strategy"),
+        "enable_reasoning_precheck": ("reasoning_precheck", "enabled"),
+        "shadow_mode": ("shadow",),
+    }
+)
+"""Where each key of `[aros]` stands in a block."""
+
+
+def _defaults(table: Mapping[str, Any]) -> dict[str, Any]:
+    block: dict[str, Any] = {}
+    for key, (*above, last) in _TABLE.items():
+        if key in table:
+            place = block
+            for part in above:
+                place = place.setdefault(part, {})
+            place[last] = table[key]
+    return block
+
+
+def _over(block: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in defaults.items():
+        own = block.get(key)
+        if own is None:
+            block[key] = value
+        elif isinstance(own, Mapping) and isinstance(value, Mapping):
+            block[key] = _over(dict(own), value)
+    return block
+
+
+def _allowed(allow: object) -> dict[str, frozenset[str]]:
+    known("processing.coercion.allow", allow, tuple(CONVERSIONS))
+    assert isinstance(allow, Mapping)
+    return {kind: _conversions(kind, tokens) for kind, tokens in allow.items()}
+
+
+def _conversions(kind: str, tokens: object) -> frozenset[str]:
+    where = f"coercion.allow.{kind}"
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise refused(where, "expected a list", f'write ["{CONVERSIONS[kind][0]}"]')
+    listed = frozenset(tokens)
+    for token in sorted(listed.difference(CONVERSIONS[kind]), key=str):
+        way_out = nearest(token, CONVERSIONS[kind]) or f"known: {', '.join(CONVERSIONS[kind])}"
+        raise refused(where, f"unknown conversion {token!r}", way_out)
+    return listed
