@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.nested import ImportStep
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
     from flujo_client.pipeline.router import DynamicParallelRouterStep
-    from flujo_client.pipeline.step import Backoff, Step, StepConfig, step
+    from flujo_client.pipeline.step import AgentProcessors, Backoff, Step, StepConfig, step
     from flujo_client.registry import PipelineRegistry
     from flujo_client.runner import Flujo, TaskClient
     from flujo_client.serial import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Aborted": "contract.results",
+    "AgentProcessors": "pipeline.step",
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "client",
     "Backoff": "pipeline.step",
@@ -76,6 +77,7 @@ _HOME = {
 
 __all__ = [
     "Aborted",
+    "AgentProcessors",
     "AsyncFlujoClient",
     "AsyncRunHandle",
     "Backoff",

@@ -18,13 +18,26 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from flujo_client.errors import SettingsError
+from flujo_client.sections import (
+    Agents,
+    Aros,
+    Limits,
+    Log,
+    ModulePrefix,
+    PostgresUrl,
+    RedisUrl,
+    Retry,
+    Section,
+    SigningKeys,
+    Worker,
+    listed,
+)
 
 FILE_NAME = "flujo.toml"
 CONFIG_PATH = "FLUJO_CONFIG_PATH"
-MIN_KEY_BYTES = 16
 
 _ENV_ONLY = frozenset({"failpoints", "demo_model"})
 _FILE_ALIASES = {"state_uri": "database_url", "blueprint_allowed_imports": "allowed_imports"}
@@ -44,142 +57,6 @@ def mask_url(url: str) -> str:
     return _SECRET_IN_QUERY.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", url))
 
 
-def _service_url(*schemes: str) -> AfterValidator:
-    def check(url: str) -> str:
-        scheme, separator, rest = url.partition("://")
-        if not separator or scheme not in schemes or not rest or re.search(r"[\s\x00-\x1f\x7f]", url):
-            raise ValueError(f"must be a URL that starts with {' or '.join(f'{name}://' for name in schemes)}")
-        return url
-
-    return AfterValidator(check)
-
-
-def _listed(value: Any) -> Any:
-    """Read a comma-separated text as the list it stands for."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _module_prefix(text: str) -> str:
-    if text != "*" and not all(part.isidentifier() for part in text.split(".")):
-        raise ValueError("must be a module prefix such as `acme.agents`, or `*` for every module")
-    return text
-
-
-def _keys(value: Any) -> Any:
-    """Read `id:secret` pairs, in a text or a list, as a mapping; the order stays, for the first one signs."""
-    pairs = _listed(value)
-    if not isinstance(pairs, list):
-        return pairs
-    if not all(isinstance(pair, str) and ":" in pair for pair in pairs):
-        raise ValueError("each key must be written as `id:secret`")
-    keys = dict(pair.split(":", 1) for pair in pairs)
-    if len(keys) < len(pairs):
-        raise ValueError("two keys have the same id")
-    return keys
-
-
-def _signing_key(secret: SecretStr) -> SecretStr:
-    text = secret.get_secret_value()
-    if len(text.encode()) < MIN_KEY_BYTES or "," in text or text.strip() != text:
-        raise ValueError(f"a secret has at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
-    return secret
-
-
-PostgresUrl = Annotated[str, _service_url("postgresql", "postgres")]
-RedisUrl = Annotated[str, _service_url("redis", "rediss")]
-ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
-KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-SigningKeys = Annotated[
-    dict[KeyId, Annotated[SecretStr, AfterValidator(_signing_key)]],
-    BeforeValidator(_keys),
-]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-QueueName = Annotated[str, Field(pattern=r"^[\w.:-]{1,120}$")]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Limits(_Section):
-    """How large things may be, in bytes.
-
-    `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message;
-    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses.
-    """
-
-    snapshot_inline_bytes: Annotated[int, Field(ge=0)] = 65_536
-    snapshot_max_bytes: Count = 16_777_216
-    message_max_bytes: Count = 16_777_216
-
-    @model_validator(mode="after")
-    def _inline_fits(self) -> Self:
-        if self.snapshot_inline_bytes > self.snapshot_max_bytes:
-            raise ValueError("snapshot_inline_bytes must not be above snapshot_max_bytes")
-        # A message holds an input and a context, each a third longer as text, and the envelope around them.
-        if self.message_max_bytes < 4 * self.snapshot_inline_bytes:
-            raise ValueError("message_max_bytes must be at least four times snapshot_inline_bytes")
-        return self
-
-
-class Worker(_Section):
-    """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
-
-    `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
-    """
-
-    lease_s: Seconds = 6.0
-    renew_s: Seconds = 2.0
-    sweep_s: Seconds = 1.0
-    max_lost: Count = 3
-    pool_max: Count = 10
-    concurrency: Count = 8
-    broker_acks: bool = False
-    attempts_queue: QueueName = "flujo.attempts"
-    control_queue: QueueName = "flujo.control"
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.renew_s * 2 > self.lease_s:
-            raise ValueError(f"renew_s ({self.renew_s:g}) must be at most half of lease_s ({self.lease_s:g})")
-        if self.attempts_queue == self.control_queue:
-            raise ValueError("attempts_queue and control_queue must be two queues")
-        return self
-
-
-class Retry(_Section):
-    """How long to wait before trying again, in seconds; `jitter` is a share of the delay (M-405)."""
-
-    base_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
-    cap_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
-    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
-
-    @model_validator(mode="after")
-    def _cap_above_base(self) -> Self:
-        if self.cap_s < self.base_s:
-            raise ValueError(f"cap_s ({self.cap_s:g}) must not be below base_s ({self.base_s:g})")
-        return self
-
-
-class Agents(_Section):
-    """What holds for every agent call that says nothing else. Times in seconds."""
-
-    agent_timeout_s: Seconds = 60.0
-    function_timeout_s: Seconds = 30.0
-
-
-class Log(_Section):
-    """What is logged and how."""
-
-    level: Annotated[
-        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
-        BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text),
-    ] = "INFO"
-    as_json: bool = Field(default=True, alias="json")
-
-
 def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
     return ("*",) if known.get("mode") == "development" else ()
 
@@ -188,7 +65,7 @@ def _broker_by_default(known: dict[str, Any]) -> str | None:
     return known.get("broker_url")
 
 
-class Settings(_Section):
+class Settings(Section):
     """Everything that can be set, frozen (requirements §2.7). Its repr shows no password and no signing secret.
 
     Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
@@ -201,16 +78,17 @@ class Settings(_Section):
     broker_key_prefix: str = ""
     prepare_statements: bool = True
     embedded_dir: Path = Path(".flujo")
-    allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(_listed)] = Field(
+    allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(listed)] = Field(
         default_factory=_imports_by_mode
     )
-    signing_keys: SigningKeys = {}
+    signing_keys: SigningKeys = Field(default_factory=dict)
     failpoints: str = ""
     demo_model: str | None = None
     limits: Limits = Limits()
     worker: Worker = Worker()
     retry: Retry = Retry()
     agents: Agents = Agents()
+    aros: Aros = Aros()
     log: Log = Log()
 
     @property
@@ -222,13 +100,15 @@ class Settings(_Section):
         """Give a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
         own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url
         services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
-        return _checked(self.model_dump(by_alias=True) | services, {})
+        return _checked(self._written() | services, {})
 
     def as_environment(self) -> dict[str, str]:
         """Write everything as variables, **secrets included**, for a child process that shall have the same."""
-        return {
-            _VARIABLES[name][0]: text for name, value in _flat(self.model_dump(by_alias=True)) if (text := _text(value))
-        }
+        return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
+
+    def _written(self) -> dict[str, Any]:
+        """Give everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on (C-05)."""
+        return self.model_dump(by_alias=True) | {"aros": self.aros.model_dump(exclude_unset=True)}
 
     @model_validator(mode="after")
     def _services_together(self) -> Self:
@@ -288,7 +168,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-_SECTIONS = {name for name, field in Settings.model_fields.items() if isinstance(field.default, _Section)}
+_SECTIONS = {name for name, field in Settings.model_fields.items() if isinstance(field.default, Section)}
 # Every setting and the variables that carry it; the first that is set wins.
 _VARIABLES = {
     name: (f"FLUJO_{name.replace('.', '_').upper()}", *_OTHER_NAMES.get(name, ()))
@@ -350,6 +230,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: `{name}` is read from the environment only", suggestion=_VARIABLES[name][0])
     if misplaced := next((name for name in _SECTIONS & tree.keys() if not isinstance(tree[name], dict)), None):
         raise SettingsError(f"{path}: `{misplaced}` is a section", suggestion=f"write it as [{misplaced}]")
+    if tree.get("aros") == {}:
+        tree["aros"] = {"enabled": True}  # an empty table is a written one
     return dict(_flat(tree))
 
 
@@ -375,12 +257,22 @@ def _checked(values: Mapping[str, Any], places: Mapping[str, str], default: str 
     try:
         return Settings.model_validate(values)
     except pydantic.ValidationError as error:
-        findings = error.errors(include_url=False, include_context=False, include_input=False)
+        findings = error.errors(include_url=False, include_input=False)
     told = [_finding(finding["loc"], finding["msg"], places, default) for finding in findings]
-    unknown = next((_dotted(f["loc"]) for f in findings if f["type"] == "extra_forbidden"), None)
-    raise SettingsError(
-        "\n".join(told), suggestion=_nearest(unknown, _VARIABLES.keys() - _ENV_ONLY) if unknown else None
-    )
+    raise SettingsError("\n".join(told), suggestion=next(filter(None, (_way_out(f, values) for f in findings)), None))
+
+
+def _way_out(finding: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
+    """Name the nearest key for an unknown one, the nearest word for one that is none of a few."""
+    if finding["type"] == "extra_forbidden":
+        return _nearest(_dotted(finding["loc"]), _VARIABLES.keys() - _ENV_ONLY)
+    if finding["type"] != "literal_error":
+        return None
+    given: Any = values
+    for part in finding["loc"]:
+        given = given.get(part) if isinstance(given, Mapping) else None
+    close = difflib.get_close_matches(str(given), re.findall(r"'([^']+)'", finding["ctx"]["expected"]), n=1)
+    return f"did you mean {close[0]!r}?" if close else None
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:

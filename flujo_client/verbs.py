@@ -85,6 +85,7 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
         new_run_id(time.time()),
         context_model=found.context_model,
         deadline=None if deadline_s is None else time.time() + deadline_s,
+        aros=settings.aros.table(),
         **options,
     )
     size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)

@@ -105,7 +105,13 @@ class LocalEngine:
         check(pipeline, allowed=self.settings.allowed_imports, has_context=has_context)
         plan = compile_plan(pipeline)
         reference = self._local.put(pipeline)
-        order = Order(new_run_id(self.now), context=context, context_model=pipeline.context_model, **options)
+        options = {
+            "context": context,
+            "context_model": pipeline.context_model,
+            "aros": self.settings.aros.table(),
+            **options,
+        }
+        order = Order(new_run_id(self.now), **options)
         size = Limits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
         run_id = self.store.record(new)

@@ -32,6 +32,9 @@ CONVERSIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 MOST_SAMPLES: Final = 5
 """Plans that the consensus gate may sample (M-118)."""
 
+PRECHECK_AGENTS: Final = ("validator_agent", "agent", "consensus_agent")
+"""The keys of `reasoning_precheck` that name an agent, or hold one."""
+
 _PARSER = ("aop", "coercion")
 _OTHERS = ("structured_output", "schema", "enforce_grammar", "reasoning_precheck", "shadow", "typed_fast_path")
 _COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy")

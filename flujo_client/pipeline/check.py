@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import MAX_NAME, is_name
+from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, MissingAgentError, PipelineError
 from flujo_client.pipeline.compose import Pipeline, steps_of
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.walk import MAX_DEPTH, MAX_NODES
+from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -145,10 +148,40 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     for plugin in step.plugins:
         if not callable(getattr(plugin[0] if isinstance(plugin, tuple) else plugin, "validate", None)):
             yield f"plugin {type(plugin).__name__} has no validate(data)"
+    yield from _shaping_findings(step, allowed)
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
         yield f"queue {step.queue[:40]!r} is no queue's name"
     if step.sink_to is not None and not is_dotted(step.sink_to):
         yield f"sink_to '{step.sink_to}' is not a dotted path"
+
+
+def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
+    for key in PRECHECK_AGENTS:
+        agent = ((step.processing or {}).get("reasoning_precheck") or {}).get(key)
+        for finding in _agent_findings(agent, allowed) if agent is not None else ():
+            yield f"processing.reasoning_precheck.{key}: {finding}"
+    yield from _schema_findings((step.processing or {}).get("schema"))
+    for processor in (*step.processors.prompt_processors, *step.processors.output_processors):
+        if not (callable(processor) or callable(getattr(processor, "process", None))):
+            yield f"processor {type(processor).__name__} is no callable and has no process(data, context)"
+
+
+def _schema_findings(schema: Any) -> Iterator[str]:
+    if schema is None:
+        return
+    try:
+        written = canonical(schema)
+    except FlujoError as error:
+        yield f"processing.schema is no JSON: {error.message}"
+        return
+    try:
+        import jsonschema_rs  # a worker's need; where only the client is installed, the workers find it out
+    except ImportError:
+        return
+    try:
+        jsonschema_rs.Draft202012Validator(json.loads(written))
+    except (jsonschema_rs.ValidationError, ValueError) as error:
+        yield f"processing.schema is no JSON Schema: {str(error).splitlines()[0][:200]}"
 
 
 def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:

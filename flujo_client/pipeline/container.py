@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flujo_client.address import MAX_NAME, is_name
-from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +38,8 @@ class Container(Step):
     sink_to: str | None = field(default=None, init=False)
     queue: str | None = field(default=None, init=False)
     meta: dict[str, Any] = field(default_factory=dict)
+    processing: Mapping[str, Any] | None = field(default=None, init=False)
+    processors: AgentProcessors = field(default_factory=AgentProcessors, init=False)
 
     def rules(self) -> dict[str, Any]:
         return {"functions": sorted(self.functions())}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.compose import model_name, steps_of
 from flujo_client.pipeline.identity import digest, identify
 from flujo_client.pipeline.step import Backoff
@@ -200,10 +201,27 @@ def _traits(step: Step) -> dict[str, Any]:
         "updates_context": step.updates_context,
         "sink_to": step.sink_to,
         "meta": safe_serialize(step.meta),
+        **_shaping(step),
         **step.traits(),
     }
     functions = {name: identify(function) for name, function in _functions(step)}
     return traits | {"functions": functions} if functions else traits
+
+
+def _shaping(step: Step) -> dict[str, Any]:
+    """What its `processing` and processors change; nothing for a step that has neither, so that its fingerprint stays."""
+    traits: dict[str, Any] = {}
+    if step.processing is not None:
+        block = dict(step.processing)
+        precheck = dict(block.get("reasoning_precheck") or {})
+        agents = {key: identify(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
+        traits["processing"] = safe_serialize(
+            {**block, **({"reasoning_precheck": precheck | agents} if precheck else {})}
+        )
+    for key in ("prompt_processors", "output_processors"):
+        if given := getattr(step.processors, key):
+            traits[key] = [identify(each) for each in given]
+    return traits
 
 
 def _functions(step: Step) -> Iterator[tuple[str, Any]]:

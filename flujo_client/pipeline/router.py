@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.parallel import ParallelStep
-from flujo_client.pipeline.step import StepConfig
+from flujo_client.pipeline.step import AgentProcessors, StepConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @aliases(strategy="on_branch_failure")
@@ -20,7 +20,7 @@ class DynamicParallelRouterStep(ParallelStep):
 
     Args:
         router_agent: an agent as a step's; it answers a list of branch names, or one name. It is performed as a step with this
-            one's `config`, `plugins`, `validators` and `queue`. Names of no branch are left out; no name is a success.
+            one's `config`, `plugins`, `validators`, `processing`, `processors` and `queue`. Names of no branch are left out; no name is a success.
 
     The other arguments are those of a `ParallelStep`.
     """
@@ -33,6 +33,9 @@ class DynamicParallelRouterStep(ParallelStep):
     plugins: Sequence[Any] = ()
     validators: Sequence[Any] = ()
     queue: str | None = None
+    processing: Mapping[str, Any] | None = None
+    processors: AgentProcessors = field(default_factory=AgentProcessors)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "agent", self.router_agent)

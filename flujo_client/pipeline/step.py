@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flujo_client.errors import StepInvocationError
+from flujo_client.contract.processing import ProcessingConfigModel
+from flujo_client.errors import BlueprintError, StepInvocationError
 from flujo_client.pipeline.factories import Factories
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flujo_client.pipeline.compose import Body, Pipeline
     from flujo_client.pipeline.place import Place
@@ -54,6 +55,20 @@ class StepConfig(BaseModel):
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class AgentProcessors:
+    """What an agent's input and output pass through, in order: objects with `process(data, context)`, or callables.
+
+    Attributes:
+        prompt_processors: before the agent is asked.
+        output_processors: after it answered and AROS has read the answer (M-049); one that raises fails the attempt, which is
+            tried again as for the agent's own errors.
+    """
+
+    prompt_processors: Sequence[Any] = ()
+    output_processors: Sequence[Any] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Step(Factories):
     """One piece of work in a pipeline.
@@ -67,7 +82,12 @@ class Step(Factories):
         updates_context: merge the output, a mapping or a model, into the context.
         sink_to: a dotted context path that receives the output.
         queue: a Celery queue of your own for this step.
-        meta: kept with the plan; yours.
+        meta: kept with the plan; yours. A key `processing` in it is the argument of that name.
+        processing: how the model's output is asked for, read and repaired (AROS): the keys of the reference "AROS".
+        processors: what the agent's input and output pass through.
+
+    Raises:
+        BlueprintError: `processing` is no such block; the key is named (M-148).
     """
 
     kind = "step"
@@ -82,6 +102,21 @@ class Step(Factories):
     sink_to: str | None = None
     queue: str | None = None
     meta: dict[str, Any] = field(default_factory=dict)
+    processing: Mapping[str, Any] | None = None
+    processors: AgentProcessors = field(default_factory=AgentProcessors)
+
+    def __post_init__(self) -> None:
+        if "processing" in self.meta:
+            if self.processing is not None:
+                raise BlueprintError(f"step '{self.name}': `processing` is given, and again in `meta`")
+            meta = dict(self.meta)
+            object.__setattr__(self, "processing", meta.pop("processing"))
+            object.__setattr__(self, "meta", meta)
+        if self.processing is not None:
+            try:
+                ProcessingConfigModel.read(self.processing)
+            except BlueprintError as wrong:
+                raise BlueprintError(f"step '{self.name}': {wrong.message}", suggestion=wrong.suggestion) from None
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise StepInvocationError(
@@ -136,6 +171,9 @@ class Step(Factories):
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
 
 
+_NOT_CONFIG = ("updates_context", "sink_to", "validators", "plugins", "queue", "processing", "processors")
+
+
 @overload
 def step(func: Callable[..., Any], /) -> Step: ...
 @overload
@@ -147,6 +185,8 @@ def step(
     validators: Sequence[Any] = (),
     plugins: Sequence[Any] = (),
     queue: str | None = None,
+    processing: Mapping[str, Any] | None = None,
+    processors: AgentProcessors | None = None,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:
@@ -154,9 +194,7 @@ def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, 
 
     Whatever `Step` does not take by name goes to its `StepConfig`.
     """
-    own = {
-        key: rest.pop(key) for key in ("updates_context", "sink_to", "validators", "plugins", "queue") if key in rest
-    }
+    own = {key: rest.pop(key) for key in _NOT_CONFIG if key in rest}
     config = StepConfig(**rest)
 
     def make(target: Callable[..., Any]) -> Step:

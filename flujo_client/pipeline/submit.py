@@ -57,6 +57,7 @@ class Order:
     limits: dict[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     trace_parent: str | None = None
+    aros: Mapping[str, Any] | None = None
 
 
 def new_run(
@@ -94,6 +95,7 @@ def new_run(
         deadline=order.deadline,
         trace_parent=order.trace_parent,
         tenant=order.tenant,
+        aros=order.aros,
     )
     large = [packed for packed in (sent_input, snapshot) if packed is not None and packed.size > size.inline]
     first = Envelope(

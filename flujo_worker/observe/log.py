@@ -22,7 +22,7 @@ from flujo_worker.observe.redact import redact, redact_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
 
-    from flujo_client.config import Log
+    from flujo_client.sections import Log
     from flujo_client.contract.envelope import Envelope
 
 MAX_EVENTS = 1000

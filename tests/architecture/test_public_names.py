@@ -22,6 +22,7 @@ HEAVY = ("celery.worker", "celery.app", "pydantic_ai", "psycopg_pool", "structlo
 
 CLIENT = [
     "Aborted",
+    "AgentProcessors",
     "AsyncFlujoClient",
     "AsyncRunHandle",
     "Backoff",

@@ -10,7 +10,7 @@ import sys
 import pytest
 import structlog
 
-from flujo_client.config import Log
+from flujo_client.sections import Log
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.observe.log import configure

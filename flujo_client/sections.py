@@ -1,0 +1,176 @@
+"""The settings' sections: what each key may be. Values and their checks; reading them is `config.py`'s work."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+MIN_KEY_BYTES = 16
+
+
+def service_url(*schemes: str) -> AfterValidator:
+    def check(url: str) -> str:
+        scheme, separator, rest = url.partition("://")
+        if not separator or scheme not in schemes or not rest or re.search(r"[\s\x00-\x1f\x7f]", url):
+            raise ValueError(f"must be a URL that starts with {' or '.join(f'{name}://' for name in schemes)}")
+        return url
+
+    return AfterValidator(check)
+
+
+def listed(value: Any) -> Any:
+    """Read a comma-separated text as the list it stands for."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _module_prefix(text: str) -> str:
+    if text != "*" and not all(part.isidentifier() for part in text.split(".")):
+        raise ValueError("must be a module prefix such as `acme.agents`, or `*` for every module")
+    return text
+
+
+def _keys(value: Any) -> Any:
+    """Read `id:secret` pairs, in a text or a list, as a mapping; the order stays, for the first one signs."""
+    pairs = listed(value)
+    if not isinstance(pairs, list):
+        return pairs
+    if not all(isinstance(pair, str) and ":" in pair for pair in pairs):
+        raise ValueError("each key must be written as `id:secret`")
+    keys = dict(pair.split(":", 1) for pair in pairs)
+    if len(keys) < len(pairs):
+        raise ValueError("two keys have the same id")
+    return keys
+
+
+def _signing_key(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if len(text.encode()) < MIN_KEY_BYTES or "," in text or text.strip() != text:
+        raise ValueError(f"a secret has at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
+    return secret
+
+
+PostgresUrl = Annotated[str, service_url("postgresql", "postgres")]
+RedisUrl = Annotated[str, service_url("redis", "rediss")]
+ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
+KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+SigningKeys = Annotated[
+    dict[KeyId, Annotated[SecretStr, AfterValidator(_signing_key)]],
+    BeforeValidator(_keys),
+]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+QueueName = Annotated[str, Field(pattern=r"^[\w.:-]{1,120}$")]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Limits(Section):
+    """How large things may be, in bytes.
+
+    `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message;
+    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses.
+    """
+
+    snapshot_inline_bytes: Annotated[int, Field(ge=0)] = 65_536
+    snapshot_max_bytes: Count = 16_777_216
+    message_max_bytes: Count = 16_777_216
+
+    @model_validator(mode="after")
+    def _inline_fits(self) -> Self:
+        if self.snapshot_inline_bytes > self.snapshot_max_bytes:
+            raise ValueError("snapshot_inline_bytes must not be above snapshot_max_bytes")
+        # A message holds an input and a context, each a third longer as text, and the envelope around them.
+        if self.message_max_bytes < 4 * self.snapshot_inline_bytes:
+            raise ValueError("message_max_bytes must be at least four times snapshot_inline_bytes")
+        return self
+
+
+class Worker(Section):
+    """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
+
+    `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
+    """
+
+    lease_s: Seconds = 6.0
+    renew_s: Seconds = 2.0
+    sweep_s: Seconds = 1.0
+    max_lost: Count = 3
+    pool_max: Count = 10
+    concurrency: Count = 8
+    broker_acks: bool = False
+    attempts_queue: QueueName = "flujo.attempts"
+    control_queue: QueueName = "flujo.control"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.renew_s * 2 > self.lease_s:
+            raise ValueError(f"renew_s ({self.renew_s:g}) must be at most half of lease_s ({self.lease_s:g})")
+        if self.attempts_queue == self.control_queue:
+            raise ValueError("attempts_queue and control_queue must be two queues")
+        return self
+
+
+class Retry(Section):
+    """How long to wait before trying again, in seconds; `jitter` is a share of the delay (M-405)."""
+
+    base_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
+    cap_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _cap_above_base(self) -> Self:
+        if self.cap_s < self.base_s:
+            raise ValueError(f"cap_s ({self.cap_s:g}) must not be below base_s ({self.base_s:g})")
+        return self
+
+
+class Agents(Section):
+    """What holds for every agent call that says nothing else. Times in seconds."""
+
+    agent_timeout_s: Seconds = 60.0
+    function_timeout_s: Seconds = 30.0
+
+
+def _no_flag(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a whole number, not true or false")  # noqa: TRY004 - pydantic reads ValueError
+    return value
+
+
+class Aros(Section):
+    """What AROS does where a step's `processing` block does not say (requirements §1.G).
+
+    The section counts only where it is written: a project without one, and a step without a block, are left alone (C-05).
+    """
+
+    enabled: bool = True
+    structured_output_default: Annotated[
+        Literal["off", "auto", "openai_json"],
+        BeforeValidator(lambda text: text.lower() if isinstance(text, str) else text),
+    ] = "auto"
+    enable_aop_default: Literal["off", "minimal", "full"] = "minimal"
+    coercion_tolerant_level: Annotated[int, Field(ge=0, le=2), BeforeValidator(_no_flag)] = 0
+    max_unescape_depth: Annotated[int, Field(ge=0), BeforeValidator(_no_flag)] = 2
+    anyof_strategy: Literal["first-pass"] = "first-pass"
+    enable_reasoning_precheck: bool = False
+    correction_ledger_enabled: bool = False
+    shadow_mode: bool = False
+
+    def table(self) -> dict[str, Any] | None:
+        """Give the section as plain data; None where nobody has written it."""
+        return self.model_dump() if self.model_fields_set else None
+
+
+class Log(Section):
+    """What is logged and how."""
+
+    level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text),
+    ] = "INFO"
+    as_json: bool = Field(default=True, alias="json")
