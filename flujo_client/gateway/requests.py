@@ -70,6 +70,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "metadata": _json(new.metadata),
         "trace_parent": ticket.trace_parent,
         "deadline": ticket.deadline,
+        "aros": None if ticket.aros is None else _json(dict(ticket.aros)),
         "key": first.key,
         "address": first.address,
         "step": first.step,

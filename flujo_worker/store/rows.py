@@ -25,6 +25,7 @@ def envelope_of(row: Mapping[str, Any]) -> Envelope:
         trace_parent=row["trace_parent"],
         tenant=row["tenant"],
         root=row["root"],
+        aros=row["aros"],
     )
     return Envelope(
         ticket=ticket,
