@@ -56,6 +56,14 @@ class Usage:
         """Tell whether there is nothing to record."""
         return not (self.input_tokens or self.output_tokens or self.requests or self.cost_usd)
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.requests + other.requests,
+            self.cost_usd + other.cost_usd,
+        )
+
 
 NO_USAGE = Usage()
 

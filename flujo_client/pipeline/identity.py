@@ -61,14 +61,26 @@ def _nearest_name(thing: Any) -> str:
     return _name(thing if hasattr(thing, "__qualname__") else type(thing))
 
 
+def agent_name(agent: Any) -> str:
+    """What an agent is called in events: its own name, else its function's or class's."""
+    name = getattr(agent, "name", None)
+    return name if isinstance(name, str) and name else str(getattr(agent, "__name__", type(agent).__name__))
+
+
+def model_name(agent: Any) -> str | None:
+    """Which model an agent asks, as far as it says."""
+    model = getattr(agent, "model", None)
+    if model is None or isinstance(model, str):
+        return model
+    return str(getattr(model, "model_name", None) or _nearest_name(model))
+
+
 def agent_traits(agent: Any) -> dict[str, Any]:
     """What two agents of one class differ by: the model, the prompts, the shape of the output."""
     traits: dict[str, Any] = {}
-    model = getattr(agent, "model", None)
+    model = model_name(agent)
     if model is not None:
-        traits["model"] = (
-            model if isinstance(model, str) else str(getattr(model, "model_name", None) or _nearest_name(model))
-        )
+        traits["model"] = model
     output_type = getattr(agent, "output_type", None)
     if output_type is not None:
         traits["output"] = (

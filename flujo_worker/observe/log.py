@@ -45,6 +45,13 @@ def telling(envelope: Envelope, *, worker: str) -> Iterator[list[Event]]:
         _story.reset(token)
 
 
+@contextmanager
+def bound(**known: Any) -> Iterator[None]:
+    """Bind what is known, such as the agent and the model, to every line logged inside."""
+    with structlog.contextvars.bound_contextvars(**{key: value for key, value in known.items() if value is not None}):
+        yield
+
+
 def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A structlog processor: keep the line as an event of the run, if it is logged inside an attempt."""
     events = _story.get()
@@ -61,7 +68,7 @@ def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> Muta
 
 def tell(name: str, /, level: str = "info", **data: Any) -> None:
     """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
-    keep_for_the_run(None, level, {"event": name, **data})
+    keep_for_the_run(None, level, structlog.contextvars.merge_contextvars(None, level, {"event": name, **data}))
     kept = _story.set(None)
     try:
         getattr(structlog.get_logger(), level)(name, **data)

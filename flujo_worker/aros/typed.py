@@ -1,0 +1,161 @@
+"""Python types beside schemas: the schema of a type (M-101), its last word on a value, and what identifies a schema (M-067).
+
+It must not read text that is no JSON: that is the parser's. In: an agent's declared type, JSON that holds under its schema; out: the
+typed value, or `AgentIOValidationError` that names each place, what was expected and what was found (M-051).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import types
+import typing
+from collections.abc import Hashable
+from typing import Any
+
+import pydantic
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from flujo_client.errors import AgentIOValidationError
+from flujo_client.pipeline.identity import digest
+from flujo_worker.aros.decode import decode
+from flujo_worker.aros.outcome import SCHEMA, pointer_of
+
+try:
+    import msgspec
+except ImportError:  # an extra (C-42)
+    msgspec = None  # type: ignore[assignment]
+
+_FEW, _WORD, _LONGEST = 4, 60, 600
+_NOT_STRUCTURED = (str, bytes, Any, None, object, type(None))
+_DATA = ("const", "default", "enum", "example", "examples")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+
+
+def structured_type(agent: Any) -> Any:
+    """Find the type an agent declares for its output: `output_type`, else its return annotation; None for text and the undeclared."""
+    declared = getattr(agent, "output_type", None) or _annotated(agent)
+    return None if any(declared is each for each in _NOT_STRUCTURED) or not _is_type(declared) else declared
+
+
+@functools.lru_cache(maxsize=256)
+def adapter_of(output_type: Any) -> TypeAdapter[Any] | None:
+    """Make the validator of a type; None for what pydantic cannot validate."""
+    try:
+        return TypeAdapter(output_type)
+    except (PydanticUserError, TypeError):
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def schema_of(output_type: Any) -> dict[str, Any] | None:
+    """Derive the schema that texts are checked by, or None for a type that has none.
+
+    Its `format`s are left out: the type itself is the judge of dates and the like, and takes more than RFC 3339.
+    """
+    adapter = adapter_of(output_type)
+    try:
+        written = msgspec.json.schema(output_type) if _is_struct(output_type) else adapter and adapter.json_schema()
+        derived: dict[str, Any] = without_formats(written or {})
+    except (PydanticUserError, ValueError):
+        return None
+    return derived or None
+
+
+def validated(text: str, output_type: Any) -> Any:
+    """Read JSON into a type; as it is, where there is none.
+
+    Raises:
+        AgentIOValidationError: the type refuses it.
+    """
+    if output_type is None:
+        return decode(text)
+    if _is_struct(output_type):
+        return _into_struct(text, output_type)
+    adapter = adapter_of(output_type)
+    if adapter is None:
+        return decode(text)
+    try:
+        return adapter.validate_json(text)
+    except pydantic.ValidationError as error:
+        raise refused_by_type(error) from None  # pydantic's own words hold the whole value
+
+
+def _into_struct(text: str, output_type: Any) -> Any:
+    try:
+        return msgspec.json.decode(text, type=output_type)
+    except msgspec.ValidationError as error:
+        raise AgentIOValidationError(f"{error} [{SCHEMA}]"[:_LONGEST], rule=SCHEMA) from None
+
+
+def _is_struct(output_type: Any) -> bool:
+    return msgspec is not None and isinstance(output_type, type) and issubclass(output_type, msgspec.Struct)
+
+
+def decoded(text: str, output_type: Any) -> Any:
+    """The typed fast path: decode strictly, straight into the type (M-105).
+
+    Raises:
+        ValueError: the text is not right as it came, or the type cannot be decoded into.
+    """
+    if _is_struct(output_type):
+        return msgspec.json.decode(text, type=output_type)
+    adapter = adapter_of(output_type)
+    if adapter is None:
+        raise ValueError("no type to decode into")
+    return adapter.validate_json(text, strict=True)
+
+
+def refused_by_type(error: pydantic.ValidationError) -> AgentIOValidationError:
+    """Say what a type refused, so that a model can act on it: place, expected, found; bounded."""
+    findings = error.errors(include_url=False, include_context=False)[:_FEW]
+    places = [pointer_of(tuple(each["loc"])) for each in findings]
+    told = "; ".join(
+        f"at {place or '(root)'}: {each['msg']}, found {_brief(each['input'])}"
+        for place, each in zip(places, findings, strict=True)
+    )
+    return AgentIOValidationError(f"{told} [{SCHEMA}]"[:_LONGEST], rule=SCHEMA, pointer=places[0])
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "an array"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _WORD else f"{text[:_WORD]}…"
+
+
+def schema_hash(schema: Any) -> str:
+    """The SHA-256 of a schema's canonical JSON: sorted keys, no spaces."""
+    return digest(schema)
+
+
+def without_formats(schema: Any, *, inside: bool = False) -> Any:
+    """Leave out the keyword `format`, wherever it is a keyword and not a member's name or a piece of data."""
+    if isinstance(schema, list):
+        return [without_formats(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: value if key in _DATA and not inside else without_formats(value, inside=key in _NAMED and not inside)
+        for key, value in schema.items()
+        if key != "format" or inside
+    }
+
+
+def _annotated(agent: Any) -> Any:
+    for target in (getattr(agent, "run", None), agent):
+        try:
+            hints = typing.get_type_hints(target)
+        except (AttributeError, NameError, TypeError):
+            continue
+        if "return" in hints:
+            return hints["return"]
+    return None
+
+
+def _is_type(declared: Any) -> bool:
+    is_one = (
+        isinstance(declared, type | types.GenericAlias | types.UnionType) or typing.get_origin(declared) is not None
+    )
+    return is_one and isinstance(declared, Hashable)

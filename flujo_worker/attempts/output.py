@@ -1,0 +1,74 @@
+"""From an agent's answer to the step's output: AROS's reading, the declared type, then the user's own processors (M-049, M-091).
+
+Must not call an agent. In: an answer, and the shape its step wants; out: the output, or what refused it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.agents.call import call_agent
+from flujo_worker.aros.typed import decoded, schema_of, structured_type, validated
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    from flujo_worker.agents.answer import Answer
+    from flujo_worker.attempts.shape import Shape
+
+
+def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
+    """Give the output that an answer stands for.
+
+    A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
+    the step's own schema; an agent's own side may have done all this already.
+
+    Raises:
+        AgentIOValidationError: it cannot be made to hold.
+    """
+    output, own = answer.output, shape.settings.schema
+    if answer.is_shaped or shape.settings.parsing.aop == "off":
+        return output
+    if isinstance(output, str):
+        return _read(output, structured_type(agent), shape)
+    if own is not None and isinstance(output, dict | list):
+        return shape.read(output, own)
+    return output
+
+
+def _read(text: str, declared: Any, shape: Shape) -> Any:
+    own = shape.settings.schema
+    if shape.settings.typed_fast_path and declared is not None and own is None and not shape.settings.shadow:
+        try:
+            return decoded(text, declared)
+        except ValueError:
+            pass  # the usual way says what is wrong with it
+    schema = own or (None if declared is None else schema_of(declared))
+    if schema is None:
+        return text
+    read = shape.read(text, schema)
+    return text if shape.settings.shadow else validated(read, declared)
+
+
+async def processed(
+    processors: Sequence[Any], data: Any, context: Any, threads: Executor, *, tells: bool = False
+) -> Any:
+    """Pass data through processors, in order.
+
+    Args:
+        processors: objects with `process(data, context)`, or callables; sync or async.
+        data: what they get, and give back changed or not.
+        context: the attempt's own copy.
+        threads: where sync ones run.
+        tells: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
+    """
+    for processor in processors:
+        before = data
+        target = getattr(processor, "process", processor)
+        data = (await call_agent(target, data, {"context": context}, threads=threads)).output
+        if tells and data is not before and data != before:
+            name = getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__)
+            tell("output.coercion.success", stage="custom", transforms=[str(name)])
+    return data

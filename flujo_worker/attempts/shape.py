@@ -1,0 +1,198 @@
+"""One attempt's output made to fit its schema, and the story of it: AROS's parser with the step's settings, told as events.
+
+It must not call an agent or decide about another try. In: what the model wrote, and the schema it has to hold under; out: the same,
+or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told (C-02, M-051).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from flujo_client.contract.outcome import Correction
+from flujo_client.errors import AgentIOValidationError
+from flujo_worker.aros import parse
+from flujo_worker.aros.outcome import CUT
+from flujo_worker.aros.typed import schema_hash
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_client.contract.processing import ProcessingConfigModel
+    from flujo_worker.aros.outcome import ParseOutcome
+
+POLICY_VERSION: Final = "1"
+"""Of the rules of repair: it grows when the same text may be read otherwise."""
+
+MOST_ENFORCED: Final = 200_000
+"""Characters that `enforce_grammar` looks at; a longer text is not judged (requirements §2.5)."""
+
+_SHOWN: Final = 200
+_WHY: Final = {"extract": "text around it", "tolerant": "no JSON", "syntactic": "no JSON", "semantic": "other types"}
+_CUT_OFF: Final = "the answer was cut off at the token limit; answer more briefly"
+
+
+class Shape:
+    """Reads one attempt's output.
+
+    Args:
+        settings: the step's processing, resolved.
+        step: its name, for the ledger.
+        agent, model: who is asked, as events and the ledger name them.
+
+    Attributes:
+        raw: the text that was read last, for who looks for a plan in it.
+        corrections: what was repaired, for the ledger; empty unless the project keeps one.
+    """
+
+    def __init__(self, settings: ProcessingConfigModel, *, step: str, agent: str | None, model: str | None) -> None:
+        self.settings, self._step, self._agent, self._model = settings, step, agent, model
+        self._began = time.monotonic()
+        self.raw: str | None = None
+        self.corrections: list[Correction] = []
+
+    def read(self, raw: Any, schema: Mapping[str, Any] | None, *, finish_reason: str | None = None) -> Any:
+        """Give back `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
+
+        Args:
+            raw: a text, or data that the provider's client has decoded.
+            schema: what it has to hold under; None for any JSON.
+            finish_reason: why the model stopped; after `length` a refusal says that the answer was cut.
+
+        Raises:
+            AgentIOValidationError: it cannot be made to hold; names place, expected and found.
+        """
+        text = raw if isinstance(raw, str) else _written(raw)
+        self.raw = text
+        if self.settings.enforce_grammar:
+            self._enforce(text, schema)
+        if self.settings.parsing.aop == "off":
+            return raw
+        outcome = parse(text, dict(schema or {}), self.settings.parsing)
+        self._tell(outcome, text, schema)
+        if self.settings.shadow or (outcome.ok and not outcome.transforms):
+            return raw
+        if not outcome.ok:
+            raise self._refusal(outcome, finish_reason)
+        self._keep(outcome, schema)
+        return _written(outcome.value) if isinstance(raw, str) else outcome.value
+
+    def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
+        """Judge the text as it came, before anything is done about it (C-09, M-073)."""
+        told: dict[str, Any] = {"mode": self.settings.structured_output}
+        if schema is None or len(text) > MOST_ENFORCED:
+            tell("grammar.enforce.skipped", **told, reason="no_schema" if schema is None else "too_long")
+            return
+        told["schema_hash"] = schema_hash(schema)
+        outcome = parse(text, dict(schema), {"aop": "off"})
+        tell(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **told, **self._shadow())
+        if not outcome.ok and not self.settings.shadow:
+            raise AgentIOValidationError(
+                f"the output does not match its grammar: {outcome.feedback}",
+                rule=outcome.rule or "schema",
+                pointer=outcome.pointer or "",
+            )
+
+    def _refusal(self, outcome: ParseOutcome, finish_reason: str | None) -> AgentIOValidationError:
+        if finish_reason == "length":
+            return AgentIOValidationError(f"{_CUT_OFF}: {outcome.feedback}", rule=CUT, pointer=outcome.pointer or "")
+        return AgentIOValidationError(
+            outcome.feedback or "", rule=outcome.rule or "schema", pointer=outcome.pointer or ""
+        )
+
+    def _tell(self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None) -> None:
+        """Tell what was done, stage by stage (M-158 to M-161); nothing for a text that was right as it came (M-167)."""
+        types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
+        for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
+            done = list(group)
+            tell("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
+            told: dict[str, Any] = {"transforms": [each.name for each in done]}
+            if stage == "semantic":
+                told |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
+            if stage == "tolerant" and outcome.preview is not None:
+                told["patch_preview"] = outcome.preview._asdict()
+            tell("output.coercion.success", stage=stage, **told, **self._shadow())
+        if not outcome.ok:
+            self._tell_refusal(outcome, text, schema, types)
+        if outcome.transforms or not outcome.ok:
+            self._sum_up(outcome)
+
+    def _tell_refusal(
+        self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, types: dict[str, Any]
+    ) -> None:
+        stage = _stage(outcome.stage)
+        told = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
+        tell("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
+        more = {**self._shadow(), **(self._next_level(text, schema) if self.settings.shadow else {})}
+        tell("output.coercion.fail", level="warning", stage=stage, **told, **more)
+
+    def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Say what the next level up would have read, so that a retry's value can be compared with it."""
+        parsing = self.settings.parsing
+        level = {"aop": "full", "tolerant_level": min(2, parsing.level + 1 if parsing.full else 0)}
+        block = {"aop": "full", "coercion": {"tolerant_level": level["tolerant_level"], "allow": parsing.allow}}
+        outcome = parse(text, dict(schema or {}), block)
+        found = {"value_hash": schema_hash(outcome.value)} if outcome.ok else {"rule": outcome.rule}
+        return {"next_level": {**level, "ok": outcome.ok, **found}}
+
+    def _sum_up(self, outcome: ParseOutcome) -> None:
+        """One event for each family of stages and attempt (C-07)."""
+        acted = {"coercion" if each.stage == "semantic" else "syntactic" for each in outcome.transforms}
+        failed = None if outcome.ok else "coercion" if outcome.stage == "semantic" else "syntactic"
+        for family in ("syntactic", "coercion"):
+            result = "fail" if family == failed else "success" if family in acted else "skip"
+            why: dict[str, Any] = {"rule": outcome.rule} if family == failed else {}
+            tell(f"aros.aop.{family}.{result}", **why, **self._shadow())
+
+    def _shadow(self) -> dict[str, Any]:
+        return {"shadow": True} if self.settings.shadow else {}
+
+    def _keep(self, outcome: ParseOutcome, schema: Mapping[str, Any] | None) -> None:
+        if self.settings.ledger:
+            self.corrections.append(
+                Correction(
+                    step_name=self._step,
+                    agent_id=self._agent,
+                    provider_model=self._model,
+                    schema_hash=None if schema is None else schema_hash(schema),
+                    policy_version=POLICY_VERSION,
+                    stage=_stage(outcome.stage),
+                    repair_depth=len(outcome.transforms),
+                    transforms=tuple(each.name for each in outcome.transforms),
+                    latency_ms_saved=1000 * (time.monotonic() - self._began),
+                )
+            )
+
+
+def _written(value: Any) -> str:
+    """Write data as JSON; integers beyond 64 bits are orjson's limit, not ours."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False)
+
+
+def _stage(name: str) -> str:
+    """Undoing an encoding is a part of Stage 0, and a text that was never repaired failed at its syntax."""
+    return {"unescape": "extract", "parse": "syntactic"}.get(name, name)
+
+
+def _branches(outcome: ParseOutcome) -> dict[str, Any]:
+    if not outcome.branches:
+        return {}
+    return {"branch_index": next(iter(outcome.branches.values())), "branch_choices": dict(outcome.branches)}
+
+
+def _expected(schema: Mapping[str, Any] | None) -> str:
+    kind = (schema or {}).get("type", "any")
+    return kind if isinstance(kind, str) else " or ".join(map(str, kind))
+
+
+def _actual(text: str) -> str:
+    """What the text is on its face."""
+    return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")
