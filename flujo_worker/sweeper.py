@@ -101,11 +101,13 @@ class Sweeper:
         return len(due)
 
     def _wind_down(self) -> None:
-        """Wind down what a crash left of aborted fan-outs."""
+        """Close what a crash left of aborted fan-outs.
+
+        That they are aborted is seen the moment it is committed. Whoever did it is about to wind down and ring too, so the bell is
+        left to it, and to `_join` when it is gone: to ring here would win that race now and then, without anything being wrong.
+        """
         for run, fan_out in self._store.aborted(BATCH):
-            _safely(
-                f"winding down {fan_out} of {run}", partial(self._coordinator.wind_down, run, fan_out, by="sweeper")
-            )
+            _safely(f"winding down {fan_out} of {run}", partial(self._store.wind_down_branches, run, fan_out))
 
     def _join(self) -> None:
         """Ring for joins whose bell was lost."""

@@ -1,0 +1,51 @@
+"""What a sweep does with rows that a worker is at, in every world."""
+
+from __future__ import annotations
+
+import pytest
+from trees import FAN, closing, fanned_out
+
+from flujo_client.pipeline.step import Backoff
+from flujo_worker.attempts.catalog import Catalog
+from flujo_worker.coordinator import Coordinator
+from flujo_worker.evaluate.evaluator import Evaluator
+from flujo_worker.sweeper import UNRUNG_S, Sweeper
+
+
+class Post:
+    """A broker that is there and empty."""
+
+    def send(self, envelopes):
+        """Nobody takes what goes out."""
+
+    def epoch(self):
+        return "first"
+
+    def heads(self, queues):
+        return dict.fromkeys(queues)
+
+
+@pytest.fixture
+def sweeper(world):
+    catalog = Catalog([])
+    coordinator = Coordinator(world.store, lambda *_: None, Evaluator(world.store, catalog, None), backoff=Backoff())
+    return Sweeper(world.store, Post(), coordinator, catalog, worker=lambda: "w1", may_judge=lambda: True)
+
+
+def rung_by(world, run):
+    return [event.data["by"] for event in world.events(run) if event.name == "join.rung"]
+
+
+def test_the_bell_of_an_aborted_fan_out_is_left_to_who_aborted_it(world, sweeper):
+    """SYS-13: that worker has committed and is about to ring; the sweeper closes what is left, and rings if nobody has in time."""
+    arms = fanned_out(world, 2)
+    run = arms[0].ticket.run
+    assert world.commit(closing(arms[0], fence=world.claim(arms[0]), status="failed", aborts=True)) == "merged"
+
+    sweeper.sweep()
+    assert [row.status for row in world.store.children(run, FAN)] == ["failed", "cancelled"]
+    assert rung_by(world, run) == []
+
+    world.pass_time(UNRUNG_S + 1)
+    sweeper.sweep()
+    assert rung_by(world, run) == ["sweeper"]
