@@ -1,0 +1,231 @@
+"""What the reasoning precheck decides, without agents: where a plan stands, what is missing, whether plans agree, what a judge said.
+
+It must not call an agent, read a clock, or change what it is given. In: inputs, contexts, schemas, texts and answers; out: a plan, the
+names of what is missing, a figure, or a `PlanVerdict`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import BaseModel
+
+from flujo_worker.aros.check import kind_of
+from flujo_worker.aros.decode import ERRORS, decode
+from flujo_worker.aros.feedback import ROOT
+from flujo_worker.aros.parse import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+WRONG_KIND: Final = (ROOT,)
+"""What `lacks_basics` says of a candidate that is not even of the right kind."""
+
+MAX_PREVIEW: Final = 200
+"""Characters of feedback that an event shows."""
+
+_JSON: Final = (str, bool, int, float, dict, list)
+_WORD: Final = re.compile(r"\w+")
+_LONGEST_CHAIN: Final = 8
+_VERDICT: Final = {"type": ["object", "array", "boolean", "number"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a gate found, as its event tells it.
+
+    Attributes:
+        reason: a word for programs.
+        keys: what is missing, or what was looked for.
+        error: the class of what a judge raised.
+        feedback: for the model.
+    """
+
+    result: Literal["pass", "fail", "skipped"]
+    reason: str
+    score: float | None = None
+    keys: tuple[str, ...] = ()
+    error: str | None = None
+    feedback: str | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """Give the result, and the score if there is one, as an event's attributes (M-163)."""
+        return {"result": self.result} | ({} if self.score is None else {"score": self.score})
+
+    def attributes(self) -> dict[str, Any]:
+        """Give all there is of it as an event's attributes, feedback as a bounded preview (M-162)."""
+        feedback = None if self.feedback is None else _preview(self.feedback)
+        rest = {"reason": self.reason, "keys": list(self.keys), "error": self.error, "feedback": feedback}
+        return self.figures() | {name: value for name, value in rest.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanVerdict:
+    """What a judge thinks of a plan: `score` from 0 to 1, `feedback` for whoever writes the next one."""
+
+    passed: bool
+    score: float | None = None
+    feedback: str | None = None
+
+    def held_to(self, threshold: float) -> PlanVerdict:
+        """Refuse a plan whose score is below the threshold, and say the figures; a score equal to it passes (M-117)."""
+        if self.score is None or self.score >= threshold:
+            return self
+        figures = f"the plan scored {self.score}, at least {threshold} is needed"
+        return replace(self, passed=False, feedback=f"{figures}: {self.feedback}" if self.feedback else figures)
+
+    def finding(self, threshold: float) -> Finding:
+        """Give what comes of the verdict; a refusal never comes without feedback."""
+        held = self.held_to(threshold)
+        if held.passed:
+            return Finding("pass", "validator", held.score)
+        reason = "score_below_threshold" if self.passed else "refused"
+        return Finding("fail", reason, held.score, feedback=held.feedback or "the plan was refused")
+
+
+def _preview(text: str) -> str:
+    return text if len(text) <= MAX_PREVIEW else f"{text[: MAX_PREVIEW - 1]}…"
+
+
+def plan_in(data: Any, delimiters: tuple[str, str]) -> str | None:
+    """Find the plan an input carries; None if it carries none, for nobody is made to write one (M-114).
+
+    Args:
+        data: a text with a plan between the delimiters; or a mapping or model with a text member `plan`, or with such a text.
+        delimiters: what stands before and after a plan.
+    """
+    if isinstance(data, str):
+        return _between(data, delimiters)
+    if not isinstance(data, Mapping | BaseModel):
+        return None
+    texts = {name: member for name, member in dict(data).items() if isinstance(member, str)}
+    between = (_between(text, delimiters) for text in texts.values())
+    return texts.get("plan", "").strip() or next((plan for plan in between if plan), None)
+
+
+def _between(text: str, delimiters: tuple[str, str]) -> str | None:
+    opening, closing = delimiters
+    start = text.find(opening)
+    while start >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
+        if plan := text[start + len(opening) : end].strip():
+            return plan
+        start = text.find(opening, end + len(closing))
+    return None
+
+
+def found_at(context: Any, path: str) -> Any:
+    """Follow a dotted path through mappings and attributes; None where it leads nowhere."""
+    for name in path.split("."):
+        context = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+    return None if inspect.isroutine(context) else context
+
+
+def missing_keys(context: Any, keys: Iterable[str]) -> tuple[str, ...]:
+    """List the keys, or dotted paths, that are absent or null (M-112)."""
+    return tuple(key for key in keys if found_at(context, key) is None)
+
+
+def lacks_basics(candidate: Any, schema: Any) -> tuple[str, ...]:
+    """List the required top-level members that a decoded value lacks; `WRONG_KIND` if the schema asks for another kind (M-111).
+
+    A glance, no validation: an unclear schema, or a value that is not of JSON's types, lacks nothing.
+    """
+    root = _root(schema)
+    if candidate is not None and not isinstance(candidate, _JSON):
+        return ()
+    if not _is_of(candidate, root.get("type")):
+        return WRONG_KIND
+    required = root.get("required")
+    if not isinstance(candidate, dict) or not isinstance(required, list):
+        return ()
+    return tuple(name for name in required if isinstance(name, str) and name not in candidate)
+
+
+def _is_of(candidate: Any, named: Any) -> bool:
+    kinds = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    kind = kind_of(candidate)
+    if kind == "number" and candidate.is_integer():
+        kind = "integer"  # to JSON Schema, 1.0 is one
+    return not kinds or kind in kinds or (kind == "integer" and "number" in kinds)
+
+
+def _root(schema: Any) -> Mapping[str, Any]:
+    """Follow the references that a recursive model's schema begins with."""
+    root, definitions = schema, schema.get("$defs") if isinstance(schema, Mapping) else None
+    for _ in range(_LONGEST_CHAIN):
+        reference = root.get("$ref") if isinstance(root, Mapping) else None
+        if not isinstance(reference, str) or not isinstance(definitions, Mapping):
+            break
+        root = definitions.get(reference.removeprefix("#/$defs/"))
+    return root if isinstance(root, Mapping) else {}
+
+
+def decoded_object(text: str) -> dict[str, Any] | None:
+    """Decode a text that is a JSON object as it stands; None for any other."""
+    try:
+        value = decode(text)
+    except ERRORS:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def agreement(texts: Sequence[str]) -> float:
+    """Tell how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, whatever their case (M-119)."""
+    words = [frozenset(_WORD.findall(text.lower())) for text in texts]
+    return fmean([_jaccard(one, other) for one, other in combinations(words, 2)] or [1.0])
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    together = one | other
+    return len(one & other) / len(together) if together else 1.0
+
+
+def verdict_of(said: Any) -> PlanVerdict:
+    """Read what a judge answered with (M-113): one thought, in any of the ways in which such a thought is usually written.
+
+    A score alone passes, until it is held to a threshold.
+
+    Args:
+        said: an object or mapping with `passed` or `is_valid`, `score`, `feedback`; a bool; (bool, feedback); a score; or a text
+            with the JSON of one of these, fenced or not.
+
+    Raises:
+        TypeError: for anything else; it names what is allowed.
+    """
+    match parse(said, _VERDICT, {}).value if isinstance(said, str) else said:
+        case bool() as passed:
+            return PlanVerdict(passed)
+        case int() | float() as score:
+            return _verdict(said, None, score, None)
+        case (passed, feedback):
+            return _verdict(said, passed, None, feedback)
+        case Mapping() as members:
+            return _named(said, members.get)
+        case other:
+            return _named(said, lambda name: getattr(other, name, None))
+
+
+def _named(said: Any, get: Callable[[str], Any]) -> PlanVerdict:
+    passed = get("passed")
+    return _verdict(said, get("is_valid") if passed is None else passed, get("score"), get("feedback"))
+
+
+def _verdict(said: Any, passed: Any, score: Any, feedback: Any) -> PlanVerdict:
+    if passed is None and score is not None:
+        passed = True
+    if isinstance(passed, bool) and _is_score(score) and isinstance(feedback, str | None):
+        return PlanVerdict(passed, score, feedback or None)
+    raise TypeError(
+        "a plan's judge answers with an object or a mapping with `passed` or `is_valid`, `score` from 0 to 1 and `feedback`, "
+        f"a bool, (bool, feedback), a score, or JSON of one of these, not with this {type(said).__name__}"
+    )
+
+
+def _is_score(score: Any) -> bool:
+    return score is None or (isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1)

@@ -1,0 +1,298 @@
+"""The reasoning precheck of one attempt: cheap gates around the agent's call, told in events, fed back if the step says so (SYS-24).
+
+It must not block the attempt, outlive its own limits of time and tokens, or turn a control-flow signal or a limit into anything else.
+In: the step's settings, its input, the attempt's context and the model's text; out: the input, with guidance before it if that is
+asked for, what the gates spent, and feedback for the attempt's successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.serial import safe_serialize
+from flujo_worker.agents.call import call_agent
+from flujo_worker.aros.precheck import (
+    WRONG_KIND,
+    Finding,
+    agreement,
+    decoded_object,
+    found_at,
+    lacks_basics,
+    missing_keys,
+    plan_in,
+    verdict_of,
+)
+from flujo_worker.attempts.classify import ErrorHandler
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Executor
+
+    from flujo_client.contract.processing import PrecheckSettings
+    from flujo_worker.aros.precheck import PlanVerdict
+
+MAX_FEEDBACK = 2000
+"""Characters of feedback that reach a model."""
+
+_NO_PLAN: Final = Finding("skipped", "no_plan")
+_NO_VALIDATOR: Final = Finding("skipped", "no_validator")
+_TIMEOUT: Final = Finding("skipped", "timeout")
+_OVER_CAP: Final = Finding("skipped", "over_token_cap")
+
+
+class PlanCheckValidator:
+    """Asks an agent what it thinks of a plan (M-113).
+
+    Args:
+        agent: who judges; it gets the plan's text, or `{"plan", "goal"}` if there is a goal.
+        max_tokens: passed on to it, if it takes that (M-116).
+        threads: where it runs if it is not `async`.
+    """
+
+    def __init__(self, agent: Any, *, max_tokens: int, threads: Executor) -> None:
+        self._agent, self._options, self._threads = agent, {"max_tokens": max_tokens}, threads
+
+    async def check(self, plan: str, goal: Any = None) -> tuple[PlanVerdict, Usage]:
+        """Ask once.
+
+        Raises:
+            TypeError: the agent answered with what is no verdict; what it spent is on the error, as `flujo_usage`.
+            Exception: whatever the agent raises, unchanged.
+        """
+        data = plan if goal is None else {"plan": plan, "goal": goal}
+        answer = await call_agent(self._agent, data, self._options, threads=self._threads)
+        try:
+            return verdict_of(answer.output), answer.usage
+        except TypeError as error:
+            error.flujo_usage = answer.usage  # type: ignore[attr-defined]
+            raise
+
+
+class Precheck:
+    """The precheck of one attempt: `before` the agent's call, `after` it, and `forget` before the context is kept.
+
+    Args:
+        settings: the step's.
+        context: the attempt's own copy, or None.
+        agent_of: finds the live agent behind a reference.
+        threads: where agents run that are not `async`.
+        schema: the JSON Schema of the output, or None.
+        shadow: tell, and change nothing (C-41).
+
+    Attributes:
+        usage: what the gates have spent so far, whatever came of them.
+        feedback: what to add to the guidance of the next attempt, if this one fails later (C-03); None in shadow.
+    """
+
+    def __init__(
+        self,
+        settings: PrecheckSettings,
+        *,
+        context: Any,
+        agent_of: Callable[[Any], Any],
+        threads: Executor,
+        schema: Any,
+        shadow: bool,
+    ) -> None:
+        self._settings, self._context, self._schema, self._shadow = settings, context, schema, shadow
+        self._agent_of, self._threads = agent_of, threads
+        self._left_s = settings.timeout_s
+        self._data: Any = None
+        self._is_waiting = False
+        self._forget: Callable[[], None] = _nothing
+        self.usage = NO_USAGE
+        self.feedback: str | None = None
+
+    async def before(self, data: Any) -> Any:
+        """Run the gates over the plan in the input; without one, `after` concludes (C-33).
+
+        Returns:
+            The input; with the guidance before it, if there is some, it is a text and the step asks for that (M-121).
+
+        Raises:
+            Exception: only control-flow signals and limits, as an agent raised them (M-042).
+        """
+        settings = self._settings
+        if not settings.enabled:
+            return data
+        self._data = data
+        if missing := missing_keys(self._context, settings.required_context_keys):
+            told = f"the context lacks {', '.join(missing)}"
+            return self._guided(data, Finding("fail", "missing_context_keys", keys=missing, feedback=told))
+        if settings.required_context_keys:
+            self._conclude(Finding("pass", "context_keys", keys=settings.required_context_keys))
+        plan = plan_in(data, settings.delimiters)
+        if plan is None:
+            self._is_waiting = True
+            return data
+        return self._guided(data, await self._in_time(plan))
+
+    async def after(self, text: str | None, value: Any) -> None:
+        """Run the gates over the plan in the model's text if the input had none; tell, and keep the feedback.
+
+        Args:
+            text: what the model wrote, before anything was taken out of it; None if there is nothing.
+            value: what was decoded from it; None if nothing was.
+
+        Raises:
+            Exception: only control-flow signals and limits, as an agent raised them (M-042).
+        """
+        if not self._is_waiting:
+            return
+        self._is_waiting = False
+        plan = None if text is None else plan_in(text, self._settings.delimiters)
+        finding = self._checked(value, "the output")
+        if finding is None:
+            finding = _NO_PLAN if plan is None else await self._in_time(plan)
+        self._conclude(finding)
+
+    def forget(self) -> None:
+        """Take the guidance out of the context again, unless the context's model declares its key (M-122)."""
+        self._forget()
+        self._forget = _nothing
+
+    async def _in_time(self, plan: str) -> Finding:
+        """Judge a plan within the time that is left, counting calls before and after generation together (M-125)."""
+        now = asyncio.get_running_loop().time
+        started = now()
+        try:
+            async with asyncio.timeout(self._left_s) as limit:
+                finding = await self._judged(plan)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        finally:
+            self._left_s -= now() - started
+        return _TIMEOUT if limit.expired() else finding
+
+    async def _judged(self, plan: str) -> Finding:
+        """Judge a plan: the cheap gate first; a validator after a consensus gate only where that disagrees (C-04)."""
+        settings = self._settings
+        if (finding := self._checked(plan, "the plan")) is not None:
+            return finding
+        finding = _NO_VALIDATOR
+        if settings.consensus_agent is not None:
+            finding = await self._unblocking("consensus_error", self._compared())
+            if finding.result != "fail":
+                return finding
+        if settings.validator_agent is None:
+            return finding
+        return await self._unblocking("validator_error", self._validated(plan))
+
+    def _checked(self, candidate: Any, what: str) -> Finding | None:
+        """Hold a candidate to the schema's basics (M-111); a text is one if it is a JSON object and an object is asked for."""
+        decoded = decoded_object(candidate) if isinstance(candidate, str) else candidate
+        lacking = () if decoded is None else lacks_basics(decoded, self._schema)
+        if not lacking or (lacking == WRONG_KIND and decoded is not candidate):
+            return None
+        told = "is of another kind than the schema's" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
+        return Finding("fail", "missing_basics", keys=lacking, feedback=f"{what} {told}")
+
+    async def _unblocking(self, reason: str, gate: Awaitable[Finding]) -> Finding:
+        """Turn what a gate raises into a skip; signals that end a run and limits pass (M-042, M-120)."""
+        try:
+            return await gate
+        except Exception as error:
+            is_capped = self._book(getattr(error, "flujo_usage", NO_USAGE))
+            if ErrorHandler().handle_error(error, "validator").action == "raise":
+                raise
+            return Finding("skipped", reason, error=type(error).__name__) if is_capped else _OVER_CAP
+
+    async def _compared(self) -> Finding:
+        """Sample short plans, one after another so that none is paid for after the cap, and compare them (M-118, M-119)."""
+        settings, texts = self._settings, []
+        agent, options = self._agent_of(settings.consensus_agent), {"max_tokens": settings.max_tokens}
+        for _ in range(settings.consensus_samples):
+            answer = await call_agent(agent, self._data, options, threads=self._threads)
+            if not self._book(answer.usage):
+                return _OVER_CAP
+            texts.append(plan_in(answer.output, settings.delimiters) or _written(answer.output))
+        score = agreement(texts)
+        finding = Finding("pass", "agreement", score)
+        if score < settings.consensus_threshold:
+            finding = Finding("fail", "disagreement", score)
+        tell("reasoning.validation", **finding.figures(), gate="consensus", samples=len(texts))
+        return finding
+
+    async def _validated(self, plan: str) -> Finding:
+        settings = self._settings
+        goal = None if settings.goal_context_key is None else found_at(self._context, settings.goal_context_key)
+        agent = self._agent_of(settings.validator_agent)
+        validator = PlanCheckValidator(agent, max_tokens=settings.max_tokens, threads=self._threads)
+        verdict, usage = await validator.check(plan, goal)
+        if not self._book(usage):
+            return _OVER_CAP
+        finding = verdict.finding(settings.score_threshold)
+        tell("reasoning.validation", **finding.figures(), gate="validator")
+        return finding
+
+    def _book(self, spent: Usage) -> bool:
+        """Book what a call spent; tell whether it kept to the cap (M-116)."""
+        self.usage = Usage(*map(sum, zip(astuple(self.usage), astuple(spent), strict=True)))
+        return spent.output_tokens <= self._settings.max_tokens
+
+    def _guided(self, data: Any, finding: Finding) -> Any:
+        self._conclude(finding)
+        settings = self._settings
+        if self.feedback is None or settings.inject_feedback is None:
+            return data
+        if settings.inject_feedback == "prepend" and isinstance(data, str):
+            return f"{settings.retry_guidance_prefix}{self.feedback}\n\n{data}"
+        forget = None
+        if settings.inject_feedback == "context_key":
+            forget = _put(self._context, settings.context_feedback_key, self.feedback)
+        if forget is None:
+            tell("aros.guidance.not_injected", level="warning", inject_feedback=settings.inject_feedback)
+        self._forget = forget or _nothing
+        return data
+
+    def _conclude(self, finding: Finding) -> None:
+        """Tell what was found (M-124, M-162) and keep its feedback."""
+        tell(f"aros.reasoning.precheck.{finding.result}", **finding.attributes())
+        if finding.feedback is not None and not self._shadow:
+            self.feedback = finding.feedback[:MAX_FEEDBACK]
+
+
+def _nothing() -> None:
+    """Forget nothing: nothing was put anywhere."""
+
+
+def _put(context: Any, key: str, feedback: str) -> Callable[[], None] | None:
+    """Put the feedback where the agent finds it; give back what takes it out again, or None if the context cannot hold it.
+
+    A model that does not declare the key keeps it in its `__dict__`, past its validation and its extra fields, where its
+    serialiser does not look.
+    """
+    if _declares(type(context), key):
+        try:
+            setattr(context, key, feedback)
+        except (AttributeError, TypeError, ValueError):
+            return None
+        return _nothing
+    place = context if isinstance(context, MutableMapping) else getattr(context, "__dict__", None)
+    if place is None:
+        return None
+    earlier = {key: place[key]} if key in place else {}
+    place[key] = feedback
+
+    def forget() -> None:
+        place.pop(key, None)
+        place.update(earlier)
+
+    return forget
+
+
+def _declares(kind: type, key: str) -> bool:
+    declared = ("model_fields", "__private_attributes__", "__dataclass_fields__")
+    return any(key in getattr(kind, names, ()) for names in declared)
+
+
+def _written(output: Any) -> str:
+    return output if isinstance(output, str) else orjson.dumps(safe_serialize(output)).decode()
