@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.factory import FlujoAgent, ask
+from flujo_worker.agents.hint import response_format
 from flujo_worker.aio import is_async
 from flujo_worker.attempts.inject import injectable
 
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
 
+    from flujo_worker.agents.shaping import Shaping
 
-async def call_agent(agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor) -> Answer:
+
+async def call_agent(
+    agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor, shaping: Shaping | None = None
+) -> Answer:
     """Call an agent once.
 
     Args:
@@ -26,19 +32,30 @@ async def call_agent(agent: Any, data: Any, options: Mapping[str, Any], *, threa
         data: the step's input.
         options: what may be passed by keyword; each only if the agent takes it (M-021…M-024).
         threads: where sync agents run, so that the event loop never waits for them.
+        shaping: how the output is asked for and read, by agents on pydantic-ai; others take a `response_format` at most (M-069).
 
     Raises:
+        AgentIOValidationError: an output that does not hold, with `shaping` only.
         Exception: whatever the agent raises, unchanged.
     """
     if _is_pydantic_agent(agent):
-        from flujo_worker.agents.factory import ask
-
         model_options = {key: value for key, value in options.items() if key not in ("context", "guidance")}
-        return await ask(agent, data, guidance=options.get("guidance"), options=model_options)
+        return await ask(agent, data, guidance=options.get("guidance"), options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
-    keywords = injectable(agent, {key: value for key, value in options.items() if value is not None})
+    keywords = injectable(agent, options)
+    keywords |= _shaped(agent, keywords, shaping)
     given = await _await(run, partial(run, data, **keywords), threads)
     return given if isinstance(given, Answer) else Answer(*_unwrap(given))
+
+
+def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
+    """Choose what tells the agent how its output is wanted; `shaping` itself is for our own agents only."""
+    target = agent
+    while (inner := getattr(target, "__flujo_target__", None)) is not None:
+        target = inner
+    if isinstance(target, FlujoAgent):
+        return injectable(agent, {"shaping": shaping})
+    return response_format(agent, target, keywords, shaping)
 
 
 async def _await(run: Any, call: Callable[[], Any], threads: Executor) -> Any:

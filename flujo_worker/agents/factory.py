@@ -18,11 +18,14 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pydantic_ai import Agent
+    from pydantic_ai.agent import AbstractAgent
     from pydantic_ai.models import Model
     from pydantic_ai.usage import RunUsage
+
+    from flujo_worker.agents.shaping import Shaping
 
 
 def make_agent_async(
@@ -88,6 +91,7 @@ class FlujoAgent:
         top_p: float | None = None,
         top_k: int | None = None,
         max_tokens: int | None = None,
+        shaping: Shaping | None = None,
     ) -> Answer:
         """Ask the model once.
 
@@ -98,24 +102,49 @@ class FlujoAgent:
             top_p: likewise.
             top_k: likewise.
             max_tokens: likewise.
+            shaping: how the step wants its output asked for and read.
         """
         options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
-        return await ask(self.agent, data, guidance=guidance, options=options)
+        return await ask(self.agent, data, guidance=guidance, options=options, shaping=shaping)
 
 
-async def ask(agent: Agent[Any, Any], data: Any, *, guidance: str | None, options: dict[str, Any]) -> Answer:
-    """Run a pydantic-ai agent once; what it spent is on the answer, or on the exception as `flujo_usage`."""
+async def ask(
+    agent: AbstractAgent[Any, Any],
+    data: Any,
+    *,
+    guidance: str | None,
+    options: dict[str, Any],
+    shaping: Shaping | None = None,
+) -> Answer:
+    """Run a pydantic-ai agent once; what it spent is on the answer, or on the exception as `flujo_usage`.
+
+    Args:
+        agent: who is asked.
+        data: as for `FlujoAgent.run`.
+        guidance: likewise.
+        options: model settings; None is not set.
+        shaping: how the output is asked for and read; without it the agent runs as its author made it.
+    """
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.usage import RunUsage
 
     spent = RunUsage()
     settings = ModelSettings(**{key: value for key, value in options.items() if value is not None})  # type: ignore[typeddict-item]
+    run = functools.partial(agent.run, _prompt(data, guidance), model_settings=settings, usage=spent)
     try:
-        result = await agent.run(_prompt(data, guidance), model_settings=settings, usage=spent)
+        result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
-        error.flujo_usage = _usage(spent, ())  # type: ignore[attr-defined]
+        error.flujo_usage = _usage(spent)  # type: ignore[attr-defined]
         raise
-    return Answer(result.output, _usage(spent, result.new_messages()))
+    return Answer(result.output, _usage(spent), model=result.response.model_name, is_shaped=is_shaped)
+
+
+async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:
+    if shaping is None:
+        return await run(), False
+    from flujo_worker.agents.structured import run_shaped
+
+    return await run_shaped(agent, shaping, settings, run)
 
 
 def _prompt(data: Any, guidance: str | None) -> str:
@@ -123,15 +152,6 @@ def _prompt(data: Any, guidance: str | None) -> str:
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"
 
 
-def _usage(spent: RunUsage, messages: Any) -> Usage:
-    return Usage(spent.input_tokens, spent.output_tokens, spent.requests, sum(_cost(message) for message in messages))
-
-
-def _cost(message: Any) -> float:
-    """What a response cost in US dollars by `genai-prices`; 0.0 for a model it does not know."""
-    if getattr(message, "kind", None) != "response" or not message.model_name:
-        return 0.0
-    try:
-        return float(message.cost().total_price)
-    except (LookupError, ValueError):
-        return 0.0
+def _usage(spent: RunUsage) -> Usage:
+    """What a run spent, its cost by `genai-prices`; 0.0 for a model that it does not know."""
+    return Usage(spent.input_tokens, spent.output_tokens, spent.requests, float(spent.cost or 0))

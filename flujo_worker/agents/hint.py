@@ -1,0 +1,66 @@
+"""The `response_format` of agents that are no pydantic-ai agents: passed if they take it by that name, else left out (M-069).
+
+It must not call the agent, nor break the call. In: an agent, the options at hand and a step's `Shaping`. Out: one option, or none.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.agents import soe
+from flujo_worker.attempts.inject import injectable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_worker.agents.shaping import Schema, Shaping
+
+_NAME: Final = "response_format"
+
+
+def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
+    """Make the option that asks an agent for structured output, and tell what was decided (M-068…M-070).
+
+    Args:
+        agent: what is called.
+        target: what it calls in the end; itself if it wraps nothing.
+        options: what is passed besides.
+        shaping: what the step wants. Without a schema of its own there is nothing to pass or tell.
+    """
+    if shaping is None or shaping.structured_output == soe.OFF or shaping.schema is None:
+        return {}
+    mode, schema_hash = shaping.structured_output, soe.schema_hash(shaping.schema)
+    if mode in soe.TELEMETRY:
+        soe.tell_telemetry(mode, schema_hash)
+        return {}
+    hint = {_NAME: _hint(shaping.name, shaping.schema)}
+    reason = _against(agent, target, options, hint, shadow=shaping.shadow)
+    if reason is not None:
+        soe.tell_skipped(mode, reason)
+        return {}
+    soe.tell_enabled(mode, "json_schema", schema_hash)
+    return hint
+
+
+def _hint(name: str, schema: Schema) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": dict(schema), "strict": False}}
+
+
+def _against(
+    agent: Any, target: Any, options: Mapping[str, Any], hint: Mapping[str, Any], *, shadow: bool
+) -> str | None:
+    if shadow:
+        return "shadow"
+    if options.get(_NAME) is not None:
+        return "caller_response_format"
+    return None if injectable(agent, hint) and _is_named(target) else "unsupported_agent"
+
+
+def _is_named(target: Any) -> bool:
+    """Tell whether the parameter is there by its name: `**kwargs` takes anything, which says nothing of its meaning."""
+    run = getattr(target, "run", None)
+    try:
+        return _NAME in inspect.signature(run if callable(run) else target).parameters
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,110 @@
+"""An output that pydantic refused, said so that the next attempt can act on it: each place as a JSON pointer, expected, found (C-02).
+
+Pure. It must not repeat more of the output than a few words, nor what stands under a secret's name. In: pydantic's error and what was
+validated. Out: an AgentIOValidationError, to be raised `from None`: pydantic's own text repeats the whole output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from flujo_client.errors import AgentIOValidationError
+from flujo_client.serial import safe_serialize
+from flujo_worker.observe.redact import redact_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+LONGEST: Final = 600
+_WORD: Final = 60
+_SENTENCE: Final = 160
+_NOWHERE: Final = object()
+
+
+def misfit(error: ValidationError, output: Any, *, is_cut: bool) -> AgentIOValidationError:
+    """Describe an output that does not fit the agent's type.
+
+    Args:
+        error: pydantic's.
+        output: what was validated, as JSON text or data.
+        is_cut: the model was stopped at its token limit, which is then what is wrong (rule `cut`).
+    """
+    data = _data(output)
+    found = error.errors(include_url=False, include_context=False)
+    places = [_pointer(each, data) for each in found]
+    lines = dict.fromkeys(f"at {place or '(root)'}: {_said(each)}" for place, each in zip(places, found, strict=True))
+    return AgentIOValidationError(
+        _bounded(lines),
+        rule="cut" if is_cut else "schema",
+        pointer=places[0],
+        suggestion=(
+            "raise the step's max_tokens: the answer was cut at the token limit"
+            if is_cut
+            else "name the shape in the prompt, allow a conversion in the step's `processing`, or widen the output type"
+        ),
+    )
+
+
+def _said(each: ErrorDetails) -> str:
+    expected = _short(each["msg"].replace("Input should be ", "expected ", 1), _SENTENCE)
+    if each["type"] == "missing":
+        return "a required member is missing"
+    secret = each["loc"][-1] if each["loc"] else ""
+    return f"{expected}, found {_short(_text(redact_tree(safe_serialize(each['input']), secret)), _WORD)}"
+
+
+def _text(tree: Any) -> str:
+    return orjson.dumps(tree).decode()
+
+
+def _data(output: Any) -> Any:
+    if not isinstance(output, str):
+        return output
+    try:
+        return orjson.loads(output)
+    except orjson.JSONDecodeError:
+        return _NOWHERE
+
+
+def _pointer(each: ErrorDetails, data: Any) -> str:
+    """Write a place as a JSON pointer, without the names of union branches that pydantic puts between."""
+    steps: list[object] = []
+    is_real = True
+    for step in each["loc"]:
+        data, is_real = _below(data, step)
+        if is_real:
+            steps.append(step)
+    if each["type"] == "missing" and not is_real:
+        steps.append(each["loc"][-1])
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def _below(data: Any, step: str | int) -> tuple[Any, bool]:
+    if isinstance(data, dict) and step in data:
+        return data[step], True
+    if isinstance(data, list) and isinstance(step, int) and step < len(data):
+        return data[step], True
+    return data, False
+
+
+def _bounded(lines: Iterable[str]) -> str:
+    """Join as many lines as there is room for, and say how many were left out."""
+    whole = list(lines)
+    kept: list[str] = []
+    room = LONGEST
+    for line in whole:
+        room -= len(line) + len("; ")
+        if kept and room < 0:
+            break
+        kept.append(line)
+    more = len(whole) - len(kept)
+    return _short("; ".join(kept), LONGEST) + (f"; and {more} more" if more else "")
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

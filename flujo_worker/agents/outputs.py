@@ -1,0 +1,129 @@
+"""What pydantic-ai makes of an agent's output type: one type or several, asked for as it is or under a key.
+
+Pure; it asks no model. In: an agent's `output_type` and a step's own schema. Out: types and schemas.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeGuard, Union, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, WithJsonSchema
+from pydantic.errors import PydanticUserError
+from pydantic_ai import StructuredDict
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import BinaryImage
+from pydantic_ai.output import NativeOutput, PendingModelResponse, PromptedOutput, TextOutput, ToolOutput
+from pydantic_ai.tools import DeferredToolRequests
+from typing_extensions import is_typeddict
+
+if TYPE_CHECKING:
+    from flujo_worker.agents.shaping import Schema
+
+KEY: Final = "response"
+"""Under which pydantic-ai asks for what is not an object with fields of its own, such as `list[int]`."""
+
+_MARKERS: Final = (NativeOutput, PromptedOutput, TextOutput, ToolOutput)
+_BESIDES: Final = (BinaryImage, DeferredToolRequests, PendingModelResponse)
+_ONE_SCHEMA: Final = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
+_MORE_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_HOLDING_SCHEMAS: Final = frozenset((*_ONE_SCHEMA, *_MORE_SCHEMAS, "unevaluatedItems", "unevaluatedProperties"))
+
+
+class Unsupported(Exception):
+    """A schema that pydantic-ai cannot ask for: recursive, or without an object at its root."""
+
+
+def members(output_type: Any) -> list[Any]:
+    """Take lists and unions of output types apart."""
+    if isinstance(output_type, (list, tuple)):
+        return [member for each in output_type for member in members(each)]
+    if get_origin(output_type) in (Union, UnionType):
+        return [member for each in get_args(output_type) for member in members(each)]
+    return [output_type]
+
+
+def is_chosen(member: Any) -> bool:
+    """Tell whether the author has said how this output is to be asked for: a marker, a function, something besides JSON."""
+    return isinstance(member, _MARKERS) or inspect.isroutine(member) or member in _BESIDES
+
+
+def has_fields(output_type: Any) -> TypeGuard[type]:
+    """Tell whether pydantic-ai asks for a type as it is: a model, a dataclass, a TypedDict, a StructuredDict."""
+    kind = get_args(output_type)[0] if get_origin(output_type) is Annotated else output_type
+    if not isinstance(kind, type) or get_origin(kind) is not None:
+        return False
+    return issubclass(kind, BaseModel) or is_dataclass(kind) or is_typeddict(kind) or is_structured_dict(kind)
+
+
+def is_structured_dict(output_type: Any) -> bool:
+    """Tell whether the type is a schema written by hand; pydantic checks nothing of it."""
+    return getattr(output_type, "__is_model_like__", False) is True
+
+
+def schema_of(types: list[Any]) -> Schema:
+    """Derive the JSON Schema of what the types accept (M-101).
+
+    Raises:
+        Unsupported: a type that has none.
+    """
+    union: Any = Union[tuple(types)]  # noqa: UP007 - of types known only now
+    try:
+        return TypeAdapter(union).json_schema()
+    except (PydanticUserError, UserError, TypeError) as error:
+        raise Unsupported from error
+
+
+def structured(schema: Schema, name: str) -> type:
+    """Make a type of dictionaries that are asked for by `schema`.
+
+    Raises:
+        Unsupported: what pydantic-ai refuses.
+    """
+    try:
+        kind = StructuredDict(dict(schema), name=name)
+        TypeAdapter(kind).json_schema()
+    except (PydanticUserError, UserError, KeyError) as error:
+        raise Unsupported from error
+    return kind
+
+
+def described(output_type: Any, schema: Schema) -> Any:
+    """Make a type that is asked for by `schema` and validated as it was.
+
+    Raises:
+        Unsupported: what pydantic-ai refuses.
+    """
+    if has_fields(output_type) and schema.get("type") != "object":
+        raise Unsupported
+    # `$defs` may stand only at the root that is sent, which may not be this schema's: pydantic-ai's own way inlines them.
+    inlined = TypeAdapter(structured(under_key(schema), name="")).json_schema()["properties"][KEY]
+    return Annotated[output_type, WithJsonSchema(inlined)]
+
+
+def under_key(schema: Schema) -> Schema:
+    """Put a schema under the key that pydantic-ai puts its type under; definitions stay at the root."""
+    root = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    inner = {name: value for name, value in schema.items() if name not in root}
+    return {"type": "object", "properties": {KEY: inner}, "required": [KEY], **root}
+
+
+def without_formats(schema: Any) -> Any:
+    """Leave every `format` out of a schema that was derived from a Python type: pydantic is the judge of dates and addresses.
+
+    A naive datetime, say, fits its type and is no RFC 3339 date-time. A property that is called `format` stays.
+    """
+    if not isinstance(schema, dict):
+        return schema
+    return {name: _without(name, value) for name, value in schema.items() if name != "format"}
+
+
+def _without(name: str, value: Any) -> Any:
+    if name in _NAMED_SCHEMAS and isinstance(value, dict):
+        return {key: without_formats(each) for key, each in value.items()}
+    if name in _HOLDING_SCHEMAS:
+        return [without_formats(each) for each in value] if isinstance(value, list) else without_formats(value)
+    return value

@@ -1,0 +1,80 @@
+"""What a model can be asked for, told without network, key or provider's SDK (M-062).
+
+It sends nothing and builds no model. In: a pydantic-ai model, or an id such as `openai:gpt-5`. Out: a `Capability`; of a model that
+cannot be told, that it can do nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from pydantic_ai.profiles import ModelProfile
+
+_FAMILIES: Final = {"anthropic": "anthropic", "google": "google", "google-cloud": "google", "xai": "grok"}
+"""Whose profile speaks for a provider while its SDK is not installed (M-074)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a model can do.
+
+    Attributes:
+        json_schema: it can be held to a JSON Schema by its provider.
+        json_object: it can be held to JSON.
+        provider: who serves it, as pydantic-ai calls them; empty if the id does not say.
+        model: its name at the provider.
+    """
+
+    json_schema: bool
+    json_object: bool
+    provider: str
+    model: str
+
+
+def capability_of(model: Model[Any] | str | None) -> Capability:
+    """Tell what a model can do, from pydantic-ai's profiles; ids are looked up once per process.
+
+    A fallback over several models has no profile, and no model has none either: both count as able to do nothing.
+    """
+    if model is None or isinstance(model, str):
+        return _of_id(model or "")
+    try:
+        profile: ModelProfile = model.profile
+    except NotImplementedError:
+        profile = {}
+    return _capability(profile, model.system, model.model_name)
+
+
+@lru_cache(maxsize=256)
+def _of_id(model: str) -> Capability:
+    from pydantic_ai.models import infer_model_profile, parse_model_id
+
+    provider, name = parse_model_id(model)
+    try:
+        profile = infer_model_profile(model)
+    except (ImportError, RuntimeError, ValueError):  # no SDK, or a gateway that pydantic-ai does not know
+        profile = _family_profile(provider or "", name)
+    return _capability(profile, provider or "", name)
+
+
+def _family_profile(provider: str, name: str) -> ModelProfile:
+    family = _FAMILIES.get(provider)
+    if family is None:
+        return {}
+    profile_of = getattr(import_module(f"pydantic_ai.profiles.{family}"), f"{family}_model_profile")
+    profile: ModelProfile | None = profile_of(name)
+    return profile or {}
+
+
+def _capability(profile: ModelProfile, provider: str, model: str) -> Capability:
+    return Capability(
+        json_schema=profile.get("supports_json_schema_output", False),
+        json_object=profile.get("supports_json_object_output", False),
+        provider=provider,
+        model=model,
+    )

@@ -1,0 +1,134 @@
+"""AROS's place inside a pydantic-ai run: between what the model said and pydantic's own validation.
+
+A capability, one for each run. It must not ask a model, repair anything itself, or let the library ask again: whatever does not hold
+leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer (C-37). In: a step's `Shaping`.
+Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out (U-06).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+
+from flujo_worker.agents.misfit import misfit
+from flujo_worker.agents.outputs import has_fields, is_structured_dict, under_key, without_formats
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pydantic_ai import RunContext
+    from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
+    from pydantic_ai.output import OutputContext
+
+    from flujo_worker.agents.shaping import Schema, Shaping
+
+
+class Reading(AbstractCapability[Any]):
+    """Reads a run's output by `shaping.read` before pydantic validates it.
+
+    Attributes:
+        was_sent: a request has gone out.
+        was_read: an output was read and validated.
+        max_tokens: the limit that the last request carried.
+    """
+
+    def __init__(self, shaping: Shaping, on_request: Callable[[ModelRequestContext], None]) -> None:
+        self._shaping, self._on_request = shaping, on_request
+        self.was_sent = self.was_read = False
+        self.max_tokens: int | None = None
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+    ) -> ModelResponse:
+        """Tell how the model is asked, once for a run, unless the library refused to ask."""
+        try:
+            response = await handler(request_context)
+        except UserError:
+            raise
+        except BaseException:
+            self._sent(request_context)
+            raise
+        self._sent(request_context)
+        return response
+
+    def _sent(self, request_context: ModelRequestContext) -> None:
+        self.max_tokens = (request_context.model_settings or {}).get("max_tokens")
+        if not self.was_sent:
+            self.was_sent = True
+            self._on_request(request_context)
+
+    async def after_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - as above
+        *,
+        request_context: ModelRequestContext,
+        response: ModelResponse,
+    ) -> ModelResponse:
+        """Take a text for the arguments of the output tool that the model should have called."""
+        if self._shaping.shadow:
+            return response
+        return _as_tool_call(response, request_context.model_request_parameters)
+
+    async def wrap_output_validate(
+        self,
+        ctx: RunContext[Any],
+        *,
+        output_context: OutputContext,
+        output: Any,
+        handler: Callable[[Any], Awaitable[Any]],
+    ) -> Any:
+        """Read, then let pydantic validate.
+
+        Raises:
+            AgentIOValidationError: what could not be read, or does not fit the type.
+        """
+        if ctx.partial_output:
+            return await handler(output)
+        reason = _finish_reason(ctx)
+        readable = self._shaping.read(output, expected(self._shaping.schema, output_context), finish_reason=reason)
+        try:
+            value = await handler(readable)
+        except ValidationError as error:
+            if self._shaping.shadow:
+                raise
+            raise misfit(error, readable, is_cut=reason == "length") from None
+        self.was_read = True
+        return value
+
+
+def expected(own: Schema | None, output: OutputContext) -> Schema | None:
+    """Choose the schema that an output has to hold under before pydantic sees it (M-072).
+
+    The step's own, put under a key where pydantic-ai puts its type under one. A union of types is asked for in an envelope
+    of pydantic-ai's, so its own schema stays. What is derived from a Python type is without formats.
+    """
+    derived = output.object_def.json_schema if output.object_def is not None else None
+    is_union = output.output_type is None
+    if own is not None and not is_union:
+        return own if output.has_function or has_fields(output.output_type) else under_key(own)
+    return derived if is_structured_dict(output.output_type) else without_formats(derived)
+
+
+def _as_tool_call(response: ModelResponse, asked: ModelRequestParameters) -> ModelResponse:
+    texts = [part for part in response.parts if isinstance(part, TextPart)]
+    said = "".join(part.content for part in texts)
+    is_called = any(isinstance(part, ToolCallPart) for part in response.parts)
+    if asked.output_mode != "tool" or asked.allow_text_output or is_called or not said.strip():
+        return response
+    if len(asked.output_tools) != 1:
+        return response
+    others = [part for part in response.parts if part not in texts]
+    return replace(response, parts=[*others, ToolCallPart(asked.output_tools[0].name, said)])
+
+
+def _finish_reason(ctx: RunContext[Any]) -> str | None:
+    return next(message.finish_reason for message in reversed(ctx.messages) if isinstance(message, ModelResponse))

@@ -1,0 +1,47 @@
+"""The story of structured output enforcement: what was decided for an attempt, told as the run's events (M-155…M-157).
+
+Pure but for the telling; it decides nothing and imports no agent library. In: a decision's words. Out: events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from flujo_client.pipeline.identity import digest
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from flujo_worker.agents.shaping import Schema
+
+Form = Literal["json_schema", "json_object"]
+
+OFF: Final = "off"
+AUTO: Final = "auto"
+TELEMETRY: Final = ("outlines", "xgrammar")
+"""Modes that are told and change no request (M-065, C-09)."""
+
+
+def schema_hash(schema: Schema | None) -> str | None:
+    """The SHA-256 of a schema's canonical JSON, in hex; None without a schema (M-067)."""
+    return None if schema is None else digest(dict(schema))
+
+
+def tell_enabled(mode: str, form: Form, schema_hash: str | None) -> None:
+    """Say that the model is asked for structured output (M-068)."""
+    tell("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)
+
+
+def tell_applied(form: Form, schema_hash: str | None) -> None:
+    """Say that a request carried the provider's own parameter for it: to be called only then (M-066, U-06)."""
+    tell("grammar.applied", mode="openai_json", form=form, schema_hash=schema_hash)
+
+
+def tell_skipped(mode: str, reason: str) -> None:
+    """Say that the step runs as without structured output, and why (M-061, M-068)."""
+    tell("aros.soe.skipped", mode=mode, reason=reason)
+
+
+def tell_telemetry(mode: str, schema_hash: str | None) -> None:
+    """Say which grammar an experimental mode would have applied (M-065)."""
+    tell("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True)
+    tell_skipped(mode, "experimental")

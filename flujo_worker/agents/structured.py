@@ -1,0 +1,179 @@
+"""Structured output enforcement through pydantic-ai's own means: how a model is asked for its output (SYS-22).
+
+It must not speak to a provider itself, nor make a step fail that would run without it: what a model cannot do, and what pydantic-ai
+refuses to ask for, is skipped and told (M-061). In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model
+from pydantic_ai.output import NativeOutput, PromptedOutput
+
+from flujo_worker.agents import outputs, soe
+from flujo_worker.agents.probe import Capability, capability_of
+from flujo_worker.agents.reading import Reading
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from pydantic_ai import AgentRunResult
+    from pydantic_ai.agent import AbstractAgent
+    from pydantic_ai.models import ModelRequestContext
+
+    from flujo_worker.agents.shaping import Schema, Shaping
+
+    Run = Callable[..., Awaitable[AgentRunResult[Any]]]
+
+_ANY_OBJECT: Final = {"type": "object"}
+_FORMATS: Final = ("response_format", "text")
+"""Settings by which a caller asks for a format: chat completions' parameter and the Responses API's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a run's output is asked for.
+
+    Attributes:
+        mode: what the step wants.
+        schema_hash: of the schema that was wanted, None if there is none.
+        form: what the provider is asked for; None as without enforcement.
+        output_type: what the run is given instead of the agent's own type.
+        skipped: why it is not enforced.
+    """
+
+    mode: str
+    schema_hash: str | None = None
+    form: soe.Form | None = None
+    output_type: Any = None
+    skipped: str | None = None
+
+    def tell(self, sent: ModelRequestContext) -> None:
+        """Tell the decision, and that it was applied if the request that went out says so."""
+        if self.mode in soe.TELEMETRY:
+            soe.tell_telemetry(self.mode, self.schema_hash)
+        elif self.skipped is not None:
+            soe.tell_skipped(self.mode, self.skipped)
+        elif self.form is not None:
+            soe.tell_enabled(self.mode, self.form, self.schema_hash)
+            if _carries(sent, self.form):
+                soe.tell_applied(self.form, self.schema_hash)
+
+
+async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], run: Run) -> Any:
+    """Run an agent as a step wants its output.
+
+    Args:
+        agent: who is asked.
+        shaping: what the step wants.
+        settings: the run's model settings.
+        run: the agent's `run` with everything else given.
+
+    Returns:
+        The library's result, and whether its output has been read and validated.
+    """
+    asking = asking_for(agent, shaping, settings)
+    reading = Reading(shaping, asking.tell)
+    try:
+        result = await run(output_type=asking.output_type, capabilities=[reading])
+    except UserError as refusal:
+        if asking.output_type is None or reading.was_sent:
+            raise
+        # Refused before anything was sent: by the agent's output validators, or by a model that cannot do it beside its tools.
+        reason = "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
+        reading = Reading(shaping, replace(asking, output_type=None, skipped=reason).tell)
+        result = await run(capabilities=[reading])
+    if result.response.finish_reason == "length":
+        tell("output.cut", "warning", finish_reason="length", max_tokens=reading.max_tokens)
+    return result, reading.was_read
+
+
+def asking_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> Asking:
+    """Decide how an agent's model is asked for its output (M-060, M-061, M-064)."""
+    if shaping.structured_output == soe.OFF:
+        return Asking(soe.OFF)
+    types = outputs.members(agent.output_type)
+    is_chosen = any(map(outputs.is_chosen, types))
+    try:
+        schema = _wanted(types, shaping, is_chosen=is_chosen)
+    except outputs.Unsupported:
+        return Asking(shaping.structured_output, skipped="schema_unsupported")
+    asking = Asking(shaping.structured_output, soe.schema_hash(schema))
+    if asking.mode in soe.TELEMETRY:
+        return asking
+    if asking.mode == soe.AUTO and schema is None and not is_chosen:
+        return Asking(soe.OFF)  # nobody expects JSON
+    reason = _against(agent, shaping, settings, types)
+    if reason is not None:
+        return replace(asking, skipped=reason)
+    return _asked(asking, capability_of(agent.model), types, shaping)
+
+
+def _wanted(types: list[Any], shaping: Shaping, *, is_chosen: bool) -> Schema | None:
+    if shaping.schema is not None or is_chosen or types == [str]:
+        return shaping.schema
+    return outputs.schema_of(types)
+
+
+def _against(
+    agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], types: list[Any]
+) -> str | None:
+    """Say what speaks against asking, whatever the model can do."""
+    if shaping.shadow:
+        return "shadow"
+    if any(map(outputs.is_chosen, types)):
+        return "output_marker"
+    if str in types and types != [str]:
+        return "text_allowed"
+    own = getattr(agent.model, "settings", None) if isinstance(agent.model, Model) else None
+    given = (own, getattr(agent, "model_settings", None), settings)
+    return "caller_response_format" if any(map(_names_format, given)) else None
+
+
+def _names_format(settings: Any) -> bool:
+    if not isinstance(settings, dict):
+        return False
+    extra = settings.get("extra_body")
+    return any(name in settings or (isinstance(extra, dict) and name in extra) for name in _FORMATS)
+
+
+def _asked(asking: Asking, capability: Capability, types: list[Any], shaping: Shaping) -> Asking:
+    if not (capability.json_schema or capability.json_object):
+        return replace(asking, skipped="unsupported_provider")
+    try:
+        output = _output(types, shaping)
+    except outputs.Unsupported:
+        return replace(asking, skipped="schema_unsupported")
+    if capability.json_schema and asking.schema_hash is not None:
+        return replace(asking, form="json_schema", output_type=NativeOutput(output, name=shaping.name))
+    if capability.json_object:
+        schema_hash = asking.schema_hash or soe.schema_hash(_ANY_OBJECT)
+        marked = PromptedOutput(output, name=shaping.name)
+        return replace(asking, form="json_object", output_type=marked, schema_hash=schema_hash)
+    return replace(asking, skipped="unsupported_provider")
+
+
+def _output(types: list[Any], shaping: Shaping) -> Any:
+    """Choose what to ask for: the agent's type by the step's own schema if there is one; a dictionary of a text agent."""
+    if types == [str]:
+        return outputs.structured(shaping.schema or _ANY_OBJECT, shaping.name)
+    if shaping.schema is not None and len(types) == 1:
+        return outputs.described(types[0], shaping.schema)
+    return types
+
+
+def _carries(sent: ModelRequestContext, form: soe.Form) -> bool:
+    """Tell whether a request carried the provider's parameter, as far as the library's own words say.
+
+    Some providers leave the JSON-object form out beside tools, so with tools it does not count as carried.
+    """
+    asked = sent.model_request_parameters
+    if _names_format(sent.model_settings):
+        return False
+    if form == "json_schema":
+        return asked.output_mode == "native"
+    return asked.output_mode == "prompted" and not asked.function_tools
