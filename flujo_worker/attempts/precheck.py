@@ -103,7 +103,6 @@ class Precheck:
     ) -> None:
         self._settings, self._context, self._schema, self._shadow = settings, context, schema, shadow
         self._agent_of, self._threads = agent_of, threads
-        self._left_s = settings.timeout_s
         self._data: Any = None
         self._is_waiting = False
         self._forget: Callable[[], None] = _nothing
@@ -159,17 +158,13 @@ class Precheck:
         self._forget = _nothing
 
     async def _in_time(self, plan: str) -> Finding:
-        """Judge a plan within the time that is left, counting calls before and after generation together (M-125)."""
-        now = asyncio.get_running_loop().time
-        started = now()
+        """Judge a plan in the time the precheck has; one attempt judges one plan, before generation or after it (M-125)."""
         try:
-            async with asyncio.timeout(self._left_s) as limit:
+            async with asyncio.timeout(self._settings.timeout_s) as limit:
                 finding = await self._judged(plan)
         except TimeoutError:
             if not limit.expired():
                 raise
-        finally:
-            self._left_s -= now() - started
         return _TIMEOUT if limit.expired() else finding
 
     async def _judged(self, plan: str) -> Finding:
