@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
+from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
+from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.policies import POLICIES
-from flujo_worker.attempts.work import Done, Stumble, Work
+from flujo_worker.attempts.work import Done, Notes, Stumble, Work
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.evaluate.fetch import fetched
@@ -149,30 +151,33 @@ class Attempts:
             raise
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
-            bare = self._failed(fault_of(error, "system", None), notice.outcome.usage, started, ())
+            bare = self._failed(fault_of(error, "system", None), notice.outcome.usage, started)
             concluded = self._coordinator.conclude(replace(notice, outcome=bare))
         return Delivered(concluded.verdict, concluded.counts)
 
     def _outcome(
         self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event]
     ) -> Outcome | None:
+        notes = Notes()
         try:
-            done = self._run(self._work(envelope, entry), envelope, held)
+            done = self._run(self._work(envelope, entry, notes), envelope, held)
             output, context = self._packed(envelope, done)
         except CancelledError:
             if held.cancelled or self._lease.is_stopping:
                 return None
-            fault = fault_of(AgentError("the agent cancelled its own task"), "agent", None)
-            return self._failed(fault, NO_USAGE, started, story)
+            fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), NO_USAGE
         except Stumble as stumble:
-            fault = fault_of(stumble.error, stumble.during, stumble.timeout_s)
-            return self._failed(fault, stumble.usage, started, story)
+            fault, usage = fault_of(stumble.error, stumble.during, stumble.timeout_s), stumble.usage
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
-            return self._failed(fault_of(error, "system", None), NO_USAGE, started, story)
-        latency = time.monotonic() - started
-        return Outcome("success", output, context, usage=done.usage, latency_s=latency, events=tuple(story))
+            fault, usage = fault_of(error, "system", None), NO_USAGE
+        else:
+            latency = time.monotonic() - started
+            return _told(Outcome("success", output, context, usage=done.usage, latency_s=latency), story, notes)
+        if notes.guidance:
+            fault = replace(fault, feedback=f"{fault.feedback}\n{notes.guidance}")
+        return _told(self._failed(fault, usage, started), story, notes)
 
-    def _work(self, envelope: Envelope, entry: Entry) -> Work:
+    def _work(self, envelope: Envelope, entry: Entry, notes: Notes) -> Work:
         if envelope.references:
             envelope = envelope.inline(fetched(self._ledger, envelope.references))
         step = entry.steps[self._path(envelope, entry)]
@@ -185,6 +190,9 @@ class Attempts:
             guidance=envelope.guidance,
             timeout_s=step.config.timeout_s or self._settings.agents.agent_timeout_s,
             threads=self._threads,
+            processing=resolve(step.processing, envelope.ticket.aros),
+            agent_of=self.catalog.agent,
+            notes=notes,
         )
 
     def _path(self, envelope: Envelope, entry: Entry) -> str:
@@ -218,10 +226,14 @@ class Attempts:
             raise Stumble(error, "system", usage) from error
         return packed
 
-    def _failed(self, fault: Fault, usage: Usage, started: float, story: Sequence[Event]) -> Outcome:
+    def _failed(self, fault: Fault, usage: Usage, started: float) -> Outcome:
         kind: Literal["aborted", "failure"] = "aborted" if fault.category == ErrorCategory.CONTROL_FLOW else "failure"
-        latency = time.monotonic() - started
-        return Outcome(kind, fault=fault, usage=usage, latency_s=latency, events=tuple(story))
+        return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
+
+
+def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
+    """Put the attempt's story into its outcome, with what is counted of it."""
+    return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(notes.corrections))
 
 
 async def _perform(kind: str, work: Work) -> Done:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import NO_USAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
-    from flujo_client.contract.outcome import Usage
+    from flujo_client.contract.outcome import Correction, Usage
+    from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.classify import During
+
+
+@dataclass(slots=True)
+class Notes:
+    """What an attempt has to say besides its output, however it ends.
+
+    Attributes:
+        guidance: what the next attempt is told besides this one's fault (C-03).
+        corrections: for the correction ledger.
+    """
+
+    guidance: str | None = None
+    corrections: list[Correction] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,9 @@ class Work:
         guidance: why the attempt before this one failed.
         timeout_s: seconds the agent may take.
         threads: where sync code runs.
+        processing: what AROS is to do; None where it is not to act.
+        agent_of: finds the live agent of a reference; gives any other thing back.
+        notes: what is to be said however the attempt ends.
     """
 
     step: Step
@@ -35,6 +53,9 @@ class Work:
     guidance: str | None
     timeout_s: float
     threads: Executor
+    processing: ProcessingConfigModel | None
+    agent_of: Callable[[Any], Any]
+    notes: Notes
 
 
 @dataclass(frozen=True, slots=True)
