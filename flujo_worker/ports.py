@@ -104,7 +104,10 @@ class Ledger(Protocol):
         """
 
     def commit(self, decision: Decision) -> Committed:
-        """Apply all of a decision, or none of it if the attempt is not running under the notice's fence."""
+        """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
+
+        What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
+        """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
         """Record what an outcome that was not merged has cost; once per attempt and fence."""

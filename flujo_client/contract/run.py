@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.outcome import Correction, Fault
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
 
@@ -140,6 +140,18 @@ class EventRecord:
     level: str
     attempt: str | None
     data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionRecord:
+    """One row of `flujo_correction_ledger`: what was repaired in an attempt, and under which fence (M-178)."""
+
+    id: int
+    timestamp: datetime
+    run_id: str
+    attempt: str
+    fence: int
+    correction: Correction
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import orjson
 
-from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord, WorkerRecord
+from flujo_client.contract.outcome import Correction, Fault
+from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, RunRecord, ScopeRecord, WorkerRecord
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed, safe_serialize
 
@@ -146,6 +146,11 @@ def events(run_id: str, *, after: int = 0, limit: int = 1000) -> Request[list[Ev
     return Request("events", parameters, lambda rows: [EventRecord(**row) for row in rows])
 
 
+def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
+    """Read what the correction ledger keeps of a run, in the order it was written (M-178)."""
+    return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
+
+
 def cancel(run_id: str, *, actor: str | None, reason: str | None) -> Request[bool]:
     """Ask for a cancel; the answer is False when the run had ended."""
     parameters = {"run": run_id, "actor": safe_serialize(actor), "reason": safe_serialize(reason)}
@@ -210,3 +215,9 @@ def _attempt(row: Row) -> AttemptRecord:
 def _scope(row: Row) -> ScopeRecord:
     rest = {key: value for key, value in row.items() if key not in ("error", "output")}
     return ScopeRecord(**rest, output=_packed(row["output"]), fault=_fault(row["error"]))
+
+
+def _correction(row: Row) -> CorrectionRecord:
+    own = {name: row[name] for name in CorrectionRecord.__slots__ if name in row}
+    told = {name: row[name] for name in Correction.__slots__}
+    return CorrectionRecord(**own, correction=Correction(**{**told, "transforms": tuple(row["transforms"])}))

@@ -17,15 +17,16 @@ from flujo_worker.store.promises import given_lanes, grace_s, held_branches, pub
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from flujo_client.contract.outcome import Event, Fault, Usage
+    from flujo_client.contract.outcome import Correction, Event, Fault, Usage
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, End, Move, NextAttempt, Opening
+    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, End, Move, NextAttempt, Notice, Opening
 
 _MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
 _OPEN = (
     "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting held errors metadata"
 )
 _NEXT = "keys addresses steps numbers kinds queues after_s guidance"
+_CORRECTION = "steps agents models schemas policies stages depths transforms saved_ms"
 _CHILD = "run at name input digest root context key step kind queue after_s"
 _ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
 
@@ -66,6 +67,16 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
         **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
         **_bind_branch_end(decision.branch_end),
         **_bind_child_run(decision.child_run),
+    }
+
+
+def bind_corrections(notice: Notice) -> dict[str, Any]:
+    """Give the parameters of `record_corrections.sql`."""
+    return {
+        "run": notice.envelope.ticket.run,
+        "key": notice.envelope.key,
+        "fence": notice.fence,
+        **_columns("correction", _CORRECTION, map(_correction, notice.outcome.corrections)),
     }
 
 
@@ -219,8 +230,26 @@ def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
         following.kind,
         following.queue,
         None if following.held else following.delay_s or grace,
-        None if following.guidance is None else as_text(following.guidance),
+        _text(following.guidance),
     )
+
+
+def _correction(correction: Correction) -> tuple[Any, ...]:
+    return (
+        as_text(correction.step_name),
+        _text(correction.agent_id),
+        _text(correction.provider_model),
+        _text(correction.schema_hash),
+        as_text(correction.policy_version),
+        as_text(correction.stage),
+        correction.repair_depth,
+        as_json(correction.transforms),
+        correction.latency_ms_saved,
+    )
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else as_text(text)
 
 
 def _bytes(packed: Packed | None) -> bytes | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
-    from flujo_client.contract.run import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
+    from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, NewRun, RunRecord, ScopeRecord
 
 GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
@@ -109,6 +109,11 @@ class MemoryStore(LedgerInMemory):
         """Read a run's story."""
         with self._lock:
             return [event for event in self._events if event.run_id == run_id]
+
+    def read_corrections(self, run_id: str) -> list[CorrectionRecord]:
+        """Read what the correction ledger keeps of a run."""
+        with self._lock:
+            return [each for each in self._corrections if each.run_id == run_id]
 
     def waiting(self) -> list[float]:
         """When the rows that wait to be published become due, in unix seconds."""

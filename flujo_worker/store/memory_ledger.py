@@ -6,9 +6,10 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
+from flujo_client.contract.run import CorrectionRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.ports import Claim, Committed, Refusal, Verdict
-from flujo_worker.store.memory_rows import Attempt, Scope
+from flujo_worker.store.memory_rows import Attempt, Scope, when
 from flujo_worker.store.memory_tree import TreeInMemory
 from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, Move
+    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, Move, Notice
 
 
 class LedgerInMemory(TreeInMemory):
@@ -158,6 +159,7 @@ class LedgerInMemory(TreeInMemory):
         taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)
         for event in (*decision.notice.outcome.events, *decision.events):
             self._tell(run, key, event.name, event.level, event.data)
+        self._keep_corrections(decision.notice, now)
         if decision.end is not None:
             self._runs[run].end(decision.end, now)
         return taken
@@ -176,6 +178,12 @@ class LedgerInMemory(TreeInMemory):
         row.move(decision.close.status)
         row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
         row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
+
+    def _keep_corrections(self, notice: Notice, now: float) -> None:
+        run, key = notice.envelope.ticket.run, notice.envelope.key
+        for each in notice.outcome.corrections:
+            number = len(self._corrections) + 1
+            self._corrections.append(CorrectionRecord(number, when(now), run, key, notice.fence, each))
 
     def _make(self, decision: Decision, now: float) -> None:
         run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))

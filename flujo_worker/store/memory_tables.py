@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.run import EventRecord
+from flujo_client.contract.run import CorrectionRecord, EventRecord
 from flujo_client.errors import RunNotFound
 from flujo_worker.store.memory_rows import Attempt, Run, Scope, when
 
@@ -41,6 +41,7 @@ class Tables:
         self._epochs: dict[str, float] = {}
         self._spends: dict[tuple[str, int], Usage] = {}
         self._events: list[EventRecord] = []
+        self._corrections: list[CorrectionRecord] = []
         self._swept_at = float("-inf")
 
     def _run(self, run_id: str) -> Run:

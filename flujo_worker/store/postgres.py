@@ -1,11 +1,12 @@
 """The store on Postgres: binds statements and maps rows, and decides nothing.
 
-Every act is one statement and commits by itself, but for winding down. A commit whose answer was lost finds its own work done
-(`verdict.sql`).
+Every act is one statement and commits by itself, but for winding down, and for a merge whose outcome repaired something. A commit
+whose answer was lost finds its own work done (`verdict.sql`).
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
@@ -14,7 +15,7 @@ from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.ports import Broker, Claim, Committed, Due, Member, Publish, Refusal, Verdict, publish_nothing
-from flujo_worker.store.bind import as_json, as_text, bind_decision, bind_tree, bind_usage, is_plain
+from flujo_worker.store.bind import as_json, as_text, bind_corrections, bind_decision, bind_tree, bind_usage, is_plain
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -82,9 +83,10 @@ class PostgresStore(TreeInPostgres):
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"
         parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
+        repaired = bind_corrections(decision.notice) if decision.notice.outcome.corrections else None
         try:
             failpoints.hit("before_commit")
-            row = self._patiently(lambda connection: _conclude(connection, name, parameters))
+            row = self._patiently(lambda connection: _conclude(connection, name, parameters, repaired))
         except psycopg.errors.DivisionByZero:  # it was the attempt's, and a scope or the run did not follow
             row = None
         return Committed("merged", row.get("taken")) if row else self._refused(decision)
@@ -191,11 +193,19 @@ class PostgresStore(TreeInPostgres):
 
 
 def _conclude(
-    connection: psycopg.Connection[dict[str, Any]], name: str, parameters: Mapping[str, Any]
+    connection: psycopg.Connection[dict[str, Any]],
+    name: str,
+    parameters: Mapping[str, Any],
+    repaired: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    row = execute(connection, name, parameters).fetchone()
+    """Merge. Only what was repaired needs a transaction around it: it is kept with the merge or not at all."""
+    with nullcontext() if repaired is None else connection.transaction():
+        row = execute(connection, name, parameters).fetchone()
+        merged = row if row and row["merged"] else None
+        if merged and repaired is not None:
+            execute(connection, "record_corrections", repaired)
     failpoints.hit("answer_lost")
-    return row if row and row["merged"] else None
+    return merged
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from trees import concluded, fanned_out, fanning_out, join_of, moved, opening, ring
@@ -13,11 +11,6 @@ from flujo_worker.domain.values import ChildRun, NextAttempt
 
 TABLE = {"enabled": True, "aop": "full", "coercion": {"allow": {"integer": ["str->int"]}}, "share": 0.5, "named": ["ü"]}
 BOX = "legal"
-
-
-def with_table(new, table):
-    """The same run, enqueued where the project has this `[aros]` table."""
-    return replace(new, first=replace(new.first, ticket=replace(new.first.ticket, aros=table)))
 
 
 def beginning(at, *, fence):
@@ -38,13 +31,13 @@ def first_of(world, decision):
 
 @pytest.fixture
 def new(world):
-    return world.record(with_table(enqueued(pipeline_of("a", "b", max_retries=3)), TABLE))
+    return world.record(enqueued(pipeline_of("a", "b", max_retries=3), aros=TABLE))
 
 
 @pytest.mark.parametrize("table", [None, {}, {"enabled": False}, TABLE], ids=["none", "empty", "off", "full"])
 def test_a_ticket_is_rebuilt_with_the_table_it_was_enqueued_with(world, table):
     """M-149: an empty table is not none; that it is written is what turns AROS on (C-05)."""
-    new = world.record(with_table(enqueued(), table))
+    new = world.record(enqueued(aros=table))
 
     [envelope] = world.store.envelopes([new.first.key])
     assert envelope == new.first
@@ -111,9 +104,9 @@ def test_a_run_without_one_gives_its_children_none(world):
 
 def test_a_second_enqueue_under_one_key_changes_nothing(world):
     """The run keeps to the table it was enqueued with, whatever the file says by now."""
-    order = enqueued(idempotency_key="k", run_id="run_00000000000000000000000001")
-    world.record(with_table(order, TABLE))
-    world.record(with_table(order, {"enabled": False}))
+    first, second = (enqueued(idempotency_key="k", aros=table) for table in (TABLE, {"enabled": False}))
+    world.record(first)
+    world.record(second)
 
-    [envelope] = world.store.envelopes([order.first.key])
+    [envelope] = world.store.envelopes([first.first.key, second.first.key])
     assert envelope.ticket.aros == TABLE

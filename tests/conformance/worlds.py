@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
-    from flujo_client.contract.run import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
+    from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.gateway.requests import Request
     from flujo_worker.domain.values import Decision, ScopeRow
     from flujo_worker.ports import Due, Store, Verdict
@@ -54,6 +54,7 @@ class Setting(Protocol):
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]: ...
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]: ...
     def read_events(self, run: str) -> Sequence[EventRecord]: ...
+    def read_corrections(self, run: str) -> Sequence[CorrectionRecord]: ...
 
 
 class Memory:
@@ -68,6 +69,7 @@ class Memory:
         self.read_attempts = self.store.read_attempts
         self.read_scopes = self.store.read_scopes
         self.read_events = self.store.read_events
+        self.read_corrections = self.store.read_corrections
 
     def now(self) -> float:
         return self._now
@@ -119,6 +121,9 @@ class Postgres:
     def read_events(self, run: str) -> Sequence[EventRecord]:
         return [event for event in self._ask(requests.events(run)) if event.name != "run.enqueued"]
 
+    def read_corrections(self, run: str) -> Sequence[CorrectionRecord]:
+        return list(self._ask(requests.corrections(run)))
+
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
 
@@ -134,7 +139,7 @@ class World:
         self.setting, self.store = setting, setting.store
         self.now, self.pass_time, self.request_cancel = setting.now, setting.pass_time, setting.request_cancel
         self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
-        self.scopes = setting.read_scopes
+        self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.enlist("w1")
 
     def enlist(self, *names: str, lease_s: float = LEASE_S) -> None:

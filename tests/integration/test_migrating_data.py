@@ -8,6 +8,7 @@ from builders import enqueued, member, pipeline_of, succeeded
 from psycopg.rows import dict_row
 
 from flujo_client.address import ROOT
+from flujo_client.contract.outcome import Correction
 from flujo_client.serial import dumps
 from flujo_worker.domain.values import Close, Decision, Move, Notice
 from flujo_worker.ports import Broker
@@ -62,8 +63,15 @@ def record_as_before(connection, new):
 
 
 def done(envelope, fence):
-    """The decision by which a run of one step ends its step and stays open."""
-    return Decision(Notice(envelope, fence, succeeded()), Close("succeeded"), (Move(ROOT, 0, 1),))
+    """The decision by which a run of one step ends its step, with a repair, and stays open."""
+    repaired = Correction(envelope.step, None, None, None, "1", "syntactic", 1, ("strip-fence",), 0.0)
+    return Decision(
+        Notice(envelope, fence, succeeded(corrections=(repaired,))), Close("succeeded"), (Move(ROOT, 0, 1),)
+    )
+
+
+def ledger(connection):
+    return connection.execute("SELECT run_id FROM flujo_correction_ledger").fetchall()
 
 
 def files(connection):
@@ -94,3 +102,4 @@ def test_a_run_that_older_code_recorded_is_carried_on(connection, database_url, 
     [due] = store.due(Broker(0.0, {}), may_judge=True, max_lost=2, limit=10)
     assert due.envelope == new.first
     assert store.commit(done(due.envelope, store.claim(new.first.key, "w1", max_lost=2).fence)).verdict == "merged"
+    assert [row["run_id"] for row in ledger(connection)] == [new.first.ticket.run]
