@@ -174,7 +174,7 @@ class _Telling:
             status=row.status,
             offset_s=self._offset(began),
             duration_s=row.latency_s if row.ended_at is not None else None,
-            attributes=_set(**_facts(row), tokens=row.tokens, cost_usd=row.cost_usd),
+            attributes=_set(**_facts(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata),
             events=self._told([row]),
         )
 
