@@ -249,6 +249,16 @@ def test_a_plan_in_the_input_is_the_only_one_judged():
     assert len(desk.verdicts) == 1
 
 
+def test_an_attempt_concludes_once():
+    """M-125: whoever asks `after` again gets nothing told twice."""
+    desk = Desk()
+    desk.before(BARE)
+    desk.after(None)
+    desk.after(None)
+
+    assert desk.verdicts == [{"result": "skipped", "reason": "no_plan"}]
+
+
 def test_an_output_that_lacks_the_basics_is_not_worth_a_validator():
     """M-111, C-33."""
     judge = Recorder(True)

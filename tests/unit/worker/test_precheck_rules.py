@@ -126,6 +126,7 @@ def test_the_required_members_that_are_not_there_are_named():
         ({}, "array"),
         ("1", "integer"),
         (True, "integer"),
+        (1, "string"),
         (1.5, "integer"),
         (None, ["string", "object"]),
     ],
