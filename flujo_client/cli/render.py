@@ -38,6 +38,7 @@ _COLOURS = {
 }
 _DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "metadata", "work")
 _SAID_BY_NAME = ("run", "step", "attempt")
+_SAID_ONCE = ("agent", "model")
 _CHILD_KINDS = frozenset(CHILDREN.values())
 _FOLDED_ABOVE, _FIRST, _LAST, _WRONG = 8, 2, 1, 3
 """Of more children than the first number, only so many are drawn: the first, the last, and the first that did not succeed."""
@@ -84,7 +85,7 @@ class _Above(NamedTuple):
 
 
 def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
-    here = above.under(node)
+    here, said = above.under(node), set[tuple[str, str]]()
     if here.level > _DEEPEST and node.kind in _CHILD_KINDS and not above.is_full:
         tree.add(Text(f"… {counted(_places(node) - 1, 'place')} below, which --full draws", "dim"))
         return
@@ -92,7 +93,7 @@ def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
         if isinstance(item, TraceNode):
             _grow(tree.add(headline(item)), item, here)
         elif isinstance(item, TraceEvent):
-            tree.add(_event(item, here))
+            tree.add(_event(item, here, said))
         else:
             tree.add(_folded(item))
 
@@ -178,11 +179,12 @@ def _figures(node: TraceNode) -> Iterator[str]:
             yield f"{key}={in_a_line(value, PREVIEW)}"
 
 
-def _event(event: TraceEvent, above: _Above) -> Text:
-    """One line; what the places above have told already is not said again."""
+def _event(event: TraceEvent, above: _Above, said: set[tuple[str, str]]) -> Text:
+    """One line; what the places above have told already is not said again, nor who was asked, once it is `said`."""
     line = Text(f"+{duration(event.offset_s)}  ", "dim")
     line.append(printable(event.name), _COLOURS.get(event.level, ""))
     for key, value in event.data.items():
-        if not above.has_told(key, value):
+        if not above.has_told(key, value) and (key, str(value)) not in said:
+            said |= {(key, str(value))} if key in _SAID_ONCE else set()
             line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, above.preview))
     return line

@@ -174,7 +174,7 @@ class Attempts:
             latency = time.monotonic() - started
             return _told(Outcome("success", output, context, usage=done.usage, latency_s=latency), story, notes)
         if notes.guidance:
-            fault = replace(fault, feedback=f"{fault.feedback}\n{notes.guidance}")
+            fault = replace(fault, feedback=f"{fault.feedback}\n{redact(notes.guidance)}")
         return _told(self._failed(fault, usage, started), story, notes)
 
     def _work(self, envelope: Envelope, entry: Entry, notes: Notes) -> Work:

@@ -127,7 +127,7 @@ class Shape:
     ) -> None:
         stage = _stage(outcome.stage)
         told = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
-        tell("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
+        tell("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())
         more = {**self._shadow(), **(self._next_level(text, schema) if self.settings.shadow else {})}
         tell("output.coercion.fail", level="warning", stage=stage, **told, **more)
 

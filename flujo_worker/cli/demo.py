@@ -19,7 +19,7 @@ from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.local import Fleet
 from flujo_worker.demo.license_audit import EACH, REFERENCE, Finding
-from flujo_worker.demo.report import findings_of, notes, report, summary
+from flujo_worker.demo.report import answers, findings_of, notes, report, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +60,7 @@ def command(*, workers: int, as_json: bool) -> None:
         return
     show(report(groups))
     show(notes(groups))
+    show(answers(trace, result.step_history[0].output))
     show(trace_tree(trace))
     show(f"{counted(len(findings_of(groups)), 'distribution')}: {summary(groups)}.")
     show(f"One run, {counted(sum(shares.values()), 'attempt')}: {_told(shares)}.")

@@ -3,12 +3,13 @@
     list distributions → audit each, 16 at a time → group by category
 
     audit one:  read metadata
-                → until sure: an agent judges, and a validator checks that its quote stands in the metadata;
-                              not sure, it is asked once more with the texts of the licence files
+                → until sure: an agent judges, AROS makes its answer valid or has it asked again, and a validator checks that
+                              its quote stands in the metadata; not sure, it is asked once more with the licence files' texts
                 → what follows: for copyleft its duties, for what a person should see a note why, else nothing
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
-the metadata it was sent, so the report is true either way. What fails for one distribution is told in the report.
+the metadata it was sent, and writes it the untidy way models do, so the report is true either way. What fails for one distribution is
+told in the report.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic import BaseModel
 from flujo_client.config import ConfigManager
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
-from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.pipeline.step import Backoff, Step, StepConfig
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.scripted import scripted_model
 from flujo_worker.demo.duties import duties
@@ -33,6 +34,7 @@ from flujo_worker.demo.license_facts import (
     installed_distributions,
     read_metadata,
 )
+from flujo_worker.demo.untidy import said
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -83,10 +85,13 @@ def list_distributions(wanted: list[str] | None) -> list[str]:
 def offline_model() -> Model[Any]:
     """The model that is asked when none is set: it knows only what it is sent."""
 
-    def answer(prompt: str) -> LicenseVerdict:
-        # After a failed attempt, guidance stands behind the JSON.
-        sent, _ = json.JSONDecoder().raw_decode(prompt)
-        return derive_verdict(DistributionMetadata.model_validate(sent))
+    def answer(prompt: str) -> str:
+        sent, end = json.JSONDecoder().raw_decode(prompt)
+        metadata = DistributionMetadata.model_validate(sent)
+        guidance = prompt[end:]  # stands behind the JSON after a failed attempt
+        return said(
+            derive_verdict(metadata), f"{metadata.name} {len(metadata.license_files)}", asked_again=bool(guidance)
+        )
 
     return scripted_model(answer, name="licence-facts")
 
@@ -132,10 +137,17 @@ def finding(note: str, _path: str, context: Audit) -> Finding:
     )
 
 
+demo_model = ConfigManager().settings().demo_model
+
 judge = Step(
     "judge",
-    make_agent_async(ConfigManager().settings().demo_model or offline_model, PROMPT, LicenseVerdict, name="auditor"),
-    config=StepConfig(max_retries=2),
+    make_agent_async(demo_model or offline_model, PROMPT, LicenseVerdict, name="auditor"),
+    config=StepConfig(max_retries=2, backoff=Backoff(base_s=0.2)),
+    processing={
+        "structured_output": "auto" if demo_model else "off",
+        "aop": "full",
+        "coercion": {"tolerant_level": 1, "allow": {"number": ["str->float"]}},
+    },
     validators=[quote_stands],
     sink_to="verdict",
 )

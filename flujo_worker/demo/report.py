@@ -10,6 +10,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from flujo_client.contract.trace import TraceNode
     from flujo_worker.demo.license_audit import Finding
 
 ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")
@@ -50,6 +51,44 @@ def notes(groups: Mapping[str, Sequence[Finding]]) -> Table:
     for note, names in about.items():
         table.add_row(escape(note), escape(", ".join(names)))
     return table
+
+
+def answers(trace: TraceNode, names: Sequence[str]) -> Table:
+    """Draw how the model's answers came: as asked for, repaired and how, refused and asked again.
+
+    Args:
+        trace: the run's.
+        names: the distributions, in the order of the run's items.
+    """
+    about: dict[tuple[str, str], list[str]] = {}
+    for item in _under(trace, "item"):
+        name = names[int(item.name.rpartition("#")[2]) - 1]
+        for attempt in _under(item, "attempt"):
+            if words := _came(attempt):
+                about.setdefault(words, []).append(name)
+    table = Table(title="How the answers came", title_justify="left", expand=True)
+    table.add_column("answer", no_wrap=True)
+    table.add_column("how", no_wrap=True)
+    table.add_column("distributions", ratio=1, overflow="ellipsis", no_wrap=True)
+    for (what, how), those in sorted(about.items()):
+        table.add_row(what, how, escape(f"{len(those)}: {', '.join(sorted(those))}"))
+    return table
+
+
+def _came(attempt: TraceNode) -> tuple[str, str] | None:
+    """Say what AROS did about an attempt's answer, in the words of its events; None where it had nothing to do."""
+    done = [event.data for event in attempt.events if event.name == "output.coercion.success"]
+    refused = [event.data for event in attempt.events if event.name == "output.coercion.fail"]
+    if refused:
+        return "refused, asked again", str(refused[0]["rule"])
+    return ("repaired", ", ".join(name for data in done for name in data["transforms"])) if done else None
+
+
+def _under(node: TraceNode, kind: str) -> Iterator[TraceNode]:
+    for child in node.children:
+        if child.kind == kind:
+            yield child
+        yield from _under(child, kind)
 
 
 def summary(groups: Mapping[str, Sequence[Finding]]) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.identity import agent_name, model_name
@@ -24,13 +25,16 @@ from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.observe.log import bound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
     from flujo_client.contract.processing import ProcessingConfigModel
+    from flujo_client.pipeline.step import Step
     from flujo_worker.agents.answer import Answer
     from flujo_worker.attempts.classify import During
 
+T = TypeVar("T")
 _LONGEST_NAME = 64
+"""Characters of a schema's name, by OpenAI's rules, which are the narrowest."""
 
 
 async def perform_step(work: Work) -> Done:
@@ -62,9 +66,10 @@ async def _answer(work: Work) -> Answer:
     return replace(answer, output=output)
 
 
-async def _ask(work: Work, data: Any, shaping: Shaping | None = None) -> Answer:
+async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> Answer:
     options = {"context": work.context, "guidance": work.guidance, **work.step.config.options()}
-    async with _blaming("agent", Usage(), work.timeout_s), asyncio.timeout(work.timeout_s):
+    left_s = max(0.0, work.timeout_s - spent_s)
+    async with _blaming("agent", Usage(), work.timeout_s), asyncio.timeout(left_s):
         return await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
 
 
@@ -73,18 +78,16 @@ async def _ask_shaped(work: Work, data: Any, processing: ProcessingConfigModel) 
     agent, model = agent_name(work.agent), model_name(work.agent)
     shape = Shape(processing, step=work.step.name, agent=agent, model=model)
     check = Precheck(
-        processing.precheck,
+        replace(processing.precheck, timeout_s=min(processing.precheck.timeout_s, work.timeout_s)),
         context=work.context,
         agent_of=work.agent_of,
         threads=work.threads,
         schema=processing.schema,
         shadow=processing.shadow,
     )
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", work.step.name)[:_LONGEST_NAME]
-    shaping = Shaping(processing.structured_output, name, processing.schema, processing.shadow, shape.read)
     with bound(agent=agent, model=model):
         try:
-            answer = await _checked(work, data, check, shape, shaping)
+            answer = await _checked(work, data, check, shape)
         except Stumble as stumble:
             raise Stumble(stumble.error, stumble.during, check.usage + stumble.usage, stumble.timeout_s) from stumble
         finally:
@@ -94,14 +97,36 @@ async def _ask_shaped(work: Work, data: Any, processing: ProcessingConfigModel) 
     return replace(answer, usage=answer.usage + check.usage)
 
 
-async def _checked(work: Work, data: Any, check: Precheck, shape: Shape, shaping: Shaping) -> Answer:
+async def _checked(work: Work, data: Any, check: Precheck, shape: Shape) -> Answer:
+    began = time.monotonic()
     async with _blaming("agent", Usage(), work.timeout_s):
-        data = await check.before(data)
-    answer = await _ask(work, data, shaping)
+        data = await _counted(check.before(data), Usage())
+    try:
+        answer = await _ask(work, data, _shaping(work.step, shape), spent_s=time.monotonic() - began)
+        async with _blaming("agent", answer.usage):
+            output = shaped(answer, work.agent, shape)
+    except Stumble:
+        await check.after(None, None)
+        raise
     async with _blaming("agent", answer.usage):
-        output = shaped(answer, work.agent, shape)
-        await check.after(shape.raw or (answer.output if isinstance(answer.output, str) else None), output)
+        said = answer.output if isinstance(answer.output, str) else None
+        await _counted(check.after(shape.raw or said, output), answer.usage)
     return replace(answer, output=output)
+
+
+def _shaping(step: Step, shape: Shape) -> Shaping:
+    wanted = shape.settings
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", step.name)[:_LONGEST_NAME]
+    return Shaping(wanted.structured_output, name, wanted.schema, wanted.shadow, shape.read)
+
+
+async def _counted(work: Awaitable[T], usage: Usage) -> T:
+    """What a precheck spent stands in its own sum, whatever its error says; `usage` is what was spent besides."""
+    try:
+        return await work
+    except Exception as error:
+        error.flujo_usage = usage  # type: ignore[attr-defined]
+        raise
 
 
 @asynccontextmanager

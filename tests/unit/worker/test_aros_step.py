@@ -470,7 +470,11 @@ def test_the_ledger_keeps_accepted_repairs_when_the_project_asks(tmp_path):
         run, _ = ran(engine, Says(FENCED), {"aop": "minimal", "schema": SCHEMA})
 
         (row,) = engine.store.read_corrections(run)
-        assert (row.correction.step_name, row.correction.stage, row.correction.transforms) == ("judge", "extract", ("region",))
+        assert (row.correction.step_name, row.correction.stage, row.correction.transforms) == (
+            "judge",
+            "extract",
+            ("region",),
+        )
         assert len(row.correction.schema_hash) == 64
 
 
@@ -479,3 +483,93 @@ def test_no_ledger_unless_asked(engine):
     run, _ = ran(engine, Says(FENCED), {"aop": "minimal", "schema": SCHEMA})
 
     assert engine.store.read_corrections(run) == []
+
+
+# --- the precheck, wired -------------------------------------------------------------------------------------------
+
+PLANNED = "<thinking>guess</thinking> How many?"
+
+
+def doubts(_plan, max_tokens=None):
+    return {"passed": False, "score": 0.2, "feedback": f"look it up, in {max_tokens} tokens"}
+
+
+def prechecked(**more):
+    return {"structured_output": "off", "reasoning_precheck": {"enabled": True, "validator_agent": doubts, **more}}
+
+
+def test_a_failed_precheck_tells_and_goes_on(engine):
+    """M-110, M-120, M-123: telemetry only, nothing injected."""
+    agent = Says("three")
+
+    run, result = ran(engine, agent, prechecked(), value=PLANNED)
+
+    assert (result.output, agent.told[0][0]) == ("three", PLANNED)
+    assert names(engine, run) == ["reasoning.validation", "aros.reasoning.precheck.fail"]
+    assert engine.history(run)[0].metadata["aros.precheck.fail"] == 1
+
+
+def test_feedback_is_prepended_when_asked_for(engine):
+    """M-116, M-121: with the seed's prefix; max_tokens really sent."""
+    agent = Says("three")
+
+    ran(engine, agent, prechecked(inject_feedback="prepend", max_tokens=50), value=PLANNED)
+
+    assert agent.told[0][0].startswith("Guidance: ")
+    assert "look it up, in 50 tokens" in agent.told[0][0]
+    assert agent.told[0][0].endswith(PLANNED)
+
+
+def test_feedback_under_a_context_key_is_seen_and_not_kept(engine):
+    """M-122."""
+    seen = []
+
+    def agent(_data, *, context):
+        seen.append(context._aros_retry_guidance)
+        context.marks.append("here")
+        return "three"
+
+    block = prechecked(inject_feedback="context_key")
+    run = engine.enqueue(Pipeline([Step("judge", agent, processing=block)], context_model=Noted), PLANNED)
+    engine.drain()
+
+    context = engine.result(run).final_pipeline_context
+    assert "look it up" in seen[0]
+    assert context.marks == ["here"]
+    assert "_aros_retry_guidance" not in context.model_dump_json()
+
+
+def test_a_failed_attempt_hands_its_prechecks_feedback_on(engine):
+    """C-03, M-126, M-198: whatever inject_feedback says."""
+    agent = Says("no idea", '{"count": 3}')
+    block = {**prechecked(), "aop": "minimal", "schema": SCHEMA}
+
+    _, result = ran(engine, agent, block, value=PLANNED, config=StepConfig(max_retries=1))
+
+    assert result.output == {"count": 3}
+    assert "no JSON value found" in agent.told[1][1]
+    assert "look it up" in agent.told[1][1]
+
+
+def test_without_a_plan_the_precheck_is_skipped_and_the_prompt_is_as_it_was(engine):
+    """M-114: also when the attempt fails."""
+    agent = Says("no idea")
+    block = {**prechecked(inject_feedback="prepend"), "aop": "minimal", "schema": SCHEMA}
+
+    run, _ = ran(engine, agent, block)
+
+    assert agent.told[0][0] == "go"
+    assert ("aros.reasoning.precheck.skipped", "no_plan") in [
+        (name, data.get("reason")) for name, data in told(engine, run)
+    ]
+
+
+def test_a_plan_in_the_models_own_text_is_judged_after_it(engine):
+    """C-33: an early short pass."""
+    agent = Says('<thinking>count them</thinking>{"count": 3}')
+    block = {**prechecked(), "aop": "minimal", "schema": SCHEMA}
+
+    run, result = ran(engine, agent, block)
+
+    assert result.output == {"count": 3}
+    assert "aros.reasoning.precheck.fail" in names(engine, run)
