@@ -20,6 +20,8 @@ from pydantic_ai.tools import DeferredToolRequests
 from typing_extensions import is_typeddict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flujo_worker.agents.shaping import Schema
 
 KEY: Final = "response"
@@ -27,10 +29,25 @@ KEY: Final = "response"
 
 _MARKERS: Final = (NativeOutput, PromptedOutput, TextOutput, ToolOutput)
 _BESIDES: Final = (BinaryImage, DeferredToolRequests, PendingModelResponse)
-_ONE_SCHEMA: Final = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
-_MORE_SCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 _NAMED_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_HOLDING_SCHEMAS: Final = frozenset((*_ONE_SCHEMA, *_MORE_SCHEMAS, "unevaluatedItems", "unevaluatedProperties"))
+_SCHEMAS: Final = frozenset(
+    [
+        "items",
+        "prefixItems",
+        "additionalProperties",
+        "contains",
+        "propertyNames",
+        "not",
+        "if",
+        "then",
+        "else",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
+)
 
 
 class Unsupported(Exception):
@@ -84,7 +101,7 @@ def structured(schema: Schema, name: str) -> type:
         Unsupported: what pydantic-ai refuses.
     """
     try:
-        kind = StructuredDict(dict(schema), name=name)
+        kind = StructuredDict(_opened(schema), name=name)
         TypeAdapter(kind).json_schema()
     except (PydanticUserError, UserError, KeyError) as error:
         raise Unsupported from error
@@ -116,14 +133,30 @@ def without_formats(schema: Any) -> Any:
 
     A naive datetime, say, fits its type and is no RFC 3339 date-time. A property that is called `format` stays.
     """
+    return _changed(schema, lambda each: {name: value for name, value in each.items() if name != "format"})
+
+
+def _opened(schema: Schema) -> dict[str, Any]:
+    """Write out that an object without declared properties takes any: pydantic-ai closes what does not say so for OpenAI."""
+
+    def change(each: dict[str, Any]) -> dict[str, Any]:
+        is_open = each.get("type") == "object" and not each.keys() & {"properties", "additionalProperties"}
+        return {**each, "additionalProperties": True} if is_open else each
+
+    opened: dict[str, Any] = _changed(dict(schema), change)
+    return opened
+
+
+def _changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Change a schema and every schema inside it; what only looks like one, such as a default, stays."""
     if not isinstance(schema, dict):
         return schema
-    return {name: _without(name, value) for name, value in schema.items() if name != "format"}
+    return change({name: _within(name, value, change) for name, value in schema.items()})
 
 
-def _without(name: str, value: Any) -> Any:
+def _within(name: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     if name in _NAMED_SCHEMAS and isinstance(value, dict):
-        return {key: without_formats(each) for key, each in value.items()}
-    if name in _HOLDING_SCHEMAS:
-        return [without_formats(each) for each in value] if isinstance(value, list) else without_formats(value)
+        return {key: _changed(each, change) for key, each in value.items()}
+    if name in _SCHEMAS:
+        return [_changed(each, change) for each in value] if isinstance(value, list) else _changed(value, change)
     return value
