@@ -1,0 +1,160 @@
+"""AROS in real worker processes, with a model behind real HTTP: its story is read back from Postgres, its requests from the wire."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+
+import pytest
+from fleet import BRISK, Site, wait_until
+from openai_server import OpenAIServer, Said
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+
+TOLD = ("aros.%", "output.%", "grammar.%", "reasoning.%")
+
+
+class Echo:
+    """A model that says what it was last told, and something better once it is told what was wrong."""
+
+    def __init__(self):
+        self.held = threading.Event()
+        self.held.set()
+
+    def __call__(self, request):
+        self.held.wait(30)
+        asked = str(request.body["messages"][-1]["content"])
+        text, again, _ = asked.partition("\n\nYour previous answer was not accepted: ")
+        return Said('{"count": 4}' if again else text, usage=(100, 10))
+
+
+@pytest.fixture(scope="module")
+def model():
+    echo = Echo()
+    with OpenAIServer(echo) as server:
+        server.echo = echo
+        yield server
+
+
+def at_work(services, folder, model, **settings):
+    """A site with a worker that asks the model."""
+    site = Site(services, folder, worker=BRISK, **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", model.url)
+        patch.setenv("OPENAI_API_KEY", "none")
+        site.workers(1)
+    return site
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory, model):
+    with at_work(services, tmp_path_factory.mktemp("site"), model) as site:
+        yield site
+
+
+def ran(site, name, value="go"):
+    run = site.client.enqueue(f"aros_pipelines:{name}", value)
+    return run, run.result(timeout=60)
+
+
+def told(site, run):
+    """AROS's events as they stand in Postgres."""
+    sql = "SELECT * FROM flujo_events WHERE run_id = %(run)s AND name LIKE ANY(%(names)s) ORDER BY id"
+    return site.rows(sql, run=run.id, names=list(TOLD))
+
+
+def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
+    """M-040, M-103, M-155 to M-168, M-196: the story of a run, merged with its attempts."""
+    run, result = ran(site, "stages")
+
+    assert result.success, result
+    assert (result.output.name, result.output.count) == ("marked", 3)
+    events = told(site, run)
+    done = [event for event in events if event["name"] == "output.coercion.success"]
+    assert Counter(event["data"]["stage"] for event in done) == dict.fromkeys(
+        ("extract", "syntactic", "tolerant", "semantic", "custom"), 1
+    )
+    steps = {event["attempt"].split(":")[2]: event["data"]["stage"] for event in done}
+    assert steps == {stage: stage for stage in steps}
+    assert {event["data"]["agent"] for event in done} == {f"{stage} agent" for stage in steps}
+    assert {event["data"]["model"] for event in done} == {"openai-chat:gpt-4o-mini"}
+
+
+def test_the_rows_of_the_attempts_keep_the_counts(site):
+    """M-165."""
+    run, _ = ran(site, "stages")
+
+    kept = {row["step"]: row["metadata"] for row in site.attempts(run.id) if row["metadata"]}
+    assert {name: metadata["aros.coercion.total"] for name, metadata in kept.items()} == dict.fromkeys(
+        ("extract", "syntactic", "tolerant", "semantic", "custom"), 1
+    )
+
+
+def test_a_refused_answer_is_asked_for_again_with_the_parsers_words(site, model):
+    """C-02, M-051, M-060, M-067, M-197: attempts, requests and events agree."""
+    first = len(model.requests)
+
+    run, result = ran(site, "asks_again", '{"count": "many"}')
+
+    assert result.output.count == 4
+    bodies = model.bodies[first:]
+    assert [row["status"] for row in site.attempts(run.id)] == ["failed", "succeeded"]
+    assert len(bodies) == 2
+    assert all(body["response_format"]["type"] == "json_schema" for body in bodies)
+    assert 'at /count: expected integer, found string "many"' in json.dumps(
+        bodies[1]["messages"], ensure_ascii=False
+    ).replace('\\"', '"')
+    hashes = [event["data"]["schema_hash"] for event in told(site, run) if event["name"] == "grammar.applied"]
+    assert len(hashes) == 2
+    assert len(set(hashes)) == 1
+
+
+def test_what_a_refused_answer_cost_is_booked(site):
+    """M-044: both attempts' tokens."""
+    run, _ = ran(site, "asks_again", '{"count": "many"}')
+
+    assert run.record().tokens == 2 * (100 + 10)
+
+
+def test_a_worker_that_dies_in_a_call_leaves_no_half_story(services, tmp_path, model):
+    """M-168: the attempt's events are there once, whoever finishes it."""
+    with at_work(services, tmp_path, model) as site:
+        model.echo.held.clear()
+        asked = len(model.requests)
+        run = site.client.enqueue("aros_pipelines:plain", 'Well: {"count": 3}')
+        wait_until(lambda: len(model.requests) > asked, what=site.log)
+        for pid in site.live_pids():
+            os.kill(pid, signal.SIGKILL)
+        model.echo.held.set()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OPENAI_BASE_URL", model.url)
+            patch.setenv("OPENAI_API_KEY", "none")
+            site.workers(1)
+
+        assert run.result(timeout=60).output.count == 3
+        names = Counter(event["name"] for event in told(site, run))
+        assert names["output.coercion.success"] == names["aros.soe.enabled"] == 1
+
+
+def test_the_projects_table_reaches_workers_with_the_run(services, tmp_path, model):
+    """C-05, M-137, M-149, M-150: the ledger is the client's project's to turn on, and steps without a block are shaped."""
+    with at_work(services, tmp_path, model, aros={"correction_ledger_enabled": True}) as site:
+        _, result = ran(site, "unshaped", 'Well: {"count": 3}')
+
+        assert result.output.count == 3
+        (row,) = site.rows("SELECT * FROM flujo_correction_ledger")
+        assert (row["step_name"], row["agent_id"], row["stage"]) == ("unshaped", "bare", "extract")
+
+
+def test_the_master_switch_leaves_everything_as_it_was(services, tmp_path, model):
+    """M-130, M-199: no event, no hint in the request, no repair."""
+    with at_work(services, tmp_path, model, aros={"enabled": False}) as site:
+        first = len(model.requests)
+        run, result = ran(site, "plain", 'Well: {"count": 3}')
+
+        assert told(site, run) == []
+        assert "response_format" not in model.bodies[first]
+        assert not result.success
