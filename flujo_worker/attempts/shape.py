@@ -51,7 +51,8 @@ class Shape:
     """
 
     def __init__(self, settings: ProcessingConfigModel, *, step: str, agent: str | None, model: str | None) -> None:
-        self.settings, self._step, self._agent, self._model = settings, step, agent, model
+        self.settings, self.agent, self.model = settings, agent, model
+        self._step = step
         self._began = time.monotonic()
         self.raw: str | None = None
         self.corrections: list[Correction] = []
@@ -157,8 +158,8 @@ class Shape:
             self.corrections.append(
                 Correction(
                     step_name=self._step,
-                    agent_id=self._agent,
-                    provider_model=self._model,
+                    agent_id=self.agent,
+                    provider_model=self.model,
                     schema_hash=None if schema is None else schema_hash(schema),
                     policy_version=POLICY_VERSION,
                     stage=_stage(outcome.stage),

@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai_server import OpenAIServer, Said
 from pydantic import BaseModel
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, TextOutput, ToolOutput
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, StructuredDict, TextOutput, ToolOutput
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -25,6 +25,7 @@ from flujo_client.pipeline.identity import digest
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.shaping import Shaping
+from flujo_worker.attempts.classify import describe
 
 
 class Fruit(BaseModel):
@@ -448,6 +449,25 @@ def test_formats_of_a_python_type_are_pydantics_own_business(server, call):
     assert answer.output.at == datetime(2026, 11, 22, 10)  # noqa: DTZ001 - naive is the point
 
 
+def test_formats_of_an_authors_own_schema_are_checked(server, call):
+    """Nobody else would: pydantic takes any dictionary for it."""
+    own = {"type": "object", "properties": {"at": {"type": "string", "format": "date"}}}
+    server.answers, read = ['{"at": "2026-11-22"}'], Reader()
+    call(agent(server, StructuredDict(own)), shaping(read=read))
+    assert read.calls[0][1]["properties"]["at"]["format"] == "date"
+
+
+def test_a_run_of_several_requests_is_told_once(server, call):
+    """M-066: each request of an agent with tools carries the schema."""
+    server.answers = [Said(arguments="{}"), KIWI]
+    ours = agent(server)
+    ours.tool_plain(lambda: "three", name="count_them")
+    answer, told = call(ours, shaping())
+    assert [body["response_format"]["type"] for body in server.bodies] == ["json_schema", "json_schema"]
+    assert [each["event"] for each in told] == ["aros.soe.enabled", "grammar.applied"]
+    assert (answer.output.name, answer.usage.requests) == ("kiwi", 2)
+
+
 @pytest.mark.parametrize("output_type", [Fruit, ToolOutput(Fruit)])
 def test_what_does_not_fit_is_named_by_place_and_booked(server, call, output_type):
     """C-02, C-37: one request, whatever the library's own retries, and what it cost is on the error."""
@@ -455,6 +475,7 @@ def test_what_does_not_fit_is_named_by_place_and_booked(server, call, output_typ
     with pytest.raises(AgentIOValidationError, match=r'^at /count: expected a valid integer.*found "many"') as caught:
         call(agent(server, output_type, retries=3), shaping())
     assert (caught.value.rule, caught.value.pointer) == ("schema", "/count")
+    assert "at /count" in describe(caught.value, during="agent").feedback  # pydantic's own text is not the root cause
     spent = caught.value.flujo_usage
     assert (spent.input_tokens, spent.output_tokens, spent.requests, len(server.requests)) == (10, 5, 1, 1)
     assert spent.cost_usd > 0

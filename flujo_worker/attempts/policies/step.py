@@ -10,6 +10,7 @@ import re
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.outcome import Usage
@@ -25,9 +26,8 @@ from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.observe.log import bound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_client.pipeline.step import Step
     from flujo_worker.agents.answer import Answer
     from flujo_worker.attempts.classify import During
@@ -55,14 +55,21 @@ async def perform_step(work: Work) -> Done:
 
 async def _answer(work: Work) -> Answer:
     """Get the agent's answer, as far as its own failures go: they are tried again, those that judge it are not."""
-    given = work.step.processors
+    if work.processing is None:
+        return await _processed(work, _ask)
+    shape = Shape(work.processing, step=work.step.name, agent=agent_name(work.agent), model=model_name(work.agent))
+    with bound(agent=shape.agent, model=shape.model):
+        return await _processed(work, partial(_ask_shaped, shape=shape))
+
+
+async def _processed(work: Work, ask: Callable[[Work, Any], Awaitable[Answer]]) -> Answer:
+    """Ask between the user's own processors."""
+    given, tells = work.step.processors, work.processing is not None
     async with _blaming("agent", Usage(), work.timeout_s):
         data = await processed(given.prompt_processors, work.data, work.context, work.threads)
-    answer = await (_ask(work, data) if work.processing is None else _ask_shaped(work, data, work.processing))
+    answer = await ask(work, data)
     async with _blaming("agent", answer.usage):
-        output = await processed(
-            given.output_processors, answer.output, work.context, work.threads, tells=work.processing is not None
-        )
+        output = await processed(given.output_processors, answer.output, work.context, work.threads, tells=tells)
     return replace(answer, output=output)
 
 
@@ -73,27 +80,25 @@ async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s
         return await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
 
 
-async def _ask_shaped(work: Work, data: Any, processing: ProcessingConfigModel) -> Answer:
-    """Ask with AROS: precheck, structured output, reading; what it finds is told with the agent and the model bound."""
-    agent, model = agent_name(work.agent), model_name(work.agent)
-    shape = Shape(processing, step=work.step.name, agent=agent, model=model)
+async def _ask_shaped(work: Work, data: Any, *, shape: Shape) -> Answer:
+    """Ask with AROS: precheck, structured output, reading."""
+    wanted = shape.settings
     check = Precheck(
-        replace(processing.precheck, timeout_s=min(processing.precheck.timeout_s, work.timeout_s)),
+        replace(wanted.precheck, timeout_s=min(wanted.precheck.timeout_s, work.timeout_s)),
         context=work.context,
         agent_of=work.agent_of,
         threads=work.threads,
-        schema=processing.schema,
-        shadow=processing.shadow,
+        schema=wanted.schema,
+        shadow=wanted.shadow,
     )
-    with bound(agent=agent, model=model):
-        try:
-            answer = await _checked(work, data, check, shape)
-        except Stumble as stumble:
-            raise Stumble(stumble.error, stumble.during, check.usage + stumble.usage, stumble.timeout_s) from stumble
-        finally:
-            check.forget()
-            work.notes.guidance = check.feedback
-            work.notes.corrections.extend(shape.corrections)
+    try:
+        answer = await _checked(work, data, check, shape)
+    except Stumble as stumble:
+        raise Stumble(stumble.error, stumble.during, check.usage + stumble.usage, stumble.timeout_s) from stumble
+    finally:
+        check.forget()
+        work.notes.guidance = check.feedback
+        work.notes.corrections.extend(shape.corrections)
     return replace(answer, usage=answer.usage + check.usage)
 
 
