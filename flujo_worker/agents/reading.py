@@ -100,7 +100,7 @@ class Reading(AbstractCapability[Any]):
         except ValidationError as error:
             if self._shaping.shadow:
                 raise
-            raise misfit(error, readable, is_cut=reason == "length") from error
+            raise misfit(error, readable, is_cut=reason == "length") from None
         self.was_read = True
         return value
 
