@@ -40,10 +40,12 @@ def test_every_installed_distribution_is_audited_and_nothing_is_left_running(tmp
 
 
 def test_the_report_is_tables_and_a_trace(tmp_path):
-    """What a person sees: categories with their counts, the run's trace with its fan-out folded, who took part."""
+    """What a person sees: categories with their counts, how the answers came, the run's trace, its fan-out folded, who took part."""
     shown = demo(tmp_path, "--workers", "1")
     assert "permissive (" in shown
     assert "What to heed" in shown
+    for how in ("cut", "schema", "region", "reasoning", "str->float", "trailing-comma"):
+        assert re.search(rf"(repaired|refused, asked again) +│ {how} ", shown), how
     assert "audit each#1  item  succeeded" in shown
     assert re.search(r"… \d+ more items, all succeeded", shown)
     assert re.search(r"One run, (\d+) attempts: \1 in worker \d+\.", shown)

@@ -7,9 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
+from flujo_client.contract.trace import TraceEvent, TraceNode
 from flujo_worker.demo.license_audit import Finding
 from flujo_worker.demo.license_facts import LicenseVerdict
-from flujo_worker.demo.report import findings_of, notes, report, summary
+from flujo_worker.demo.report import answers, findings_of, notes, report, summary
 
 
 def found(name, category="permissive", note="", evidence="MIT"):
@@ -57,3 +58,30 @@ def test_a_note_stands_once_with_all_it_is_about():
 
 def test_the_summary_counts_what_there_is():
     assert summary(GROUPS) == "2 permissive, 2 copyleft, 1 failed"
+
+
+def item(number, *events):
+    """An item of the fan-out whose one attempt told these events."""
+    told = [TraceEvent(name=name, data=data) for name, data in events]
+    attempt = TraceNode(name="attempt 1", kind="attempt", status="succeeded", events=told)
+    step = TraceNode(name="judge", kind="step", status="succeeded", children=[attempt])
+    return TraceNode(name=f"audit each#{number}", kind="item", status="succeeded", children=[step])
+
+
+def repaired(*transforms):
+    return "output.coercion.success", {"transforms": list(transforms)}
+
+
+def test_answers_are_told_by_what_became_of_them():
+    """What was repaired, how, and what was refused and asked again; what came as asked for is no line."""
+    refused = "output.coercion.fail", {"rule": "cut"}
+    items = [item(1, repaired("region"), repaired("str->float")), item(2), item(3, refused), item(4, refused)]
+    trace = TraceNode(name="run", kind="run", status="succeeded", children=items)
+
+    shown = drawn(answers(trace, ["ant", "bee", "cat", "dog"]), 100)
+
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert lines == [
+        ["refused, asked again", "cut", "2: cat, dog"],
+        ["repaired", "region, str->float", "1: ant"],
+    ]

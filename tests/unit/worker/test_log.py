@@ -10,9 +10,9 @@ import sys
 import pytest
 import structlog
 
-from flujo_client.sections import Log
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.step import Step
+from flujo_client.sections import Log
 from flujo_worker.observe.log import configure
 from flujo_worker.observe.redact import redact_tree
 from flujo_worker.testing import LocalEngine
