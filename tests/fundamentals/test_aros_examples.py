@@ -1,0 +1,276 @@
+"""The documents' examples of AROS do what their pages say, and no key of a `processing` block is without one (M-151, M-210)."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from examples import invoice, processing, reading, rollout
+from flujo_client import Pipeline
+from flujo_client.contract import processing as contract
+from flujo_client.contract.processing import PrecheckSettings, ProcessingConfigModel, ProcessingSettings
+from flujo_client.sections import Aros
+from flujo_worker.aros import outcome as outcomes
+from flujo_worker.aros import parse, prepare
+from flujo_worker.testing import LocalEngine
+
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = (DOCS / "reference/aros.md").read_text(encoding="utf-8")
+STEPS = [step for step in vars(processing).values() if type(step).__name__ == "Step"]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with LocalEngine() as engine:
+        yield engine
+
+
+def run(engine, step, value, **options):
+    run = engine.enqueue(step if isinstance(step, Pipeline) else Pipeline([step]), value, **options)
+    engine.drain()
+    return run, engine.result(run)
+
+
+def told(engine, run, name):
+    return [event.data for event in engine.story(run) if event.name == name]
+
+
+# the tutorial
+
+
+@pytest.mark.parametrize(("pipeline", "attempts"), [("plain", 2), ("repaired", 2), ("converted", 1)])
+def test_an_untidy_invoice_is_read(engine, pipeline, attempts):
+    """M-196: what is listed is converted, what is not is asked again."""
+    _, result = run(engine, getattr(invoice, pipeline), "R-17")
+
+    assert result.output == invoice.Invoice(number="R-17", total=80.5, paid=True)
+    assert result.step_history[0].attempts == attempts
+
+
+# the reference
+
+
+def test_an_order_is_read_by_every_key_of_the_parser(engine):
+    """M-102, M-142: JSON5, and each kind of conversion."""
+    id_, result = run(engine, processing.read_order, "go")
+
+    assert result.output == {
+        "id": 7,
+        "count": 3,
+        "price": 2.5,
+        "paid": True,
+        "tags": ["gift"],
+        "address": {"city": "Bern"},
+    }
+    assert told(engine, id_, "output.coercion.success")[-1]["branch_choices"] == {"/id": 0}
+
+
+def test_your_own_processors_get_what_aros_made(engine):
+    """M-049."""
+    assert run(engine, processing.priced, "go")[1].output["price"] == 250
+
+
+@pytest.mark.parametrize("text", ['{"count": 3}', '```json\n{"count": 3}\n```'])
+def test_the_typed_fast_path_gives_the_same(engine, text):
+    """M-105."""
+    assert run(engine, processing.counted, text)[1].output == processing.Count(count=3)
+
+
+def test_an_enforced_grammar_takes_only_what_holds_as_it_came(engine):
+    """C-09, M-073."""
+    assert run(engine, processing.strict, '{"count": 3}')[1].success
+    assert not run(engine, processing.strict, 'So: {"count": 3}')[1].success
+
+
+def test_what_is_watched_stays_as_it_was(engine):
+    """M-204."""
+    id_, result = run(engine, processing.watched, "{count: 3}")
+
+    assert result.output == "{count: 3}"
+    assert told(engine, id_, "output.coercion.fail")[0]["next_level"]["ok"]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("<plan>read the invoice</plan>", "<plan>read the invoice</plan>"),
+        (
+            "<plan>have a look</plan>",
+            "Mind this: the plan scored 0.2, at least 0.7 is needed: say how this serves: pay\n\n<plan>have a look</plan>",
+        ),
+        ("no plan", "no plan"),
+    ],
+)
+def test_a_plan_is_judged_before_the_agent_is_asked(engine, value, said):
+    """M-113, M-117, M-118, M-121: two unlike samples ask the validator, whose score counts."""
+    _, result = run(engine, processing.careful, value, context={"scratchpad": {"goal": "pay"}})
+
+    assert result.output == said
+
+
+def test_feedback_may_stand_in_the_context(engine):
+    """M-112, M-122: for this attempt only."""
+    _, result = run(engine, processing.hinted, "go", context={"scratchpad": {}})
+
+    assert result.output == "the context lacks scratchpad.customer"
+    assert not hasattr(result.final_pipeline_context, "hint")
+
+
+# the reference's tables
+
+
+def rows(heading, columns):
+    """The rows of the table that has so many columns, as cells; without its head."""
+    section = REFERENCE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line] for line in lines if len(line) == columns][1:]
+
+
+def words(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def keys_in(block):
+    inside = {key: dict(block.get(key) or {}) for key in ("reasoning_precheck", "coercion")}
+    return (block.keys() - inside.keys()) | {f"{key}.{name}" for key, table in inside.items() for name in table}
+
+
+def names(kind):
+    return {each.name for each in fields(kind)}
+
+
+def known_keys():
+    block = names(ProcessingConfigModel) - {"parsing", "precheck", "ledger"} | {"aop"}
+    coercion = {f"coercion.{name}" for name in names(ProcessingSettings) - {"aop"}}
+    return block | coercion | {f"reasoning_precheck.{name}" for name in names(PrecheckSettings)}
+
+
+def test_no_key_is_without_an_example():
+    shown = set().union(*(keys_in(step.processing) for step in STEPS))
+    assert shown == known_keys() | {"reasoning_precheck.agent"}
+
+
+def test_every_key_is_listed_with_its_default():
+    listed = {words(key)[0]: default.strip("`") for key, default, *_ in rows("The block", 4)}
+    assert listed == {key: written(default_of(key)) for key in known_keys()}
+
+
+def default_of(key):
+    whole = ProcessingConfigModel()
+    section, _, name = key.rpartition(".")
+    parts = {"coercion": whole.parsing, "reasoning_precheck": whole.precheck}
+    return getattr(whole.parsing if key == "aop" else parts.get(section, whole), name)
+
+
+def written(default):
+    if default is None or default in ({}, ()):
+        return ""
+    if isinstance(default, bool | tuple):
+        return json.dumps(default)
+    return default if isinstance(default, str) else f"{default:g}"
+
+
+def test_every_word_that_a_key_may_be_is_listed():
+    allowed = {words(key)[0]: set(words(may)) for key, _, may, _ in rows("The block", 4)}
+    assert allowed["structured_output"] == set(contract.STRUCTURED)
+    assert allowed["aop"] == set(contract.MODES)
+    assert allowed["reasoning_precheck.inject_feedback"] == set(contract.INJECTIONS)
+    modes = [mode for first, _ in rows("Structured output", 2) for mode in words(first)]
+    assert modes[: len(contract.STRUCTURED)] == list(contract.STRUCTURED)
+
+
+def test_the_yaml_is_a_block_and_the_toml_is_the_defaults():
+    """M-151: both are read by the code that reads yours."""
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", REFERENCE, re.MULTILINE | re.DOTALL)
+    (table,) = re.findall(r"^```toml\n(.*?)^```", REFERENCE, re.MULTILINE | re.DOTALL)
+    assert ProcessingConfigModel.read(yaml.safe_load(block)).parsing.level == 1
+    assert tomllib.loads(table)["aros"] == Aros().model_dump()
+
+
+LEVELS = {"minimal": {"aop": "minimal"}} | {
+    f"level {level}": {"aop": "full", "coercion": {"tolerant_level": level}} for level in (1, 2)
+}
+
+
+@pytest.mark.parametrize("row", rows("What is read", 5), ids=lambda row: row[0])
+def test_each_text_is_read_or_refused_as_the_table_says(row):
+    text, *cells, value = row
+    for cell, settings in zip(cells, LEVELS.values(), strict=True):
+        outcome = parse(words(text)[0], reading.ORDER, settings)
+        assert outcome.ok == (cell == "yes"), (settings, outcome)
+        assert outcome.value == json.loads(words(value)[0]) if outcome.ok else outcome.rule == words(cell)[0]
+
+
+def test_each_refusal_says_what_the_table_says():
+    for rule, _, text, said in rows("What is refused", 4):
+        if words(text):
+            outcome = parse(words(text)[0], reading.ORDER, LEVELS["level 2"])
+            assert (outcome.rule, outcome.feedback) == (words(rule)[0], said)
+    assert parse("{}", {"type": "objct"}, {}).rule == "bad-schema"
+
+
+def test_every_rule_is_listed():
+    rules = {value for name, value in vars(outcomes).items() if name.isupper() and isinstance(value, str)}
+    assert {words(row[0])[0] for row in rows("What is refused", 4)} == rules
+
+
+@pytest.mark.parametrize("row", rows("Conversions", 4), ids=lambda row: "".join(row[:2]))
+def test_each_conversion_takes_and_leaves_what_the_table_says(row):
+    (kind,), (conversion,), takes, leaves = map(words, row)
+    schema = {"type": "object", "properties": {"v": {"type": kind}}}
+    read = prepare(schema, {"aop": "full", "coercion": {"allow": {kind: [conversion]}}})
+
+    taken = [read(f'{{"v": {value}}}') for value in takes]
+    assert all(outcome.ok and outcome.transforms[-1].name == conversion for outcome in taken), taken
+    assert [value for value in leaves if read(f'{{"v": {value}}}').ok] == []
+
+
+def test_every_conversion_is_listed():
+    listed = {(words(kind)[0], words(name)[0]) for kind, name, *_ in rows("Conversions", 4)}
+    assert listed == {(kind, name) for kind, allowed in contract.CONVERSIONS.items() for name in allowed}
+
+
+# the library
+
+
+def test_the_library_reads_and_says_why_not():
+    assert reading.read_once("{count: 3}") == {"count": 3}
+    assert reading.read_once("none")[:2] == ("no-json", "")
+    assert reading.counted(['{"count": "3"}', "none", '{"count": 4}']) == [3, 4]
+
+
+# the roll-out
+
+
+FENCED, LOOSE, QUOTED = (
+    '```json\n{"weight": 2.5, "to": "Bern"}\n```',
+    "{weight: 2.5, to: 'Bern'}",
+    '{"weight": "2.5", "to": "Bern"}',
+)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "text", "output"),
+    [
+        ("watched", FENCED, FENCED),
+        ("minimal", FENCED, {"weight": 2.5, "to": "Bern"}),
+        ("minimal", LOOSE, None),
+        ("full", LOOSE, {"weight": 2.5, "to": "Bern"}),
+        ("full", QUOTED, {"weight": 2.5, "to": "Bern"}),
+    ],
+)
+def test_more_is_read_with_each_stage_of_the_roll_out(engine, pipeline, text, output):
+    """M-205: first only watched, then little, then more."""
+    assert run(engine, getattr(rollout, pipeline), text)[1].output == output
+
+
+def test_what_was_refused_under_watch_says_whether_a_level_more_would_help(engine):
+    """M-204."""
+    said = {text: rollout.refused(engine.story(run(engine, rollout.watched, text)[0])) for text in (LOOSE, QUOTED)}
+    assert said == {LOOSE: [("not-json", "", True)], QUOTED: [("not-whitelisted", "/weight", False)]}
