@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.pipeline.identity import agent_traits
+from flujo_client.pipeline.identity import agent_traits, model_name
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
 
@@ -106,6 +106,11 @@ class FlujoAgent:
         """
         options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
         return await ask(self.agent, data, guidance=guidance, options=options, shaping=shaping)
+
+
+def model_of(agent: Any) -> str | None:
+    """Name the model that an agent asks, as far as it says; a model that is made by a function is made for it."""
+    return model_name(agent.agent if isinstance(agent, FlujoAgent) else agent)
 
 
 async def ask(

@@ -9,6 +9,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.agents import soe
+from flujo_worker.aros.typed import schema_hash
 from flujo_worker.attempts.inject import injectable
 
 if TYPE_CHECKING:
@@ -30,16 +31,16 @@ def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping
     """
     if shaping is None or shaping.structured_output == soe.OFF or shaping.schema is None:
         return {}
-    mode, schema_hash = shaping.structured_output, soe.schema_hash(shaping.schema)
+    mode, hashed = shaping.structured_output, schema_hash(shaping.schema)
     if mode in soe.TELEMETRY:
-        soe.tell_telemetry(mode, schema_hash)
+        soe.tell_telemetry(mode, hashed)
         return {}
     hint = {_NAME: _hint(shaping.name, shaping.schema)}
     reason = _against(agent, target, options, hint, shadow=shaping.shadow)
     if reason is not None:
         soe.tell_skipped(mode, reason)
         return {}
-    soe.tell_enabled(mode, "json_schema", schema_hash)
+    soe.tell_enabled(mode, "json_schema", hashed)
     return hint
 
 

@@ -20,34 +20,14 @@ from pydantic_ai.tools import DeferredToolRequests
 from typing_extensions import is_typeddict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_worker.agents.shaping import Schema
+from flujo_worker.aros.rewrite import changed
 
 KEY: Final = "response"
 """Under which pydantic-ai asks for what is not an object with fields of its own, such as `list[int]`."""
 
 _MARKERS: Final = (NativeOutput, PromptedOutput, TextOutput, ToolOutput)
 _BESIDES: Final = (BinaryImage, DeferredToolRequests, PendingModelResponse)
-_NAMED_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_SCHEMAS: Final = frozenset(
-    [
-        "items",
-        "prefixItems",
-        "additionalProperties",
-        "contains",
-        "propertyNames",
-        "not",
-        "if",
-        "then",
-        "else",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    ]
-)
 
 
 class Unsupported(Exception):
@@ -128,14 +108,6 @@ def under_key(schema: Schema) -> Schema:
     return {"type": "object", "properties": {KEY: inner}, "required": [KEY], **root}
 
 
-def without_formats(schema: Any) -> Any:
-    """Leave every `format` out of a schema that was derived from a Python type: pydantic is the judge of dates and addresses.
-
-    A naive datetime, say, fits its type and is no RFC 3339 date-time. A property that is called `format` stays.
-    """
-    return _changed(schema, lambda each: {name: value for name, value in each.items() if name != "format"})
-
-
 def _opened(schema: Schema) -> dict[str, Any]:
     """Write out that an object without declared properties takes any: pydantic-ai closes what does not say so for OpenAI."""
 
@@ -143,20 +115,5 @@ def _opened(schema: Schema) -> dict[str, Any]:
         is_open = each.get("type") == "object" and not each.keys() & {"properties", "additionalProperties"}
         return {**each, "additionalProperties": True} if is_open else each
 
-    opened: dict[str, Any] = _changed(dict(schema), change)
+    opened: dict[str, Any] = changed(dict(schema), change)
     return opened
-
-
-def _changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Change a schema and every schema inside it; what only looks like one, such as a default, stays."""
-    if not isinstance(schema, dict):
-        return schema
-    return change({name: _within(name, value, change) for name, value in schema.items()})
-
-
-def _within(name: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    if name in _NAMED_SCHEMAS and isinstance(value, dict):
-        return {key: _changed(each, change) for key, each in value.items()}
-    if name in _SCHEMAS:
-        return [_changed(each, change) for each in value] if isinstance(value, list) else _changed(value, change)
-    return value

@@ -15,8 +15,9 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-from flujo_worker.agents.misfit import misfit
-from flujo_worker.agents.outputs import has_fields, is_structured_dict, under_key, without_formats
+from flujo_worker.agents.outputs import has_fields, is_structured_dict, under_key
+from flujo_worker.aros.misfit import misfit
+from flujo_worker.aros.rewrite import without_formats
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -94,7 +95,8 @@ class Reading(AbstractCapability[Any]):
         if ctx.partial_output:
             return await handler(output)
         reason = _finish_reason(ctx)
-        readable = self._shaping.read(output, expected(self._shaping.schema, output_context), finish_reason=reason)
+        schema = expected(self._shaping.schema, output_context)
+        readable = await self._shaping.read(output, schema, finish_reason=reason)
         try:
             value = await handler(readable)
         except ValidationError as error:

@@ -15,7 +15,7 @@ Schema = Mapping[str, Any]
 class Read(Protocol):
     """Makes a model's raw output hold under a schema, or raises AgentIOValidationError."""
 
-    def __call__(self, raw: Any, schema: Schema | None, *, finish_reason: str | None = None) -> Any:
+    async def __call__(self, raw: Any, schema: Schema | None, *, finish_reason: str | None = None) -> Any:
         """Give back `raw` itself if nothing had to be done, else what it means, as JSON text for a text and as data for data.
 
         Args:

@@ -5,13 +5,9 @@ Pure but for the telling; it decides nothing and imports no agent library. In: a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-from flujo_client.pipeline.identity import digest
 from flujo_worker.observe.log import tell
-
-if TYPE_CHECKING:
-    from flujo_worker.agents.shaping import Schema
 
 Form = Literal["json_schema", "json_object"]
 
@@ -19,11 +15,6 @@ OFF: Final = "off"
 AUTO: Final = "auto"
 TELEMETRY: Final = ("outlines", "xgrammar")
 """Modes that are told and change no request (M-065, C-09)."""
-
-
-def schema_hash(schema: Schema | None) -> str | None:
-    """The SHA-256 of a schema's canonical JSON, in hex; None without a schema (M-067)."""
-    return None if schema is None else digest(dict(schema))
 
 
 def tell_enabled(mode: str, form: Form, schema_hash: str | None) -> None:

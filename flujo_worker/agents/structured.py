@@ -16,6 +16,7 @@ from pydantic_ai.output import NativeOutput, PromptedOutput
 from flujo_worker.agents import outputs, soe
 from flujo_worker.agents.probe import Capability, capability_of
 from flujo_worker.agents.reading import Reading
+from flujo_worker.aros.typed import schema_hash
 from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def asking_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mappi
         schema = _wanted(types, shaping, is_chosen=is_chosen)
     except outputs.Unsupported:
         return Asking(shaping.structured_output, skipped="schema_unsupported")
-    asking = Asking(shaping.structured_output, soe.schema_hash(schema))
+    asking = Asking(shaping.structured_output, schema_hash(schema))
     if asking.mode in soe.TELEMETRY:
         return asking
     if asking.mode == soe.AUTO and schema is None and not is_chosen:
@@ -151,9 +152,9 @@ def _asked(asking: Asking, capability: Capability, types: list[Any], shaping: Sh
     if capability.json_schema and asking.schema_hash is not None:
         return replace(asking, form="json_schema", output_type=NativeOutput(output, name=shaping.name))
     if capability.json_object:
-        schema_hash = asking.schema_hash or soe.schema_hash(_ANY_OBJECT)
+        hashed = asking.schema_hash or schema_hash(_ANY_OBJECT)
         marked = PromptedOutput(output, name=shaping.name)
-        return replace(asking, form="json_object", output_type=marked, schema_hash=schema_hash)
+        return replace(asking, form="json_object", output_type=marked, schema_hash=hashed)
     return replace(asking, skipped="unsupported_provider")
 
 

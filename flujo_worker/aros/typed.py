@@ -7,11 +7,10 @@ typed value, or `AgentIOValidationError` that names each place, what was expecte
 from __future__ import annotations
 
 import functools
-import json
 import types
 import typing
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, Final
 
 import pydantic
 from pydantic import TypeAdapter
@@ -20,17 +19,19 @@ from pydantic.errors import PydanticUserError
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.pipeline.identity import digest
 from flujo_worker.aros.decode import decode
-from flujo_worker.aros.outcome import SCHEMA, pointer_of
+from flujo_worker.aros.misfit import misfit
+from flujo_worker.aros.outcome import SCHEMA
+from flujo_worker.aros.rewrite import without_formats
 
 try:
     import msgspec
 except ImportError:  # an extra (C-42)
     msgspec = None  # type: ignore[assignment]
 
-_FEW, _WORD, _LONGEST = 4, 60, 600
-_NOT_STRUCTURED = (str, bytes, Any, None, object, type(None))
-_DATA = ("const", "default", "enum", "example", "examples")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+Schema = Mapping[str, Any]
+
+_LONGEST: Final = 600
+_NOT_STRUCTURED: Final = (str, bytes, Any, None, object, type(None))
 
 
 def structured_type(agent: Any) -> Any:
@@ -79,7 +80,7 @@ def validated(text: str, output_type: Any) -> Any:
     try:
         return adapter.validate_json(text)
     except pydantic.ValidationError as error:
-        raise refused_by_type(error) from None  # pydantic's own words hold the whole value
+        raise misfit(error, text, is_cut=False) from None
 
 
 def _into_struct(text: str, output_type: Any) -> Any:
@@ -107,40 +108,9 @@ def decoded(text: str, output_type: Any) -> Any:
     return adapter.validate_json(text, strict=True)
 
 
-def refused_by_type(error: pydantic.ValidationError) -> AgentIOValidationError:
-    """Say what a type refused, so that a model can act on it: place, expected, found; bounded."""
-    findings = error.errors(include_url=False, include_context=False)[:_FEW]
-    places = [pointer_of(tuple(each["loc"])) for each in findings]
-    told = "; ".join(
-        f"at {place or '(root)'}: {each['msg']}, found {_brief(each['input'])}"
-        for place, each in zip(places, findings, strict=True)
-    )
-    return AgentIOValidationError(f"{told} [{SCHEMA}]"[:_LONGEST], rule=SCHEMA, pointer=places[0])
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "an array"
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _WORD else f"{text[:_WORD]}…"
-
-
-def schema_hash(schema: Any) -> str:
-    """The SHA-256 of a schema's canonical JSON: sorted keys, no spaces."""
-    return digest(schema)
-
-
-def without_formats(schema: Any, *, inside: bool = False) -> Any:
-    """Leave out the keyword `format`, wherever it is a keyword and not a member's name or a piece of data."""
-    if isinstance(schema, list):
-        return [without_formats(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: value if key in _DATA and not inside else without_formats(value, inside=key in _NAMED and not inside)
-        for key, value in schema.items()
-        if key != "format" or inside
-    }
+def schema_hash(schema: Schema | None) -> str | None:
+    """The SHA-256 of a schema's canonical JSON, in hex; None without a schema (M-067)."""
+    return None if schema is None else digest(dict(schema))
 
 
 def _annotated(agent: Any) -> Any:

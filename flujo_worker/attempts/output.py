@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.shape import Shape
 
 
-def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
+async def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
     """Give the output that an answer stands for.
 
     A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
@@ -32,13 +32,13 @@ def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
     if answer.is_shaped or shape.settings.parsing.aop == "off":
         return output
     if isinstance(output, str):
-        return _read(output, structured_type(agent), shape)
+        return await _read(output, structured_type(agent), shape)
     if own is not None and isinstance(output, dict | list):
-        return shape.read(output, own)
+        return await shape.read(output, own)
     return output
 
 
-def _read(text: str, declared: Any, shape: Shape) -> Any:
+async def _read(text: str, declared: Any, shape: Shape) -> Any:
     own = shape.settings.schema
     if shape.settings.typed_fast_path and declared is not None and own is None and not shape.settings.shadow:
         try:
@@ -48,7 +48,7 @@ def _read(text: str, declared: Any, shape: Shape) -> Any:
     schema = own or (None if declared is None else schema_of(declared))
     if schema is None:
         return text
-    read = shape.read(text, schema)
+    read = await shape.read(text, schema)
     return text if shape.settings.shadow else validated(read, declared)
 
 

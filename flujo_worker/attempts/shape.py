@@ -6,14 +6,18 @@ or what it means, or `AgentIOValidationError` with the parser's feedback, which 
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import time
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from flujo_client.contract.outcome import Correction
+from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import CUT
@@ -22,6 +26,7 @@ from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from concurrent.futures import Executor
 
     from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_worker.aros.outcome import ParseOutcome
@@ -32,6 +37,10 @@ POLICY_VERSION: Final = "1"
 MOST_ENFORCED: Final = 200_000
 """Characters that `enforce_grammar` looks at; a longer text is not judged (requirements §2.5)."""
 
+_QUICK: Final = 65_536
+"""Characters that are read at once; a longer text is read in a thread."""
+
+_STRICT: Final = ProcessingSettings(aop="off")
 _SHOWN: Final = 200
 _WHY: Final = {"extract": "text around it", "tolerant": "no JSON", "syntactic": "no JSON", "semantic": "other types"}
 _CUT_OFF: Final = "the answer was cut off at the token limit; answer more briefly"
@@ -44,20 +53,23 @@ class Shape:
         settings: the step's processing, resolved.
         step: its name, for the ledger.
         agent, model: who is asked, as events and the ledger name them.
+        threads: where long texts are read.
 
     Attributes:
         raw: the text that was read last, for who looks for a plan in it.
         corrections: what was repaired, for the ledger; empty unless the project keeps one.
     """
 
-    def __init__(self, settings: ProcessingConfigModel, *, step: str, agent: str | None, model: str | None) -> None:
+    def __init__(
+        self, settings: ProcessingConfigModel, *, step: str, agent: str | None, model: str | None, threads: Executor
+    ) -> None:
         self.settings, self.agent, self.model = settings, agent, model
-        self._step = step
+        self._step, self._threads = step, threads
         self._began = time.monotonic()
         self.raw: str | None = None
         self.corrections: list[Correction] = []
 
-    def read(self, raw: Any, schema: Mapping[str, Any] | None, *, finish_reason: str | None = None) -> Any:
+    async def read(self, raw: Any, schema: Mapping[str, Any] | None, *, finish_reason: str | None = None) -> Any:
         """Give back `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
 
         Args:
@@ -71,11 +83,12 @@ class Shape:
         text = raw if isinstance(raw, str) else _written(raw)
         self.raw = text
         if self.settings.enforce_grammar:
-            self._enforce(text, schema)
+            await self._enforce(text, schema)
         if self.settings.parsing.aop == "off":
             return raw
-        outcome = parse(text, dict(schema or {}), self.settings.parsing)
-        self._tell(outcome, text, schema)
+        outcome = await self._parsed(text, schema or {}, self.settings.parsing)
+        more = await self._next_level(text, schema) if self.settings.shadow and not outcome.ok else {}
+        self._tell(outcome, text, schema, more)
         if self.settings.shadow or (outcome.ok and not outcome.transforms):
             return raw
         if not outcome.ok:
@@ -83,14 +96,14 @@ class Shape:
         self._keep(outcome, schema)
         return _written(outcome.value) if isinstance(raw, str) else outcome.value
 
-    def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
+    async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
         """Judge the text as it came, before anything is done about it (C-09, M-073)."""
         told: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
             tell("grammar.enforce.skipped", **told, reason="no_schema" if schema is None else "too_long")
             return
         told["schema_hash"] = schema_hash(schema)
-        outcome = parse(text, dict(schema), {"aop": "off"})
+        outcome = await self._parsed(text, schema, _STRICT)
         tell(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **told, **self._shadow())
         if not outcome.ok and not self.settings.shadow:
             raise AgentIOValidationError(
@@ -99,6 +112,13 @@ class Shape:
                 pointer=outcome.pointer or "",
             )
 
+    async def _parsed(self, text: str, schema: Mapping[str, Any], settings: ProcessingSettings) -> ParseOutcome:
+        """Parse; what may take long does not hold up the other attempts of this process."""
+        if len(text) <= _QUICK:
+            return parse(text, dict(schema), settings)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, parse, text, dict(schema), settings)
+
     def _refusal(self, outcome: ParseOutcome, finish_reason: str | None) -> AgentIOValidationError:
         if finish_reason == "length":
             return AgentIOValidationError(f"{_CUT_OFF}: {outcome.feedback}", rule=CUT, pointer=outcome.pointer or "")
@@ -106,7 +126,7 @@ class Shape:
             outcome.feedback or "", rule=outcome.rule or "schema", pointer=outcome.pointer or ""
         )
 
-    def _tell(self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None) -> None:
+    def _tell(self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, more: dict[str, Any]) -> None:
         """Tell what was done, stage by stage (M-158 to M-161); nothing for a text that was right as it came (M-167)."""
         types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
         for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
@@ -119,27 +139,23 @@ class Shape:
                 told["patch_preview"] = outcome.preview._asdict()
             tell("output.coercion.success", stage=stage, **told, **self._shadow())
         if not outcome.ok:
-            self._tell_refusal(outcome, text, schema, types)
+            self._tell_refusal(outcome, types, more)
         if outcome.transforms or not outcome.ok:
             self._sum_up(outcome)
 
-    def _tell_refusal(
-        self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, types: dict[str, Any]
-    ) -> None:
+    def _tell_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
         stage = _stage(outcome.stage)
         told = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
         tell("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())
-        more = {**self._shadow(), **(self._next_level(text, schema) if self.settings.shadow else {})}
-        tell("output.coercion.fail", level="warning", stage=stage, **told, **more)
+        tell("output.coercion.fail", level="warning", stage=stage, **told, **self._shadow(), **more)
 
-    def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         """Say what the next level up would have read, so that a retry's value can be compared with it."""
         parsing = self.settings.parsing
-        level = {"aop": "full", "tolerant_level": min(2, parsing.level + 1 if parsing.full else 0)}
-        block = {"aop": "full", "coercion": {"tolerant_level": level["tolerant_level"], "allow": parsing.allow}}
-        outcome = parse(text, dict(schema or {}), block)
-        found = {"value_hash": schema_hash(outcome.value)} if outcome.ok else {"rule": outcome.rule}
-        return {"next_level": {**level, "ok": outcome.ok, **found}}
+        level = min(2, parsing.level + 1 if parsing.full else 0)
+        outcome = await self._parsed(text, schema or {}, replace(parsing, aop="full", tolerant_level=level))
+        found = {"value_hash": _hashed(outcome.value)} if outcome.ok else {"rule": outcome.rule}
+        return {"next_level": {"aop": "full", "tolerant_level": level, "ok": outcome.ok, **found}}
 
     def _sum_up(self, outcome: ParseOutcome) -> None:
         """One event for each family of stages and attempt (C-07)."""
@@ -160,7 +176,7 @@ class Shape:
                     step_name=self._step,
                     agent_id=self.agent,
                     provider_model=self.model,
-                    schema_hash=None if schema is None else schema_hash(schema),
+                    schema_hash=schema_hash(schema),
                     policy_version=POLICY_VERSION,
                     stage=_stage(outcome.stage),
                     repair_depth=len(outcome.transforms),
@@ -176,6 +192,10 @@ def _written(value: Any) -> str:
         return orjson.dumps(value).decode()
     except TypeError:
         return json.dumps(value, ensure_ascii=False)
+
+
+def _hashed(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _stage(name: str) -> str:

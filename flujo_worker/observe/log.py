@@ -22,8 +22,8 @@ from flujo_worker.observe.redact import redact, redact_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
 
-    from flujo_client.sections import Log
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.sections import Log
 
 MAX_EVENTS = 1000
 _BOUND = ("run", "step", "attempt", "worker")

@@ -53,7 +53,7 @@ class Reader:
     def __init__(self, answer=lambda raw: raw):
         self.answer, self.calls = answer, []
 
-    def __call__(self, raw, schema, *, finish_reason=None):
+    async def __call__(self, raw, schema, *, finish_reason=None):
         self.calls.append((raw, schema, finish_reason))
         return self.answer(raw)
 

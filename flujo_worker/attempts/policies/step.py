@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.pipeline.identity import agent_name, model_name
+from flujo_client.pipeline.identity import agent_name
 from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.checks import consult_plugins, consult_validators
@@ -57,7 +58,9 @@ async def _answer(work: Work) -> Answer:
     """Get the agent's answer, as far as its own failures go: they are tried again, those that judge it are not."""
     if work.processing is None:
         return await _processed(work, _ask)
-    shape = Shape(work.processing, step=work.step.name, agent=agent_name(work.agent), model=model_name(work.agent))
+    async with _blaming("agent", Usage()):
+        agent, model = agent_name(work.agent), model_of(work.agent)
+    shape = Shape(work.processing, step=work.step.name, agent=agent, model=model, threads=work.threads)
     with bound(agent=shape.agent, model=shape.model):
         return await _processed(work, partial(_ask_shaped, shape=shape))
 
@@ -109,7 +112,7 @@ async def _checked(work: Work, data: Any, check: Precheck, shape: Shape) -> Answ
     try:
         answer = await _ask(work, data, _shaping(work.step, shape), spent_s=time.monotonic() - began)
         async with _blaming("agent", answer.usage):
-            output = shaped(answer, work.agent, shape)
+            output = await shaped(answer, work.agent, shape)
     except Stumble:
         await check.after(None, None)
         raise

@@ -121,7 +121,7 @@ def test_the_shaping_itself_never_reaches_a_users_agent(call):
     assert answer.output == HINT
 
 
-def read(raw, schema, *, finish_reason=None):
+async def read(raw, schema, *, finish_reason=None):
     return raw
 
 

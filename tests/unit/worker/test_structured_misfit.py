@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from flujo_worker.agents.misfit import LONGEST, misfit
+from flujo_worker.aros.misfit import LONGEST, misfit
 from flujo_worker.attempts.classify import ErrorCategory, describe
 
 

@@ -21,8 +21,8 @@ from flujo_worker.agents.outputs import (
     schema_of,
     structured,
     under_key,
-    without_formats,
 )
+from flujo_worker.aros.rewrite import without_formats
 
 T = TypeVar("T")
 
