@@ -7,6 +7,7 @@ or what it means, or `AgentIOValidationError` with the parser's feedback, which 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hashlib
 import json
 import time
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from flujo_client.contract.processing import ProcessingConfigModel
-    from flujo_worker.aros.outcome import ParseOutcome
+    from flujo_worker.aros.outcome import ParseOutcome, Preview
 
 POLICY_VERSION: Final = "1"
 """Of the rules of repair: it grows when the same text may be read otherwise."""
@@ -136,7 +137,7 @@ class Shape:
             if stage == "semantic":
                 told |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
             if stage == "tolerant" and outcome.preview is not None:
-                told["patch_preview"] = outcome.preview._asdict()
+                told |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
             tell("output.coercion.success", stage=stage, **told, **self._shadow())
         if not outcome.ok:
             self._tell_refusal(outcome, types, more)
@@ -196,6 +197,11 @@ def _written(value: Any) -> str:
 
 def _hashed(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _similarity(preview: Preview) -> float:
+    """How much of what was shown stayed, from 0 to 1 (M-090); of the previews only, for it grows with their product."""
+    return round(difflib.SequenceMatcher(None, preview.before, preview.after, autojunk=False).ratio(), 2)
 
 
 def _stage(name: str) -> str:

@@ -53,6 +53,20 @@ def test_an_untidy_invoice_is_read(engine, pipeline, attempts):
     assert result.step_history[0].attempts == attempts
 
 
+TRACES = re.findall(
+    r"^```text\n(.*?)^```", (DOCS / "tutorial/aros-on-one-step.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.mark.parametrize(("pipeline", "trace"), zip(("plain", "repaired", "converted"), TRACES, strict=True))
+def test_the_tutorials_traces_are_those_of_its_first_attempts(engine, pipeline, trace):
+    """M-158 to M-161: the same events, and of each the same words."""
+    id_, _ = run(engine, getattr(invoice, pipeline), "R-17")
+    first = [event for event in engine.story(id_) if (event.attempt or "").endswith(":1") or event.name[:3] == "run"]
+
+    assert re.findall(r"\+\d\S* s  ([\w.]+)", trace) == [event.name for event in first]
+
+
 # the reference
 
 

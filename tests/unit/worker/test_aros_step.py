@@ -190,12 +190,14 @@ def test_the_chosen_branch_is_told(engine):
 
 
 def test_a_tolerant_repair_shows_a_bounded_patch(engine):
-    """M-087."""
+    """M-087, M-090: with a figure for how much of it stayed."""
     mess = "{count: 3, name: '%s'}" % ("n" * 1000)
 
     run, _ = ran(engine, Says(mess), {"aop": "full", "schema": SCHEMA, "coercion": {"tolerant_level": 2}})
 
-    preview = next(data["patch_preview"] for _, data in told(engine, run) if "patch_preview" in data)
+    data = next(data for _, data in told(engine, run) if "patch_preview" in data)
+    preview = data["patch_preview"]
+    assert 0.5 < data["similarity"] < 1
     assert set(preview) == {"before", "after"}
     assert all(0 < len(text) < 200 for text in preview.values())
 
