@@ -8,6 +8,11 @@ STAMP := $(VENV)/.installed
 # What a machine happens to run must not be used by the demo or the tests.
 ALONE := env -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
+# The tests start a hundred worker processes: what they import is compiled once, before.
+# Processes that test side by side, each with services of its own. A file's tests stay together, for they share workers; files keep
+# their order, so that the longest, in tests/acceptance, do not come last.
+TEST_PROCESSES ?= 2
+SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help lock demo test check lint types imports bench chaos clean
@@ -36,7 +41,8 @@ demo: $(STAMP) ## audit the licence of every installed distribution: the main jo
 	@$(ALONE) $(BIN)/flujo demo
 
 test: $(STAMP) ## the tests; they start the services they need
-	@$(ALONE) $(BIN)/python -m pytest -q
+	@$(BIN)/python -m compileall -q flujo_client flujo_worker
+	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
 
 check: lint types imports test ## what CI runs
 

@@ -1,4 +1,4 @@
-"""A real Postgres and a real Redis for tests that ask: started once per session, empty for each module.
+"""A real Postgres and a real Redis for tests that ask: started once per testing process, empty for each module.
 
 Ports and folders are drawn fresh, so nothing on the machine is in the way and nothing on it is touched. The folder is
 passable for others and has a short name: run by root, Postgres works there as another user, behind a Unix socket.
@@ -6,6 +6,7 @@ passable for others and has a short name: run by root, Postgres works there as a
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import shutil
 import tempfile
@@ -27,10 +28,14 @@ _REDIS_DATABASES = 16
 
 
 @pytest.fixture(scope="session")
-def services() -> Iterator[Embedded]:
-    """The services of this session, stopped at its end."""
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """The services of this session, stopped at its end; processes that test side by side have a session each."""
     folder = passable_folder()
-    with Embedded(folder / "flujo") as embedded:
+    embedded = Embedded(folder / "flujo")
+    with (tmp_path_factory.getbasetemp().parent / "services.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time: on a new machine the first makes the account they run as
+        embedded.start()
+    with embedded:
         yield embedded
     shutil.rmtree(folder)
 

@@ -22,7 +22,11 @@ def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
     with subprocess.Popen(
         command, cwd=tmp_path, env=alone, start_new_session=True, stderr=subprocess.PIPE, text=True
     ) as up:
-        wait_until((tmp_path / ".flujo" / "services.json").exists, what="the services are up")
+        # Found by its command line, so it has been through exec and its session is its own.
+        migration = ["pgrep", "-P", str(up.pid), "-f", "flujo_worker migrate"]
+        wait_until(
+            lambda: not subprocess.run(migration, capture_output=True, check=False).returncode, what="a migration"
+        )
         os.killpg(up.pid, signal.SIGINT)
         talk = up.communicate(timeout=60)[1]
     assert (up.returncode, "CONFIGURATION" in talk) == (0, False), talk

@@ -45,9 +45,10 @@ HOSTILE = {
 
 
 def timed(text, schema, settings):
-    start = time.perf_counter()
+    """The outcome, and its seconds of processor time: what runs beside the test is no fault of the reader."""
+    start = time.process_time()
     outcome = parse(text, schema, settings)
-    return outcome, time.perf_counter() - start
+    return outcome, time.process_time() - start
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -114,17 +115,17 @@ def test_hostile_schemas_are_refused_in_time(schema, text):
     ids=["comma", "single quotes", "conversions", "repairs"],
 )
 def test_time_grows_with_the_size_and_no_faster(row):
-    """From 10 KB to 300 KB: thirty times the text, less than ninety times the time."""
+    """From 10 KB to 100 KB: ten times the text, less than thirty times the time."""
     parser = prepare({"type": "array", "items": SCHEMA}, FULL)
 
     def best(size):
         text = "So: [" + row * (size // len(row)) + "]"
         return min(_took(parser, text) for _ in range(3))
 
-    assert best(300_000) < 90 * best(10_000) + 0.05
+    assert best(100_000) < 30 * best(10_000) + 0.02
 
 
 def _took(parser, text):
-    start = time.perf_counter()
+    start = time.process_time()
     parser(text)
-    return time.perf_counter() - start
+    return time.process_time() - start

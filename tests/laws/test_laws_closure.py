@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 LARGEST = 2**20
 TELLING = (20, 66, 89, 204, 342, 365, 595, 687, 1446, 1538, 4252, 17937)
 """Seeds at least one of which tells each mutant; others are looked at if that is no longer so."""
-EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "100"))
 lawful = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
 
 

@@ -2,10 +2,12 @@
 
 A shape is a tree of nodes. Each is recorded as the engine does it: scopes open before what stands in them, a container that comes
 first in its scope has a start row, a fan-out a join row; branches take turns, and a failed node stops its sequence.
+`FLUJO_HISTORY_EXAMPLES` in the environment says how many of them a property is tried on.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
 
+EXAMPLES = int(os.environ.get("FLUJO_HISTORY_EXAMPLES", "100"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = ("loop", "map", "parallel", "router", "conditional", "nested", "machine")
 FAN_OUTS = ("parallel", "router")

@@ -9,7 +9,7 @@ import pytest
 from builders import packed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import KINDS, C, Recorder, S, fault, pipelines, run
+from recorded import EXAMPLES, KINDS, C, Recorder, S, fault, pipelines, run
 
 from flujo_client.contract.read import read_history, read_result, references
 from flujo_client.contract.results import StepResult, track_parallel_costs
@@ -280,14 +280,14 @@ def bare(results, *, in_container=False):
 
 
 @given(pipelines, st.sampled_from([0, 1]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_a_history_has_the_shape_of_what_ran(nodes, tick_s):
     """Any container in any other (M-285), whether or not the clock moves."""
     assert bare(history(*nodes, tick_s=tick_s)) == shape(nodes)
 
 
 @given(pipelines)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_what_was_spent_is_shown_once(nodes):
     """What the nodes show and what failed branches hide is all there was (C-11, M-432)."""
     recorder = Recorder().play(*nodes)

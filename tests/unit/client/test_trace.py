@@ -10,7 +10,7 @@ from time import perf_counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import C, Recorder, S, pipelines, run
+from recorded import EXAMPLES, C, Recorder, S, pipelines, run
 
 from flujo_client.contract.run import EventRecord
 from flujo_client.contract.trace import CHILDREN, build_trace, spent
@@ -122,7 +122,7 @@ def keys(root):
 
 
 @given(pipelines, st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_there_are_no_orphans(nodes, data):
     """Every attempt and every event stands at exactly one place, however far a run has come (M-292)."""
     recorder = Recorder().play(*nodes)
@@ -145,7 +145,7 @@ def below(row, addresses):
 
 
 @given(pipelines)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_no_child_begins_before_its_parent(nodes):
     """M-293."""
     for node in walk(traced(*nodes)):
