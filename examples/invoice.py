@@ -13,11 +13,11 @@ class Invoice(BaseModel):
     paid: bool
 
 
-UNTIDY = """<think>The total is 80.50, I think.</think>Here is the invoice:
-```json
-{"number": "R-17", "total": "80.50", "paid": true,}
-```
-Do you need anything else?"""
+UNTIDY = (
+    "<think>The total is 80.50, I think.</think>Here is the invoice:\n"
+    '```json\n{"number": "R-17", "total": "80.50", "paid": true,}\n```\n'
+    "Do you need anything else?"
+)
 TIDY = '{"number": "R-17", "total": 80.5, "paid": true}'
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from flujo_client import errors
 from flujo_client.cli.main import _OPERATORS, _OURS, cli
-from flujo_client.config import _VARIABLES, Settings, _flat
+from flujo_client.config import _VARIABLES, ConfigManager, Settings, _flat
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker import errors as worker_errors
 from flujo_worker import failpoints
@@ -29,6 +29,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`((?:flujo_client|flujo_worker|tests|docs|examples|deploy|changes)/[\w./-]*)`")
 MODULE = re.compile(r"`(flujo_(?:client|worker)(?:\.\w+)+)[`(]")
 PYTHON = re.compile(r"^```python\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SQL_EVENT = re.compile(r"'((?:run|step|outcome|join)\.[a-z]+)'")
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -91,6 +92,14 @@ def test_every_piece_of_python_stands_in_an_example(page):
     assert text(page).count("```python") == len(PYTHON.findall(text(page)))
     for path, shown in PYTHON.findall(text(page)):
         assert shown in text(path), f"{path} does not hold:\n{shown}"
+
+
+@each_page
+def test_every_piece_of_toml_is_read_as_settings(page, tmp_path):
+    """M-151: by the reader that reads yours."""
+    for number, piece in enumerate(TOML.findall(text(page))):
+        (file := tmp_path / f"{number}.toml").write_text(piece)
+        assert ConfigManager(file, environ={}).settings()
 
 
 def test_every_example_is_shown():

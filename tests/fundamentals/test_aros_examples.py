@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fleet import Site
 
 from examples import invoice, processing, reading, rollout
 from flujo_client import Pipeline
@@ -62,7 +63,7 @@ TRACES = re.findall(
 def test_the_tutorials_traces_are_those_of_its_first_attempts(engine, pipeline, trace):
     """M-158 to M-161: the same events, and of each the same words."""
     id_, _ = run(engine, getattr(invoice, pipeline), "R-17")
-    first = [event for event in engine.story(id_) if (event.attempt or "").endswith(":1") or event.name[:3] == "run"]
+    first = [event for event in engine.story(id_) if (event.attempt or "").endswith(":1")]
 
     assert re.findall(r"\+\d\S* s  ([\w.]+)", trace) == [event.name for event in first]
 
@@ -288,3 +289,26 @@ def test_what_was_refused_under_watch_says_whether_a_level_more_would_help(engin
     """M-204."""
     said = {text: rollout.refused(engine.story(run(engine, rollout.watched, text)[0])) for text in (LOOSE, QUOTED)}
     assert said == {LOOSE: [("not-json", "", True)], QUOTED: [("not-whitelisted", "/weight", False)]}
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    """One worker that finds the examples."""
+    with Site(services, tmp_path_factory.mktemp("aros")) as site:
+        site.workers(code=".")
+        yield site
+
+
+@pytest.mark.acceptance
+def test_the_pages_queries_count_what_was_seen(site):
+    """M-178, M-204, M-205: what to look at while a step is watched."""
+    for text in (FENCED, FENCED, LOOSE):
+        site.client.enqueue("examples.rollout:watched", text).result(timeout=30).raise_for_status()
+    page = (DOCS / "how-to/roll-out-aros.md").read_text(encoding="utf-8")
+    found = [site.rows(query) for query in re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+
+    assert found == [
+        [{"step": "weigh", "model": "echo", "attempts": 3, "stages_that_acted": 2, "refused": 1}],
+        [{"agent": "weigher", "rule": "not-json", "place": "", "refusals": 1, "next_level_reads": 1}],
+        [{"transform": "region", "attempts": 2}],
+    ]
