@@ -41,6 +41,8 @@ PARTS: dict[str, tuple[str, Callable[[], list[Row]]]] = {
         aros_rivals.rivals_without_settings,
     ),
 }
+WIDE = 170
+"""Characters, where the tables go to a file."""
 LIBRARIES = (
     "flujo-worker",
     "orjson",
@@ -63,7 +65,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.rivals:
         sys.path.append(str(options.rivals))  # last, so that it hides nothing of ours
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     figures: dict[str, object] = {}
     for name in options.only or PARTS:
         title, measure = PARTS[name]

@@ -1,0 +1,143 @@
+"""Texts and schemas made to hurt, each in a process of its own with little memory: what they cost, and what is said of them.
+
+It must not hold what no limit in Python can stop: unions that overlap and refer to themselves, which the checker judges in exponential
+time (ADR 24). Out: rows; the contract allows 2 s, and 4 s for 5 MB, for compiling and reading together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.aros import prepare
+from tests.bench.aros_cost import FULL, ROWS_SCHEMA
+from tests.bench.aros_timing import Row, brief
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MEMORY, PATIENCE_S = 2 * 1024**3, 60
+LIMIT_S, LARGE_LIMIT_S, LARGE = 2.0, 4.0, 5_000_000
+FENCES, PROSE = 200_000, 2_000_000
+BRANCHES, STRINGS = 50, 2_000
+REFERENCES = 5_000
+
+Case = tuple[dict[str, Any], str]
+
+
+def on(text: str) -> Callable[[], Case]:
+    """A text for an ordinary schema."""
+    return lambda: (ROWS_SCHEMA, text)
+
+
+def bomb(pattern: str) -> Callable[[], Case]:
+    """A string that a backtracking engine never finishes with."""
+    return lambda: ({"type": "string", "pattern": pattern}, json.dumps("a" * 100_000 + "!"))
+
+
+def nested(depth: int) -> Case:
+    """A schema that refers to itself, and a value as deep."""
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "additionalProperties": False}
+    return {"$ref": "#/$defs/node", "$defs": {"node": node}}, '{"next": ' * depth + '"7"' + "}" * depth
+
+
+def chain(length: int, end: str) -> Case:
+    """References in a row; the last one ends them, or begins again."""
+    last = {"type": "integer"} if end == "integer" else {"$ref": "#/$defs/r0"}
+    defs = {f"r{index}": {"$ref": f"#/$defs/r{index + 1}"} for index in range(length)} | {f"r{length}": last}
+    return {"$ref": "#/$defs/r0", "$defs": defs}, '"7"'
+
+
+def union(text: str) -> Callable[[], Case]:
+    """A list of strings, each of which is tried on every branch."""
+    branches = [{"type": "integer", "const": number} for number in range(BRANCHES)]
+    return lambda: ({"type": "array", "items": {"anyOf": branches}}, json.dumps([text] * STRINGS))
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "100 000 nested brackets": on("[" * 100_000 + "]" * 100_000),
+    "5 MB of {": on("{" * LARGE),
+    "5 MB of [1,": on("[1," * (LARGE // 3 + 1)),
+    "5 MB of {}": on("{}" * (LARGE // 2)),
+    "5 MB list, cut": on("[" + "1," * (LARGE // 2)),
+    "1 MB of quotes": on('"' * 1_000_000),
+    "1 MB of backslashes": on("\\" * 1_000_000),
+    "1 MB of backslashes in a string": on('{"rows": "' + "\\" * 1_000_000),
+    "1 MB of quotes inside a string": on('{"rows": "' + 'x" ' * 333_333),
+    "200 000 fences": on("```json\n" * FENCES),
+    "200 000 fences, an object in each": on('```json\n{"row": 1}\n```\n' * FENCES),
+    "2 MB of prose without JSON": on(("It's what they'd said: a plain answer, no data. " * 50_000)[:PROSE]),
+    "a pattern that backtracks, 100 000 characters": bomb("^(a+)+$"),
+    "the same with look-ahead": bomb("^(?=(a+)+$)(a|aa)+$"),
+    "a schema that refers to itself, 500 deep": lambda: nested(500),
+    "the same, 5000 deep": lambda: nested(5_000),
+    "50 references in a row": lambda: chain(50, "integer"),
+    "5000 references in a row": lambda: chain(REFERENCES, "integer"),
+    "5000 references in a ring": lambda: chain(REFERENCES, "ring"),
+    "2000 strings, the last of 50 branches fits": union(str(BRANCHES - 1)),
+    "2000 strings, none of 50 branches fits": union("none"),
+}
+
+
+def hostile() -> list[Row]:
+    return [_apart(name) for name in CASES]
+
+
+def _apart(name: str) -> Row:
+    """Let a process of its own read one, which may be killed without harm."""
+    command = [sys.executable, "-m", "tests.bench.aros_hostile", name]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=Path(__file__).parents[2]
+        )
+    except subprocess.TimeoutExpired:
+        return _row(name, said=f"no answer in {PATIENCE_S} s")
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [""]
+        return _row(name, said=f"the process ended with {done.returncode}: {last[0]}"[:120])
+    row: Row = json.loads(done.stdout)
+    return row
+
+
+def _read(name: str) -> Row:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    schema, text = CASES[name]()
+    start = time.perf_counter()
+    parser = prepare(schema, FULL)
+    compiled = time.perf_counter()
+    outcome = parser(text)
+    end = time.perf_counter()
+    said = "read" if outcome.ok else f"refused: {outcome.rule}"
+    return _row(name, said=said, size=len(text), compiling=compiled - start, reading=end - compiled)
+
+
+def _row(name: str, *, said: str, size: int = 0, compiling: float | None = None, reading: float | None = None) -> Row:
+    limit = LARGE_LIMIT_S if size >= LARGE else LIMIT_S
+    known = compiling is not None and reading is not None
+    return {
+        "case": name,
+        "bytes": size,
+        "answer": said,
+        "compile s": None if compiling is None else brief(compiling),
+        "read s": None if reading is None else brief(reading),
+        "limit s": limit,
+        "inside": known and (compiling or 0) + (reading or 0) <= limit,
+        "peak MB": peak() if known else None,
+    }
+
+
+def peak() -> int | None:
+    """The most memory this process held, in MB, where the system tells; `getrusage` would tell of its parent too."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return None if found is None else int(found[1]) // 1024
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_read(sys.argv[1])))
