@@ -59,7 +59,7 @@ TRACES = re.findall(
 )
 
 
-@pytest.mark.parametrize(("pipeline", "trace"), zip(("plain", "repaired", "converted"), TRACES, strict=True))
+@pytest.mark.parametrize(("pipeline", "trace"), [*zip(("plain", "repaired", "converted"), TRACES, strict=True)])
 def test_the_tutorials_traces_are_those_of_its_first_attempts(engine, pipeline, trace):
     """M-158 to M-161: the same events, and of each the same words."""
     id_, _ = run(engine, getattr(invoice, pipeline), "R-17")
