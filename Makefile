@@ -15,10 +15,10 @@ TEST_PROCESSES ?= 2
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test check lint types imports bench chaos clean
+.PHONY: help lock demo test check lint types imports bench bench-aros chaos clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml requirements.lock
 	@if command -v uv >/dev/null 2>&1; then \
@@ -58,6 +58,9 @@ imports: $(STAMP)
 
 bench: $(STAMP) ## ratios against bare Celery, as a table and JSON
 	@$(ALONE) $(BIN)/python -m tests.bench
+
+bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds what is installed there
+	@$(ALONE) $(BIN)/python -m tests.bench.aros $(if $(RIVALS),--rivals $(RIVALS))
 
 chaos: $(STAMP) ## kill, flush and double at random for a while
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos

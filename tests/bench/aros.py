@@ -80,7 +80,7 @@ def table(title: str, rows: list[Row]) -> Table:
     made = Table(title=title, title_justify="left")
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
-        made.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
+        made.add_column(column, justify="left" if isinstance(rows[0].get(column), str) else "right")
     for row in rows:
         made.add_row(*(written(row.get(column)) for column in columns))
     return made
