@@ -26,6 +26,13 @@ REFERENCE = (DOCS / "reference/aros.md").read_text(encoding="utf-8")
 STEPS = [step for step in vars(processing).values() if type(step).__name__ == "Step"]
 
 
+FENCED, LOOSE, QUOTED = (
+    '```json\n{"weight": 2.5, "to": "Bern"}\n```',
+    "{weight: 2.5, to: 'Bern'}",
+    '{"weight": "2.5", "to": "Bern"}',
+)
+
+
 @pytest.fixture(scope="module")
 def engine():
     with LocalEngine() as engine:
@@ -251,6 +258,22 @@ def test_every_conversion_is_listed():
     assert listed == {(kind, name) for kind, allowed in contract.CONVERSIONS.items() for name in allowed}
 
 
+def test_every_event_of_aros_has_the_fields_of_its_row(engine):
+    """M-155 to M-164: of what the examples tell, nothing is missing in the table."""
+    page = (DOCS / "reference/events.md").read_text(encoding="utf-8")
+    cells = [line.strip("|").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    fields_of = {name: words(row[2]) for row in cells if len(row) == 4 for name in words(row[0])}
+    context = {"scratchpad": {"goal": "pay"}}
+    for told_by in (*STEPS, invoice.repaired, invoice.converted, rollout.full):
+        for text in (FENCED, "<plan>have a look</plan>", "{count: 3}"):
+            id_, _ = run(engine, told_by, text, context=context)
+            for event in engine.story(id_):
+                if not event.name.startswith(("aros.", "output.", "grammar.", "reasoning.")):
+                    continue
+                known = {"agent", "model", "shadow", *fields_of[event.name]}
+                assert event.data.keys() <= known, event
+
+
 # the library
 
 
@@ -261,13 +284,6 @@ def test_the_library_reads_and_says_why_not():
 
 
 # the roll-out
-
-
-FENCED, LOOSE, QUOTED = (
-    '```json\n{"weight": 2.5, "to": "Bern"}\n```',
-    "{weight: 2.5, to: 'Bern'}",
-    '{"weight": "2.5", "to": "Bern"}',
-)
 
 
 @pytest.mark.parametrize(
