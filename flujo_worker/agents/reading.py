@@ -75,7 +75,7 @@ class Reading(AbstractCapability[Any]):
         response: ModelResponse,
     ) -> ModelResponse:
         """Take a text for the arguments of the output tool that the model should have called."""
-        if self._shaping.shadow:
+        if self._shaping.shadow or not self._shaping.reads:
             return response
         return _as_tool_call(response, request_context.model_request_parameters)
 

@@ -35,6 +35,7 @@ class Shaping:
         name: the schema's name for the provider, derived from the step's (M-070).
         schema: the step's own JSON Schema; None leaves it to the agent's output type.
         shadow: nothing may change: structured output is only decided and told (C-41).
+        reads: `read` may change an output: a text in the place of an output tool's call is then taken for its arguments.
         read: what makes an output valid, called before the agent library's own validation.
     """
 
@@ -43,3 +44,4 @@ class Shaping:
     schema: Schema | None
     shadow: bool
     read: Read
+    reads: bool = True

@@ -29,7 +29,7 @@ async def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
         AgentIOValidationError: it cannot be made to hold.
     """
     output, own = answer.output, shape.settings.schema
-    if answer.is_shaped or shape.settings.parsing.aop == "off":
+    if answer.is_shaped or not shape.looks:
         return output
     if isinstance(output, str):
         return await _read(output, structured_type(agent), shape)
@@ -40,7 +40,8 @@ async def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
 
 async def _read(text: str, declared: Any, shape: Shape) -> Any:
     own = shape.settings.schema
-    if shape.settings.typed_fast_path and declared is not None and own is None and not shape.settings.shadow:
+    is_fast = shape.settings.typed_fast_path and shape.changes and not shape.settings.enforce_grammar
+    if is_fast and declared is not None and own is None:
         try:
             return decoded(text, declared)
         except ValueError:
@@ -49,7 +50,7 @@ async def _read(text: str, declared: Any, shape: Shape) -> Any:
     if schema is None:
         return text
     read = await shape.read(text, schema)
-    return text if shape.settings.shadow else validated(read, declared)
+    return validated(read, declared) if shape.changes else text
 
 
 async def processed(

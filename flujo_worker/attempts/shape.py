@@ -70,6 +70,16 @@ class Shape:
         self.raw: str | None = None
         self.corrections: list[Correction] = []
 
+    @property
+    def looks(self) -> bool:
+        """Whether outputs are looked at: to be read, or to be judged by their grammar."""
+        return self.settings.parsing.aop != "off" or self.settings.enforce_grammar
+
+    @property
+    def changes(self) -> bool:
+        """Whether what is read takes the output's place."""
+        return self.settings.parsing.aop != "off" and not self.settings.shadow
+
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, *, finish_reason: str | None = None) -> Any:
         """Give back `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
 

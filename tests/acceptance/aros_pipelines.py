@@ -57,6 +57,7 @@ stages = Pipeline(
     ],
     name="stages",
 )
+talks = Pipeline([Step("talk", make_agent_async(MODEL, "Repeat what you are told.", name="talker"))], name="talks")
 asks_again = Pipeline([judge("again", aop="minimal", retries=2)], name="asks-again")
 plain = Pipeline([judge("plain", aop="full", retries=0)], name="plain")
 unshaped = Pipeline(

@@ -149,6 +149,16 @@ def test_the_projects_table_reaches_workers_with_the_run(services, tmp_path, mod
         assert (row["step_name"], row["agent_id"], row["stage"]) == ("unshaped", "bare", "extract")
 
 
+def test_a_projects_default_leaves_agents_that_talk_alone(services, tmp_path, model):
+    """M-089: no JSON is asked for where none is expected."""
+    with at_work(services, tmp_path, model, aros={"structured_output_default": "openai_json"}) as site:
+        first = len(model.requests)
+        run, result = ran(site, "talks", "Well met.")
+
+        assert (result.output, told(site, run)) == ("Well met.", [])
+        assert "response_format" not in model.bodies[first]
+
+
 def test_the_master_switch_leaves_everything_as_it_was(services, tmp_path, model):
     """M-130, M-199: no event, no hint in the request, no repair."""
     with at_work(services, tmp_path, model, aros={"enabled": False}) as site:

@@ -123,9 +123,11 @@ async def _checked(work: Work, data: Any, check: Precheck, shape: Shape) -> Answ
 
 
 def _shaping(step: Step, shape: Shape) -> Shaping:
-    wanted = shape.settings
+    wanted, mode = shape.settings, shape.settings.structured_output
+    if mode == "openai_json" and "structured_output" not in (step.processing or {}):
+        mode = "auto"  # a project's default asks for JSON where it is expected; only a step's own word makes a text agent give it
     name = re.sub(r"[^A-Za-z0-9_-]", "_", step.name)[:_LONGEST_NAME]
-    return Shaping(wanted.structured_output, name, wanted.schema, wanted.shadow, shape.read)
+    return Shaping(mode, name, wanted.schema, wanted.shadow, shape.read, reads=shape.changes)
 
 
 async def _counted(work: Awaitable[T], usage: Usage) -> T:

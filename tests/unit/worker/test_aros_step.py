@@ -382,6 +382,16 @@ def test_an_enforced_grammar_judges_the_text_as_it_came(engine, text, schema, ev
     assert event in names(engine, run)
 
 
+@pytest.mark.parametrize("more", [{"aop": "off"}, {"typed_fast_path": True}])
+def test_a_grammar_is_enforced_whatever_else_is_off(engine, more):
+    """C-09: if and only if it is asked for."""
+    block = {"structured_output": "off", "enforce_grammar": True, **more}
+
+    _, result = ran(engine, Says(FENCED, output_type=Verdict), block)
+
+    assert not result.success
+
+
 SHADOWS = [FENCED, '{"count": 3}', '{"count": "3"}', "no idea", "{count: 3}"]
 
 
