@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
-from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -230,7 +229,7 @@ class Precheck:
 
     def _book(self, spent: Usage) -> bool:
         """Book what a call spent; tell whether it kept to the cap (M-116)."""
-        self.usage = Usage(*map(sum, zip(astuple(self.usage), astuple(spent), strict=True)))
+        self.usage += spent
         return spent.output_tokens <= self._settings.max_tokens
 
     def _guided(self, data: Any, finding: Finding) -> Any:
