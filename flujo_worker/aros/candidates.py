@@ -171,12 +171,17 @@ def _opened(text: str, open_: Open, level: int, budget: Budget) -> Candidate | N
                 raise
             if reader.between and _PROSE.match(text, _blank_before(text, reader.position), open_.stop):
                 return Candidate(start, reader.position, kind, unclosed=True)
-            if reader.progress or (refused.rule == CUT and not _is_prose(text, start)):
+            if reader.progress or _value_follows(reader) or (refused.rule == CUT and not _is_prose(text, start)):
                 finished = open_.finished or refused.rule == CLOSER  # a wrong closer is no end of the text
                 return Candidate(start, open_.stop, kind, finished=finished, refusal=refused)
         else:
             return Candidate(start, open_.stop, kind, unclosed=True, finished=open_.finished)
     return None
+
+
+def _value_follows(reader: Reader) -> bool:
+    """Two values side by side are no prose, though the sign between them is wrong."""
+    return reader.between and reader.text[reader.position : reader.position + 1] in {"[", "{", '"'}
 
 
 def _is_prose(text: str, start: int) -> bool:

@@ -29,7 +29,14 @@ _TOKENS: Final = (
 )
 _MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in _TOKENS)
 _CLOSES: Final = {"}": "{", "]": "["}
-_MORE: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'\w{\[]")
+_AFTER: Final = r"\s{0,64}+(?:[,:}\]])"
+_SCALAR: Final = (
+    rf"(?:[\"'][^\"'\n]{{0,200}}+[\"']{_AFTER}|-?\d[\d.eE+-]{{0,64}}+{_AFTER}"
+    rf"|(?:true|false|null|True|False|None){_AFTER}|\w{{1,200}}+(?:[\"']{_AFTER}|\s{{0,64}}+:))"
+)
+_MORE: Final = re.compile(rf"[\s}}\]]{{0,64}}+(?:[,:]\s{{0,64}}+(?:{_SCALAR}|[{{\[])|{_SCALAR})")
+_MORE_LISTED: Final = re.compile(r"[\s}\]]{0,64}+[{\[]")
+_NO_MORE: Final = re.compile(r"[\s}\]]*+")
 _MEMBER: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
 _TYPOGRAPHIC: Final = {
     "“": re.compile(r"[^“”]*+[”“]"),
@@ -147,11 +154,24 @@ class _Scanner:
         regions.append((start, end))
 
     def _stray(self, place: int) -> None:
-        """A closer too many. When what it closes goes on after the last region, the region ended too early."""
-        if not self.stack and self.found.regions:
-            start, end = self.found.regions[-1]
-            if _MORE.match(self.text, end, place):
-                self._keep(start, place + 1)
+        """A closer too many. When JSON, not prose, leads up to it from a region, that region ended too early."""
+        if self.stack:
+            return
+        first, after = None, place
+        for start, end in reversed(self.found.regions):
+            if self._goes_on(start, end, place):
+                first = start
+            elif _NO_MORE.match(self.text, end, after).end() < after:  # type: ignore[union-attr] - it matches nothing, too
+                break
+            after = start
+        if first is not None:
+            self._keep(first, place + 1)
+
+    def _goes_on(self, start: int, end: int, place: int) -> bool:
+        """Tell whether another value, or the rest of one, stands right after a region and before a stray closer."""
+        if _MORE.match(self.text, end, place):
+            return True
+        return self.text[start] == "[" and self.text[place] == "]" and _MORE_LISTED.match(self.text, end, place) is not None
 
     def _end(self, stop: int, *, finished: bool) -> None:
         if self.stack:
