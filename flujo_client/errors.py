@@ -17,7 +17,8 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── ResumeError             a run that cannot be gone on with in this way
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
-│   └── PipelineAbortSignal     stop this run now
+│   ├── PipelineAbortSignal     stop this run now
+│   └── InfiniteFallbackError   a step that is, through fallbacks, its own fallback
 ├── ContextError
 │   ├── PipelineContextInitializationError   the initial context does not fit its model
 │   └── ContextMergeError       an output that cannot be merged into the context
@@ -162,6 +163,10 @@ class ControlFlowError(FlujoError):
 
 class PipelineAbortSignal(ControlFlowError):
     code = "PIPELINE_ABORT"
+
+
+class InfiniteFallbackError(ControlFlowError):
+    code = "INFINITE_FALLBACK"
 
 
 class ContextError(FlujoError):

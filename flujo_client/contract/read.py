@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.results import Failed, PipelineResult, StepResult, track_parallel_costs
-from flujo_client.contract.tree import LOOP, arrange
+from flujo_client.contract.tree import FALLBACK, LOOP, arrange
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed, decode
 
@@ -114,12 +114,27 @@ class _Reading:
     def _container(self, node: NodeRows) -> StepResult:
         """What a router's agent gave and spent is the router's."""
         assert node.scope is not None
+        if node.scope.kind == FALLBACK:
+            return self._fallback(node.scope, node.children)
         own = self._step(node.tries) if node.tries else NO_AGENT
         children = [self._child(each) for each in node.children]
         result = self._scope(node.scope, children, own)
         if node.scope.kind == LOOP:
             result.attempts = len(children)
         return _without_failed(result, own) if node.is_fan_out else result
+
+    def _fallback(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
+        """Of a step that needed no fallback its own result; else one under its name, with what both did in it (M-406, U-30)."""
+        inside = [each for child in children for each in self.nodes(child.nodes)]
+        last, result = inside[-1] if inside else NO_AGENT, self._scope(scope, inside, NO_AGENT)
+        if len(children) == len(inside) == 1 and last.success == result.success:
+            return last
+        both = {
+            "attempts": sum(each.attempts for each in inside),
+            "latency_s": sum(each.latency_s for each in inside),
+            "metadata_": last.metadata_ | result.metadata_,
+        }
+        return result.model_copy(update=both)
 
     def _child(self, child: SequenceRows) -> StepResult:
         return self._scope(child.scope, self.nodes(child.nodes), NO_AGENT)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from flujo_client import errors
-from flujo_client.errors import RunCancelled, RunEnded, RunExpired, RunFailed
+from flujo_client.errors import ControlFlowError, RunCancelled, RunEnded, RunExpired, RunFailed
 
 
 class StepResult(BaseModel):
@@ -51,6 +51,9 @@ class Failed(BaseModel):
 
 
 _ENDINGS: dict[str, type[RunEnded]] = {"failed": RunFailed, "cancelled": RunCancelled, "expired": RunExpired}
+_SIGNALS: dict[str, type[ControlFlowError]] = {
+    each.code: each for each in (errors.PipelineAbortSignal, errors.InfiniteFallbackError)
+}
 _FACADE_STATUS = {"succeeded": "completed"}
 
 
@@ -83,15 +86,15 @@ class PipelineResult(BaseModel):
         """Return the result of a success, raise for everything else.
 
         Raises:
-            PipelineAbortSignal: an agent aborted the run.
+            PipelineAbortSignal, InfiniteFallbackError: an agent raised it.
             RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
         """
         ending = _ENDINGS.get(self.run_status)
         if ending is None:
             return self
         error = self.error or Failed()
-        if error.code == errors.PipelineAbortSignal.code:
-            raise errors.PipelineAbortSignal(error.message, suggestion=error.suggestion)
+        if error.code in _SIGNALS:
+            raise _SIGNALS[error.code](error.message, suggestion=error.suggestion)
         said = f"{error.type_name}: {error.message}" if error.type_name else error.message
         message = f"run {self.run_id} {self.run_status}" + (f": {said}" if said else "")
         raise ending(message, result=self, suggestion=error.suggestion)

@@ -34,6 +34,7 @@ CHILDREN = {
     "conditional": "path",
     "nested": "body",
     "machine": "state",
+    "fallback": "body",
 }
 """What the children of each kind of container are called."""
 OPEN = "open"

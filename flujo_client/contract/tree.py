@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.run import AttemptRecord, ScopeRecord
 
-LOOP = "loop"
+LOOP, FALLBACK = "loop", "fallback"
 
 
 class SequenceRows(NamedTuple):

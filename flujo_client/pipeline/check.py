@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import MAX_NAME, is_name
 from flujo_client.contract.processing import PRECHECK_AGENTS
-from flujo_client.errors import FlujoError, MissingAgentError, PipelineError
+from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.compose import Pipeline, steps_of
+from flujo_client.pipeline.fallback import FALLBACK
+from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.step import Step
@@ -38,12 +40,16 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         has_context: whether this run has a context.
 
     Raises:
+        InfiniteFallbackError: a step is its own fallback, directly or through others.
         MissingAgentError: all that is wrong is that steps have no agent.
         PipelineError: everything that was found.
     """
     findings = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
     if not findings:
         return
+    if endless := [each.text for each in findings if each.is_endless]:
+        said = "; ".join(endless)
+        raise InfiniteFallbackError(said, suggestion="let the last fallback be a step that has none")
     if all(finding.is_missing_agent for finding in findings):
         raise MissingAgentError("; ".join(each.text for each in findings), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
@@ -53,14 +59,23 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
 class _Finding(NamedTuple):
     text: str
     is_missing_agent: bool = False
+    is_endless: bool = False
+
+
+class _Above(NamedTuple):
+    """A body that the reading is in, and the name it is told under."""
+
+    body: Body
+    name: str
+    is_fallback: bool = False
 
 
 class _Spot(NamedTuple):
-    """Where the reading is: the path above, what is known there, and the bodies it stands in, each under a name."""
+    """Where the reading is: the path above, what is known there, and the bodies it stands in."""
 
     above: str
     place: Place
-    trail: tuple[tuple[Body, str], ...]
+    trail: tuple[_Above, ...]
 
 
 class _Reading:
@@ -73,7 +88,7 @@ class _Reading:
     def all(self, pipeline: Pipeline, place: Place) -> Iterator[_Finding]:
         if not pipeline.steps:
             yield _Finding("it has no steps")
-        yield from self._sequence(pipeline, _Spot("", place, ((pipeline, pipeline.name or "pipeline"),)))
+        yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._nodes > MAX_NODES:
             yield _Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
 
@@ -103,13 +118,21 @@ class _Reading:
         if step.agent is None and step.performs:
             yield _Finding(f"step '{path}': it has no agent", is_missing_agent=True)
         for key, body in step.bodies().items():
-            inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), spot.trail)
+            name = body.name if isinstance(body, Pipeline) and body.name else step.name
+            trail = (*spot.trail, _Above(body, name, step.kind == FALLBACK_KIND and key == FALLBACK))
+            inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                name = body.name if isinstance(body, Pipeline) and body.name else step.name
-                yield from self._sequence(body, inside._replace(trail=(*spot.trail, (body, name))))
+                yield from self._sequence(body, inside)
             else:
-                yield _Finding(f"step '{path}': its {key if key == 'body' else repr(key)} {wrong}")
+                text = f"step '{path}': its {key if key == 'body' else repr(key)} {wrong}"
+                yield _Finding(text, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
+
+
+def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
+    """From where the last body of a trail stands before, up to that; nothing if it stands there only once."""
+    first = next(index for index, each in enumerate(trail) if each.body is trail[-1].body)
+    return trail[first:] if first < len(trail) - 1 else ()
 
 
 def _body_finding(body: Any, inside: _Spot) -> str | None:
@@ -118,11 +141,9 @@ def _body_finding(body: Any, inside: _Spot) -> str | None:
         return f"is a {type(body).__name__}, neither a Pipeline nor a Step"
     if not steps_of(body):
         return "has no steps"
-    names = [name for _, name in inside.trail]
-    for index, (above, name) in enumerate(inside.trail):
-        if above is body:
-            return f"is what it stands in itself: {' → '.join([*names[index:], name])}"
-    if len(inside.trail) > MAX_DEPTH:
+    if circle := _circle(inside.trail):
+        return f"is what it stands in itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}"
+    if len(inside.trail) > MAX_DEPTH + 1:
         return f"stands in more than {MAX_DEPTH} containers"
     known, asked = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and asked is not None and not issubclass(known, asked):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flujo_client.pipeline.fallback import unfolded
 from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ Body: TypeAlias = Pipeline | Step
 
 
 def steps_of(body: Body) -> Sequence[Step]:
-    """Give the steps that a body runs."""
-    return [body] if isinstance(body, Step) else body.steps
+    """Give the steps that a body runs, as they run: one that has a fallback as the container of both."""
+    given: Sequence[Any] = [body] if isinstance(body, Step) else body.steps
+    return [unfolded(each) if isinstance(each, Step) else each for each in given]
 
 
 def model_name(model: type[BaseModel] | None) -> str | None:

@@ -40,6 +40,7 @@ class Container(Step):
     meta: dict[str, Any] = field(default_factory=dict)
     processing: Mapping[str, Any] | None = field(default=None, init=False)
     processors: AgentProcessors = field(default_factory=AgentProcessors, init=False)
+    fallback_step: Step | None = None
 
     def rules(self) -> dict[str, Any]:
         return {"functions": sorted(self.functions())}

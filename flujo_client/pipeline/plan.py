@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.compose import model_name, steps_of
+from flujo_client.pipeline.fallback import FALLBACK
+from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.identity import digest, identify
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.walk import walk
@@ -171,31 +173,40 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     plan = Plan(
         name=pipeline.name or default_name,
         version=pipeline.version,
-        nodes=tuple(_node(step) for step in pipeline.steps),
+        nodes=tuple(map(_node, steps_of(pipeline))),
         context_model=model_name(pipeline.context_model),
         fingerprint="",
     )
     return Plan.from_tree(plan.to_tree())
 
 
-def _node(step: Step) -> Node:
+def _node(step: Step, *, once: bool = False) -> Node:
+    """Make a step's node; `once`: it is a fallback, whose agent is asked once (C-01)."""
     config = step.config
+    either = step.kind == FALLBACK_KIND
     return Node(
         name=step.name,
         kind=step.kind,
-        max_attempts=config.max_retries + 1,
+        max_attempts=1 if once else config.max_retries + 1,
         backoff=config.backoff,
         queue=step.queue,
         traits=_traits(step),
         rules=step.rules(),
-        bodies={key: tuple(map(_node, steps_of(body))) for key, body in step.bodies().items()},
+        bodies={
+            key: tuple(_node(each, once=either and (once or key == FALLBACK)) for each in steps_of(body))
+            for key, body in step.bodies().items()
+        },
     )
+
+
+_NO_TRAITS = {"backoff", "max_retries", "preserve_fallback_diagnostics"}
+"""Of a `StepConfig`: what stands in the node itself, or in a fallback's rules."""
 
 
 def _traits(step: Step) -> dict[str, Any]:
     traits = {
         "agent": identify(step.agent),
-        "config": step.config.model_dump(exclude={"backoff", "max_retries"}, exclude_none=True),
+        "config": step.config.model_dump(exclude=_NO_TRAITS, exclude_none=True),
         "plugins": [_plugin(each) for each in step.plugins],
         "validators": [identify(each) for each in step.validators],
         "updates_context": step.updates_context,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,6 +37,7 @@ class StepConfig(BaseModel):
         timeout_s: seconds one attempt may take; the agents' default when None.
         backoff: waits between attempts; the worker's `[retry]` settings when None.
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them (M-024).
+        preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed (M-406).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -48,6 +49,7 @@ class StepConfig(BaseModel):
     top_k: int | None = None
     top_p: float | None = None
     max_tokens: int | None = Field(default=None, gt=0)
+    preserve_fallback_diagnostics: bool = False
 
     def options(self) -> dict[str, Any]:
         """Give the model options that are set."""
@@ -85,6 +87,7 @@ class Step(Factories):
         meta: kept with the plan; yours. A key `processing` in it is the argument of that name.
         processing: how the model's output is asked for, read and repaired (AROS): the keys of the reference "AROS".
         processors: what the agent's input and output pass through.
+        fallback_step: what runs with this one's input when it has failed for good (M-406).
 
     Raises:
         BlueprintError: `processing` is no such block; the key is named (M-148).
@@ -104,6 +107,7 @@ class Step(Factories):
     meta: dict[str, Any] = field(default_factory=dict)
     processing: Mapping[str, Any] | None = None
     processors: AgentProcessors = field(default_factory=AgentProcessors)
+    fallback_step: Step | None = None
 
     def __post_init__(self) -> None:
         if "processing" in self.meta:
@@ -130,6 +134,10 @@ class Step(Factories):
         if isinstance(other, Pipeline):
             return replace(other, steps=[self, *other.steps])
         return Pipeline([self, other])
+
+    def fallback(self, step: Step) -> Self:
+        """This step with another one to fall back on: that runs, with the same input, when this one has failed for good (M-406)."""
+        return replace(self, fallback_step=step)
 
     def bodies(self) -> dict[str, Body]:
         """What it runs inside itself, by the keys that stand in paths."""
@@ -171,7 +179,16 @@ class Step(Factories):
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
 
 
-_NOT_CONFIG = ("updates_context", "sink_to", "validators", "plugins", "queue", "processing", "processors")
+_NOT_CONFIG = (
+    "updates_context",
+    "sink_to",
+    "validators",
+    "plugins",
+    "queue",
+    "processing",
+    "processors",
+    "fallback_step",
+)
 
 
 @overload
@@ -187,6 +204,7 @@ def step(
     queue: str | None = None,
     processing: Mapping[str, Any] | None = None,
     processors: AgentProcessors | None = None,
+    fallback_step: Step | None = None,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:

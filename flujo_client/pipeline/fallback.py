@@ -1,0 +1,54 @@
+"""Fallbacks: a step and what runs in its stead when it has failed, as the plan knows both.
+
+Users write `Step(..., fallback_step=other)`; this container is what becomes of that, so that a fallback nests in everything, and
+everything in it. It must not decide when the fallback runs: that is the workers' part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.container import Container
+from flujo_client.pipeline.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+KIND = "fallback"
+PRIMARY, FALLBACK = "primary", "fallback"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FallbackStep(Container):
+    """A step with its fallback, under its name (C-19).
+
+    Args:
+        primary: the step as it was written.
+    """
+
+    kind = KIND
+
+    primary: Step
+
+    def bodies(self) -> dict[str, Body]:
+        other: Any = self.primary.fallback_step
+        bodies: dict[str, Body] = {PRIMARY: replace(self.primary, fallback_step=None)}
+        return bodies | {FALLBACK: other} if isinstance(other, Step) else bodies
+
+    def rules(self) -> dict[str, Any]:
+        return super().rules() | {"diagnostics": self.primary.config.preserve_fallback_diagnostics}
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        other: Any = self.primary.fallback_step
+        if not isinstance(other, Step):
+            yield f"fallback_step is a {type(other).__name__}, no Step; a pipeline becomes one by as_step(name)"
+
+
+def unfolded(step: Step) -> Step:
+    """A step as it runs: one that has a fallback as the container of both."""
+    return step if step.fallback_step is None else FallbackStep(step.name, primary=step)

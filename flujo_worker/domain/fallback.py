@@ -1,0 +1,60 @@
+"""A fallback: a step, and what runs in its stead when it has failed for good (SYS-10, ADR 0028)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flujo_client.pipeline.fallback import FALLBACK, PRIMARY
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.flow import enter as begin
+from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.pipeline.plan import Node
+    from flujo_worker.domain.draft import Draft, Scope, Steps
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Begin the step itself."""
+    yield from _begin(draft, open_box(draft, scope, node), PRIMARY)
+
+
+def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+    """Go on with what succeeded, or fall back once. What a loop or a map keeps when it fails is kept with the last failure (C-13)."""
+    if body.status == "succeeded":
+        said = f"Original error: {_original(box)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
+        yield from finish(draft, box, body.output, body.context, feedback=said)
+    elif body.name == PRIMARY and not is_final(body.fault):
+        yield from _fall_back(draft, box, body.fault)
+    else:
+        fault = body.fault if body.name == PRIMARY else _both(box, body.fault)
+        yield from give_up(draft, box, fault, context=body.context)
+
+
+def _fall_back(draft: Draft, box: Scope, fault: Fault | None) -> Steps:
+    """Begin the fallback with the input and context that the step had: nothing it wrote is there."""
+    said = fault.feedback if fault else ""
+    box.metadata.update(fallback_triggered=True, original_error=said)
+    draft.tell("flujo.fallback.triggered", "warning", step=box.step, original_error=said)
+    yield from _begin(draft, box, FALLBACK)
+
+
+def _begin(draft: Draft, box: Scope, body: str) -> Steps:
+    yield from begin(draft, open_child(draft, box, f"/{body}", body, (PRIMARY, FALLBACK).index(body), box.output))
+
+
+def _both(box: Scope, fault: Fault | None) -> Fault | None:
+    """What is said when both failed; control flow passes untouched."""
+    if fault is None or is_final(fault):
+        return fault
+    return replace(fault, feedback=f"Original error: {_original(box)}; Fallback error: {fault.feedback}")
+
+
+def _original(box: Scope) -> str:
+    said: str = box.metadata["original_error"]
+    return said
+
+
+KIND = Kind(enter=enter, closed=closed)
