@@ -177,7 +177,7 @@ class Attempt:
     def _held(self, value: Any, done: tuple[Transform, ...], coercion: ProcessingSettings) -> Accepted:
         if self.check.valid(value):
             return Accepted(value, done, {})
-        found: Coerced = Coercer(self.check, coercion).run(value)
+        found: Coerced = Coercer(self.check, coercion, self.budget).run(value)
         if not self.check.valid(found.value):
             raise refusal_of(self.check, found.value, found.refusals)
         return Accepted(found.value, done + found.transforms, found.branches)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ROOT: Final = "urn:flujo:schema"
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _FEW: Final = 16
+_SMALL: Final = 300
 _BACKTRACKS: Final = 1000
 _LONGEST_CHAIN: Final = 64
 ALL_KINDS: Final = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
@@ -49,11 +50,16 @@ class Check:
         return _asked(self.is_valid, value)
 
     def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
-        """Give the first few errors."""
+        """Give the first few errors; the first alone of a large value, for the checker makes all of them before it gives one."""
         try:
-            return list(islice(self._validator.iter_errors(value), _FEW))
+            if _is_small(value):
+                return list(islice(self._validator.iter_errors(value), _FEW))
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as first:
+            return [first]
         except ValueError:
-            return []
+            pass
+        return []
 
     def holds(self, sub: Schema, pointer: str, value: Any) -> bool:
         """Tell whether one part of the schema holds for one part of the value.
@@ -115,6 +121,16 @@ class Check:
         if "$ref" in sub and (target := self.referred(sub["$ref"])) is not None:
             found &= self.kinds(*target, seen + 1)
         return found | ({"integer"} if "number" in found else frozenset())
+
+
+def _is_small(value: Any) -> bool:
+    """Tell whether a value has only so many parts; counting stops there."""
+    pending, parts_seen = [value], 0
+    while pending and parts_seen <= _SMALL:
+        part = pending.pop()
+        parts_seen += 1
+        pending.extend(part.values() if isinstance(part, dict) else part if isinstance(part, list) else ())
+    return parts_seen <= _SMALL
 
 
 def types_of(sub: Mapping[str, Any]) -> list[str]:

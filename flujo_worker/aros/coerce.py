@@ -19,8 +19,11 @@ from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, Re
 
 if TYPE_CHECKING:
     from flujo_client.contract.processing import ProcessingSettings
+    from flujo_worker.aros.scalars import Budget
 
-STEPS: Final = 200_000
+DEEPEST: Final = 1000
+"""Deeper than any value that was read can be: a schema that refers to itself would be walked without end."""
+
 _PREVIEW: Final = 80
 _FEW: Final = 16
 
@@ -48,14 +51,14 @@ class Coercer:
 
     check: Check
     settings: ProcessingSettings
-    steps: int = STEPS
+    budget: Budget
     memo: dict[tuple[int, int, Path], Coerced] = field(default_factory=dict)
 
     def run(self, value: Any) -> Coerced:
         """Convert what may be converted.
 
         Raises:
-            Refused: at the limit of steps, or for references without end.
+            Refused: at the budget's end, or for references without end.
         """
         return self._at(self.check.root, "", value, ())
 
@@ -65,9 +68,9 @@ class Coercer:
             return Coerced(value)
         key = (id(sub), id(value), path)
         if key not in self.memo:
-            self.steps -= 1
-            if self.steps < 0 or len(path) > 1000:  # noqa: PLR2004 - deeper than any value can be
-                raise Refused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
+            self.budget.fit(path)
+            if len(path) > DEEPEST:
+                raise Refused(LIMIT, "nested too deep", path, "semantic")
             self.memo[key] = Coerced(value)  # met again through a reference: as it stands
             self.memo[key] = self._walked(sub, place, value, path)
         return self.memo[key]

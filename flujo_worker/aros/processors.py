@@ -115,7 +115,7 @@ class SmartTypeCoercionProcessor(_Processor):
             check = Check(self.schema)
             if check.valid(data):
                 return data
-            new = Coercer(check, self.settings).run(data).value
+            new = Coercer(check, self.settings, Budget()).run(data).value
             return new if check.valid(new) else data
         except (Refused, RecursionError):
             return data

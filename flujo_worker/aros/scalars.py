@@ -11,23 +11,30 @@ from typing import Any, Final
 
 from flujo_worker.aros import grammar, strings
 from flujo_worker.aros.decode import LONGEST_NUMBER, finite
-from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Refused
+from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Path, Refused
 
 STEPS: Final = 250_000
+FITS: Final = 100_000
 REPAIR: Final = 2
 """The level that reads what models do besides JSON5."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """How many tokens one text may cost, over all tries."""
+    """What one text may cost, over all tries: tokens that are read, and steps of fitting values to the schema."""
 
     left: int = STEPS
+    fits: int = FITS
 
     def spend(self, steps: int = 1) -> None:
         self.left -= steps
         if self.left < 0:
             raise Refused(LIMIT, "the text is too long to repair")
+
+    def fit(self, path: Path) -> None:
+        self.fits -= 1
+        if self.fits < 0:
+            raise Refused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
 
 
 @dataclass(slots=True)
