@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 DEEPEST: Final = 1000
 """Deeper than any value that was read can be: a schema that refers to itself would be walked without end."""
 
+GLANCES: Final = 5
+"""Branches looked at for the price of a step."""
+
+_ELSEWHERE: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
 _PREVIEW: Final = 80
 _FEW: Final = 16
 
@@ -53,6 +57,7 @@ class Coercer:
     settings: ProcessingSettings
     budget: Budget
     memo: dict[tuple[int, int, Path], Coerced] = field(default_factory=dict)
+    plain: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def run(self, value: Any) -> Coerced:
         """Convert what may be converted.
@@ -138,12 +143,24 @@ class Coercer:
             if self.check.holds(branch, where, found.value):
                 return _chosen(found, path, index)
         refusals: list[tuple[Path, str, str]] = []
+        self.budget.fit(path, len(branches) // GLANCES)
         for index, (branch, where) in enumerate(branches):
+            if self._is_hopeless(branch, found.value):
+                continue
             tried = self._at(branch, where, found.value, path)
             if tried.transforms and self.check.holds(branch, where, tried.value):
                 return _chosen(_followed(found, tried), path, index)
             refusals += tried.refusals
         return Coerced(found.value, found.transforms, found.branches, found.refusals + refusals)
+
+    def _is_hopeless(self, branch: Schema, value: Any) -> bool:
+        """Tell at a glance that a scalar cannot become what a branch asks for: walking it would find nothing."""
+        if isinstance(value, dict | list) or not isinstance(branch, dict):
+            return False
+        kinds = self.plain.get(id(branch))
+        if kinds is None:
+            kinds = self.plain[id(branch)] = () if branch.keys() & _ELSEWHERE else tuple(types_of(branch))
+        return bool(kinds) and not any(_could_be(branch, new) for kind in kinds for _, new in conversions(value, kind))
 
     def _members(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
         new: dict[str, Any] = {}
@@ -194,6 +211,10 @@ def _matches(pattern: str, key: str) -> bool:
 
 def _listed(sub: dict[str, Any]) -> bool:
     return "enum" in sub or "const" in sub
+
+
+def _could_be(sub: dict[str, Any], new: Any) -> bool:
+    return isinstance(new, dict | list) or not _listed(sub) or any(same(new, member) for member in _members_of(sub))
 
 
 def _members_of(sub: dict[str, Any]) -> list[Any]:

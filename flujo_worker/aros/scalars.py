@@ -15,6 +15,7 @@ from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS,
 
 STEPS: Final = 250_000
 FITS: Final = 100_000
+_ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 REPAIR: Final = 2
 """The level that reads what models do besides JSON5."""
 
@@ -31,8 +32,8 @@ class Budget:
         if self.left < 0:
             raise Refused(LIMIT, "the text is too long to repair")
 
-    def fit(self, path: Path) -> None:
-        self.fits -= 1
+    def fit(self, path: Path, steps: int = 1) -> None:
+        self.fits -= steps
         if self.fits < 0:
             raise Refused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
 
@@ -85,8 +86,7 @@ class Scalars:
 
     def _scalar(self, char: str) -> Any:
         if char in self._quotes:
-            in_object = bool(self._frames) and self._frames[-1].closer == "}"
-            return self._string(char, "member" if in_object else "element")
+            return self._string(char, _ROLES[self._frames[-1].closer] if self._frames else "element")
         number = grammar.NUMBER[self.level].match(self.text, self.position, self.stop)
         if number is not None:
             return self._number(number.group(), number.end())
@@ -145,8 +145,7 @@ class Scalars:
             return self._triple()
         lenient = self.level == REPAIR and bool(self._frames)
         start = self.position + 1
-        end, inside = strings.closing(self.text, start, self.stop, self._quotes[quote], role if lenient else None)
-        self._note(quote, inside, role, end)
+        end = self._end_of(quote, role) if lenient else self._closing(quote, None)[0]
         body = self.text[start:end]
         if grammar.CONTROL.search(body):
             self._repairs["control-character"] = None
@@ -154,23 +153,40 @@ class Scalars:
         self.position = end + 1
         return spoken
 
+    def _closing(self, quote: str, role: str | None) -> tuple[int, int]:
+        if quote != '"':
+            self._repairs["single-quotes" if quote == "'" else "typographic-quotes"] = None
+        return strings.closing(self.text, self.position + 1, self.stop, self._quotes[quote], role)
+
+    def _end_of(self, quote: str, role: str) -> int:
+        """Where quotes may stand inside a string: where it ends, if that is plain."""
+        try:
+            end, inside = self._closing(quote, role)
+            self._note(quote, inside, role, end)
+        except Refused:
+            mixed = strings.closing_mixed(self.text, self.position + 1, self.stop, role) if quote == '"' else None
+            if mixed is None:
+                raise
+            self._repairs["typographic-quotes"] = None
+            return mixed
+        return end
+
     def _is_alone(self, end: int) -> bool:
         """The only element of its list: there is no neighbour that a stray quote could belong to."""
         neighbours = bool(self._frames[-1].container) or grammar.QUOTE_COMMA.search(self.text, self.position, end)
         return not neighbours and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
 
     def _note(self, quote: str, inside: int, role: str, end: int) -> None:
-        if quote != '"':
-            self._repairs["single-quotes" if quote == "'" else "typographic-quotes"] = None
         if not inside:
             return
         if grammar.SUM.search(self.text, self.position, end) or grammar.MEMBER.search(self.text, self.position, end):
             raise Refused(NOT_JSON, "expected one string, found several")
+        torn = strings.is_torn(self.text[self.position + 1 : end], self._quotes[quote], role)
         self._repairs["inner-quotes"] = None
         inside -= min(inside, self.text.count("„", self.position, end))  # „so" is how some languages quote
         self._odd += inside % 2
         alone = role == "element" and bool(self._frames) and self._is_alone(end)
-        if inside % 2 and ((role != "member" and not alone) or self._odd > 1):
+        if torn or (inside % 2 and ((role != "member" and not alone) or self._odd > 1)):
             raise Refused(TWO_READINGS, "quotes inside a string can be read in more than one way; escape them")
 
     def _triple(self) -> str:
