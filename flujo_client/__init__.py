@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.refine import Refinement, RefinementCheck
     from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
     from flujo_client.contract.trace import TraceNode
+    from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.loop import LoopStep
@@ -56,6 +57,7 @@ _HOME = {
     "PipelineContext": "contract.context",
     "PipelineRegistry": "registry",
     "PipelineResult": "contract.results",
+    "PluginOutcome": "contract.verdict",
     "Refinement": "contract.refine",
     "RefinementCheck": "contract.refine",
     "RunHandle": "client",
@@ -68,11 +70,13 @@ _HOME = {
     "TaskClient": "runner",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
+    "ValidationResult": "contract.verdict",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
     "safe_deserialize": "serial",
     "safe_serialize": "serial",
     "step": "pipeline.step",
+    "validator": "contract.verdict",
 }
 
 __all__ = [
@@ -98,6 +102,7 @@ __all__ = [
     "PipelineContext",
     "PipelineRegistry",
     "PipelineResult",
+    "PluginOutcome",
     "Refinement",
     "RefinementCheck",
     "RunHandle",
@@ -110,11 +115,13 @@ __all__ = [
     "TaskClient",
     "TraceNode",
     "Transition",
+    "ValidationResult",
     "register_custom_deserializer",
     "register_custom_serializer",
     "safe_deserialize",
     "safe_serialize",
     "step",
+    "validator",
 ]
 
 

@@ -18,6 +18,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
 │   ├── PipelineAbortSignal     stop this run now
+│   ├── InfiniteRedirectError   a plugin sent the work to an agent that had been tried already
 │   └── InfiniteFallbackError   a step that is, through fallbacks, its own fallback
 ├── ContextError
 │   ├── PipelineContextInitializationError   the initial context does not fit its model
@@ -163,6 +164,10 @@ class ControlFlowError(FlujoError):
 
 class PipelineAbortSignal(ControlFlowError):
     code = "PIPELINE_ABORT"
+
+
+class InfiniteRedirectError(ControlFlowError):
+    code = "INFINITE_REDIRECT"
 
 
 class InfiniteFallbackError(ControlFlowError):

@@ -12,6 +12,7 @@ from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.local import Fleet
+from flujo_client.pipeline.reference import with_resources
 from flujo_client.pipeline.submit import build_context
 from flujo_client.verbs import peek_at, status_of
 
@@ -43,24 +44,31 @@ class Flujo:
         pipeline: the pipeline; or None with `registry` and `pipeline_name`.
         context_model: the model of the runs' context, where the pipeline names none.
         initial_context_data: context data that every run starts with.
+        resources: what the runs' attempts get instead of the pipeline's own `resources`: `"module:attribute"`, or the object that stands
+            there, for workers find both by name.
         registry: where to find the pipeline by name.
         pipeline_name: its name there.
         pipeline_version: its version there, or "latest".
         settings: as for FlujoClient.
+
+    Raises:
+        PipelineError: workers could not find the resources, or the pipeline that is to have them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the original's options (§2.1)
         self,
         pipeline: str | Pipeline | Step | None = None,
         *,
         context_model: type[BaseModel] | None = None,
         initial_context_data: Mapping[str, Any] | None = None,
+        resources: Any = None,
         registry: PipelineRegistry | None = None,
         pipeline_name: str | None = None,
         pipeline_version: str = "latest",
         settings: Settings | None = None,
     ) -> None:
-        self._pipeline = pipeline if pipeline is not None else _registered(registry, pipeline_name, pipeline_version)
+        found = pipeline if pipeline is not None else _registered(registry, pipeline_name, pipeline_version)
+        self._pipeline = found if resources is None else with_resources(found, resources)
         self._context_model, self._initial = context_model, dict(initial_context_data or {})
         self._client = FlujoClient(settings)
         self._fleet: Fleet | None = None

@@ -52,7 +52,7 @@ class Failed(BaseModel):
 
 _ENDINGS: dict[str, type[RunEnded]] = {"failed": RunFailed, "cancelled": RunCancelled, "expired": RunExpired}
 _SIGNALS: dict[str, type[ControlFlowError]] = {
-    each.code: each for each in (errors.PipelineAbortSignal, errors.InfiniteFallbackError)
+    each.code: each for each in (errors.PipelineAbortSignal, errors.InfiniteFallbackError, errors.InfiniteRedirectError)
 }
 _FACADE_STATUS = {"succeeded": "completed"}
 
@@ -86,7 +86,7 @@ class PipelineResult(BaseModel):
         """Return the result of a success, raise for everything else.
 
         Raises:
-            PipelineAbortSignal, InfiniteFallbackError: an agent raised it.
+            PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
             RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
         """
         ending = _ENDINGS.get(self.run_status)

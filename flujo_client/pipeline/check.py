@@ -16,6 +16,7 @@ from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.resources import resources_findings
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.walk import MAX_DEPTH, MAX_NODES
 from flujo_client.serial import canonical
@@ -88,6 +89,7 @@ class _Reading:
     def all(self, pipeline: Pipeline, place: Place) -> Iterator[_Finding]:
         if not pipeline.steps:
             yield _Finding("it has no steps")
+        yield from map(_Finding, resources_findings(pipeline.resources, self._allowed))
         yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._nodes > MAX_NODES:
             yield _Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
@@ -123,6 +125,8 @@ class _Reading:
             inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
+                resources = resources_findings(getattr(body, "resources", None), self._allowed)
+                yield from (_Finding(f"step '{path}': in {key!r}, {text}") for text in resources)
                 yield from self._sequence(body, inside)
             else:
                 text = f"step '{path}': its {key if key == 'body' else repr(key)} {wrong}"

@@ -25,12 +25,16 @@ class Pipeline:
         name: what the runs are listed under; the attribute's name in its module when None.
         version: yours; kept with every run.
         context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
+        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it (§2.4): an
+            object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
+            entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
     """
 
     steps: Sequence[Step]
     name: str | None = None
     version: str = "latest"
     context_model: type[BaseModel] | None = None
+    resources: Any = None
 
     @classmethod
     def from_step(cls, step: Step, **rest: Any) -> Pipeline:
@@ -38,8 +42,10 @@ class Pipeline:
         return cls([step], **rest)
 
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        tail = [other] if isinstance(other, Step) else list(other.steps)
-        return replace(self, steps=[*self.steps, *tail])
+        if isinstance(other, Step):
+            return replace(self, steps=[*self.steps, other])
+        resources = other.resources if self.resources is None else self.resources
+        return replace(self, steps=[*self.steps, *other.steps], resources=resources)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""

@@ -122,6 +122,7 @@ class Plan:
     nodes: tuple[Node, ...]
     context_model: str | None
     fingerprint: str
+    resources: dict[str, Any] | None = None
 
     def locate(self, address: str) -> Spot:
         """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
@@ -145,13 +146,14 @@ class Plan:
             "version": self.version,
             "context_model": self.context_model,
             "nodes": [node.to_tree() for node in self.nodes],
+            **({} if self.resources is None else {"resources": self.resources}),
         }
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
         """Read a stored plan."""
         nodes = tuple(Node.from_tree(node) for node in tree["nodes"])
-        return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree))
+        return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree), tree.get("resources"))
 
 
 def _under(address: str, part: str) -> str:
@@ -176,6 +178,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         nodes=tuple(map(_node, steps_of(pipeline))),
         context_model=model_name(pipeline.context_model),
         fingerprint="",
+        resources=None if pipeline.resources is None else identify(pipeline.resources),
     )
     return Plan.from_tree(plan.to_tree())
 
@@ -213,6 +216,7 @@ def _traits(step: Step) -> dict[str, Any]:
         "sink_to": step.sink_to,
         "meta": safe_serialize(step.meta),
         **_shaping(step),
+        **_resources(step),
         **step.traits(),
     }
     functions = {name: identify(function) for name, function in _functions(step)}
@@ -233,6 +237,13 @@ def _shaping(step: Step) -> dict[str, Any]:
         if given := getattr(step.processors, key):
             traits[key] = [identify(each) for each in given]
     return traits
+
+
+def _resources(step: Step) -> dict[str, Any]:
+    """The resources that pipelines inside it name; nothing where none does, so that its fingerprint stays."""
+    named = {key: getattr(body, "resources", None) for key, body in step.bodies().items()}
+    found = {key: identify(each) for key, each in named.items() if each is not None}
+    return {"resources": found} if found else {}
 
 
 def _functions(step: Step) -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +18,43 @@ from flujo_client.serial import Resolver
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_RESOURCES = "?resources="
+
 
 def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     """Find the pipeline that `module:attribute` names: a Pipeline, a Step, or a function without parameters that makes one.
 
+    With `?resources=module:attribute` behind it, the pipeline has those resources instead of its own.
+
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
-    thing = load(reference, allowed=allowed, what="pipeline")
+    place, _, resources = reference.partition(_RESOURCES)
+    thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
-        thing = _make(thing, reference)
+        thing = _make(thing, place)
     if isinstance(thing, Step):
-        return Pipeline.from_step(thing)
+        thing = Pipeline.from_step(thing)
     if not isinstance(thing, Pipeline):
-        raise PipelineError(f"'{reference}' is a {type(thing).__name__}, not a Pipeline")
-    return thing
+        raise PipelineError(f"'{place}' is a {type(thing).__name__}, not a Pipeline")
+    if not resources:
+        return thing
+    return replace(thing, name=thing.name or place.rpartition(":")[2], resources=resources)
+
+
+def with_resources(pipeline: str | Pipeline | Step, resources: Any) -> str:
+    """Write a reference to a pipeline that has these resources instead of its own.
+
+    Args:
+        pipeline: its reference, or the object.
+        resources: theirs, or the object.
+
+    Raises:
+        PipelineError: no importable module holds one of the objects.
+    """
+    place = pipeline if isinstance(pipeline, str) else reference_of(pipeline)
+    named = resources if isinstance(resources, str) else reference_of(resources, what="resources object")
+    return f"{place}{_RESOURCES}{named}"
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
@@ -99,7 +122,7 @@ def _make(function: Callable[[], Any], reference: str) -> Any:
         raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
 
 
-def reference_of(pipeline: Pipeline | Step) -> str:
+def reference_of(thing: Any, *, what: str = "pipeline") -> str:
     """Find the module attribute that holds this very object; a script's own name for it comes last.
 
     Raises:
@@ -108,18 +131,18 @@ def reference_of(pipeline: Pipeline | Step) -> str:
     main = sys.modules["__main__"]  # multiprocessing gives it a second name
     for module_name, module in sorted(sys.modules.items(), key=lambda pair: pair[1] is main):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
-            if value is pipeline:
-                return f"{_findable(module_name)}:{attribute}"
+            if value is thing:
+                return f"{_findable(module_name, what)}:{attribute}"
     raise PipelineError(
-        "this pipeline is not a module's attribute, so no worker could find it",
-        suggestion="assign it to a name at the top of a module, or enqueue it as 'package.module:attribute'",
+        f"this {what} is not a module's attribute, so no worker could find it",
+        suggestion="assign it to a name at the top of a module, or give 'package.module:attribute' instead",
     )
 
 
-def _findable(module_name: str) -> str:
+def _findable(module_name: str, what: str) -> str:
     name = importable(module_name)
     if name is None:
         raise PipelineError(
-            "a pipeline defined in an interactive session cannot be found by a worker", suggestion="put it in a module"
+            f"a {what} defined in an interactive session cannot be found by a worker", suggestion="put it in a module"
         )
     return name

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from flujo_worker.agents.shaping import Shaping
 
+_NOT_THE_MODELS = ("context", "guidance", "resources")
+
 
 async def call_agent(
     agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor, shaping: Shaping | None = None
@@ -39,7 +41,7 @@ async def call_agent(
         Exception: whatever the agent raises, unchanged.
     """
     if _is_pydantic_agent(agent):
-        model_options = {key: value for key, value in options.items() if key not in ("context", "guidance")}
+        model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
         return await ask(agent, data, guidance=options.get("guidance"), options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
     keywords = injectable(agent, options)

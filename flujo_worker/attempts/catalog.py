@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import FlujoError
+from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import load, load_pipeline
 from flujo_client.pipeline.walk import walk
@@ -13,7 +14,6 @@ from flujo_client.pipeline.walk import walk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.step import Step
 
 
@@ -29,9 +29,18 @@ class Entry:
     plan: Plan
     steps: dict[str, Step]
 
+    def resources_at(self, path: str) -> Any:
+        """What the innermost pipeline around a step names as its resources."""
+        named, parts = self.pipeline.resources, path.split("/")
+        for end in range(1, len(parts) - 1, 2):
+            body = self.steps["/".join(parts[:end])].bodies()[parts[end]]
+            if isinstance(body, Pipeline) and body.resources is not None:
+                named = body.resources
+        return named
+
 
 class Catalog:
-    """Finds pipelines and agents; each is resolved once per process.
+    """Finds pipelines, agents and resources; each is resolved once per process.
 
     Args:
         allowed: import prefixes they may stand under.
@@ -40,7 +49,7 @@ class Catalog:
     def __init__(self, allowed: Sequence[str]) -> None:
         self._allowed = tuple(allowed)
         self._entries: dict[str, Entry] = {}
-        self._agents: dict[str, Any] = {}
+        self._live: dict[str, Any] = {}
 
     def entry(self, reference: str, fingerprint: str) -> Entry:
         """Find the pipeline of a run.
@@ -60,11 +69,18 @@ class Catalog:
 
     def agent(self, agent: Any) -> Any:
         """Find a step's live agent; a reference is imported."""
-        if not isinstance(agent, str):
-            return agent
-        if agent not in self._agents:
-            self._agents[agent] = load(agent, allowed=self._allowed, what="agent")
-        return self._agents[agent]
+        return self._found(agent, "agent")
+
+    def resources(self, named: Any) -> Any:
+        """Find live resources; a reference is imported."""
+        return self._found(named, "resources")
+
+    def _found(self, thing: Any, what: str) -> Any:
+        if not isinstance(thing, str):
+            return thing
+        if thing not in self._live:
+            self._live[thing] = load(thing, allowed=self._allowed, what=what)
+        return self._live[thing]
 
     def _load(self, reference: str) -> Entry:
         try:

@@ -12,7 +12,7 @@ from flujo_worker.aros.typed import decoded, schema_of, structured_type, validat
 from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
     from flujo_worker.agents.answer import Answer
@@ -54,21 +54,21 @@ async def _read(text: str, declared: Any, shape: Shape) -> Any:
 
 
 async def processed(
-    processors: Sequence[Any], data: Any, context: Any, threads: Executor, *, tells: bool = False
+    processors: Sequence[Any], data: Any, at_hand: Mapping[str, Any], threads: Executor, *, tells: bool = False
 ) -> Any:
     """Pass data through processors, in order.
 
     Args:
         processors: objects with `process(data, context)`, or callables; sync or async.
         data: what they get, and give back changed or not.
-        context: the attempt's own copy.
+        at_hand: what they get by keyword, each what it takes.
         threads: where sync ones run.
         tells: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
     """
     for processor in processors:
         before = data
         target = getattr(processor, "process", processor)
-        data = (await call_agent(target, data, {"context": context}, threads=threads)).output
+        data = (await call_agent(target, data, at_hand, threads=threads)).output
         if tells and data is not before and data != before:
             name = getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__)
             tell("output.coercion.success", stage="custom", transforms=[str(name)])

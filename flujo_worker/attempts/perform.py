@@ -20,6 +20,7 @@ from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.policies import POLICIES
+from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
@@ -180,7 +181,8 @@ class Attempts:
     def _work(self, envelope: Envelope, entry: Entry, notes: Notes) -> Work:
         if envelope.references:
             envelope = envelope.inline(fetched(self._ledger, envelope.references))
-        step = entry.steps[self._path(envelope, entry)]
+        path = self._path(envelope, entry)
+        step = entry.steps[path]
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
         return Work(
             step=step,
@@ -193,6 +195,7 @@ class Attempts:
             processing=resolve(step.processing, envelope.ticket.aros),
             agent_of=self.catalog.agent,
             notes=notes,
+            resources=self.catalog.resources(entry.resources_at(path)),
         )
 
     def _path(self, envelope: Envelope, entry: Entry) -> str:
@@ -237,4 +240,4 @@ def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
 
 
 async def _perform(kind: str, work: Work) -> Done:
-    return await POLICIES[kind](work)
+    return await holding(work, POLICIES[kind])

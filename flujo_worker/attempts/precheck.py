@@ -53,10 +53,12 @@ class PlanCheckValidator:
         agent: who judges; it gets the plan's text, or `{"plan", "goal"}` if there is a goal.
         max_tokens: passed on to it, if it takes that (M-116).
         threads: where it runs if it is not `async`.
+        resources: passed on to it likewise.
     """
 
-    def __init__(self, agent: Any, *, max_tokens: int, threads: Executor) -> None:
-        self._agent, self._options, self._threads = agent, {"max_tokens": max_tokens}, threads
+    def __init__(self, agent: Any, *, max_tokens: int, threads: Executor, resources: Any = None) -> None:
+        self._agent, self._threads = agent, threads
+        self._options = {"max_tokens": max_tokens, "resources": resources}
 
     async def check(self, plan: str, goal: Any = None) -> tuple[PlanVerdict, Usage]:
         """Ask once.
@@ -84,6 +86,7 @@ class Precheck:
         threads: where agents run that are not `async`.
         schema: the JSON Schema of the output, or None.
         shadow: tell, and change nothing (C-41).
+        resources: what the agents get by that name, if they take it.
 
     Attributes:
         usage: what the gates have spent so far, whatever came of them.
@@ -99,9 +102,10 @@ class Precheck:
         threads: Executor,
         schema: Any,
         shadow: bool,
+        resources: Any = None,
     ) -> None:
         self._settings, self._context, self._schema, self._shadow = settings, context, schema, shadow
-        self._agent_of, self._threads = agent_of, threads
+        self._agent_of, self._threads, self._resources = agent_of, threads, resources
         self._data: Any = None
         self._is_waiting = False
         self._forget: Callable[[], None] = _nothing
@@ -202,7 +206,8 @@ class Precheck:
     async def _compared(self) -> Finding:
         """Sample short plans, one after another so that none is paid for after the cap, and compare them (M-118, M-119)."""
         settings, texts = self._settings, []
-        agent, options = self._agent_of(settings.consensus_agent), {"max_tokens": settings.max_tokens}
+        agent = self._agent_of(settings.consensus_agent)
+        options = {"max_tokens": settings.max_tokens, "resources": self._resources}
         for _ in range(settings.consensus_samples):
             answer = await call_agent(agent, self._data, options, threads=self._threads)
             if not self._book(answer.usage):
@@ -219,7 +224,9 @@ class Precheck:
         settings = self._settings
         goal = None if settings.goal_context_key is None else found_at(self._context, settings.goal_context_key)
         agent = self._agent_of(settings.validator_agent)
-        validator = PlanCheckValidator(agent, max_tokens=settings.max_tokens, threads=self._threads)
+        validator = PlanCheckValidator(
+            agent, max_tokens=settings.max_tokens, threads=self._threads, resources=self._resources
+        )
         verdict, usage = await validator.check(plan, goal)
         if not self._book(usage):
             return _OVER_CAP

@@ -38,6 +38,7 @@ class Work:
         step: the live step, its agent found.
         data: its input.
         context: the attempt's own copy, or None.
+        resources: what the pipeline names as its resources; for a policy, what is open of them.
         guidance: why the attempt before this one failed.
         timeout_s: seconds the agent may take.
         threads: where sync code runs.
@@ -56,6 +57,12 @@ class Work:
     processing: ProcessingConfigModel | None
     agent_of: Callable[[Any], Any]
     notes: Notes
+    resources: Any = None
+
+    @property
+    def at_hand(self) -> dict[str, Any]:
+        """What user code in the attempt may take by name (M-021, M-024)."""
+        return {"context": self.context, "resources": self.resources}
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ CLIENT = [
     "PipelineContext",
     "PipelineRegistry",
     "PipelineResult",
+    "PluginOutcome",
     "Refinement",
     "RefinementCheck",
     "RunHandle",
@@ -55,18 +56,19 @@ CLIENT = [
     "TaskClient",
     "TraceNode",
     "Transition",
+    "ValidationResult",
     "register_custom_deserializer",
     "register_custom_serializer",
     "safe_deserialize",
     "safe_serialize",
     "step",
+    "validator",
 ]
 
 WORKER = {
     "flujo_worker.agents": ["FlujoAgent", "make_agent_async"],
     "flujo_worker.agents.scripted": ["scripted_model"],
     "flujo_worker.app": ["FlujoWorker"],
-    "flujo_worker.attempts.checks": ["PluginOutcome", "ValidationResult"],
     "flujo_worker.consumer": ["SafeConsumer"],
     "flujo_worker.testing": ["LocalEngine"],
 }

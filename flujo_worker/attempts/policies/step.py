@@ -1,6 +1,7 @@
 """An agent step: prompt processors → precheck → agent → AROS → output processors → plugins → validators → context (M-049).
 
-Each failure keeps the domain it came from (C-01, C-02).
+Each failure keeps the domain it came from (C-01, C-02). A plugin may send the input to another agent: its answer goes the same way from
+AROS on, under what is left of the attempt's time.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import re
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.pipeline.identity import agent_name
+from flujo_client.errors import InfiniteRedirectError, PluginError
+from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.absorb import absorb
-from flujo_worker.attempts.checks import consult_plugins, consult_validators
+from flujo_worker.attempts.blame import besides, blaming
+from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import Shape
@@ -27,11 +29,10 @@ from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.observe.log import bound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable
 
     from flujo_client.pipeline.step import Step
     from flujo_worker.agents.answer import Answer
-    from flujo_worker.attempts.classify import During
 
 T = TypeVar("T")
 _LONGEST_NAME = 64
@@ -44,47 +45,107 @@ async def perform_step(work: Work) -> Done:
     Raises:
         Stumble: what failed, and in which domain.
     """
-    step = work.step
-    answer = await _answer(work)
-    async with _blaming("plugin", answer.usage):
-        output = await consult_plugins(step, answer.output, work.context, work.threads)
-    async with _blaming("validator", answer.usage):
-        await consult_validators(step, output, work.context, work.threads)
-    async with _blaming("system", answer.usage):
-        return Done(output, absorb(step, output, work.context), answer.usage)
+    step, began = work.step, time.monotonic()
+    prompt, answer = await _first(work)
+    answer = await _passed(work, prompt, answer, began)
+    async with blaming("validator", answer.usage):
+        await consult_validators(step, answer.output, work.at_hand, work.threads)
+    async with blaming("system", answer.usage):
+        return Done(answer.output, absorb(step, answer.output, work.context), answer.usage)
 
 
-async def _answer(work: Work) -> Answer:
-    """Get the agent's answer, as far as its own failures go: they are tried again, those that judge it are not."""
-    if work.processing is None:
-        return await _processed(work, _ask)
-    async with _blaming("agent", Usage()):
-        agent, model = agent_name(work.agent), model_of(work.agent)
-    shape = Shape(work.processing, step=work.step.name, agent=agent, model=model, threads=work.threads)
-    with bound(agent=shape.agent, model=shape.model):
-        return await _processed(work, partial(_ask_shaped, shape=shape))
+async def _first(work: Work) -> tuple[Any, Answer]:
+    """Ask the step's own agent; give the prompt too, for those that are asked after it.
+
+    As far as this goes an attempt's failures are tried again, those of what judges the answer are not.
+    """
+    async with _shape_of(work) as shape:
+        async with blaming("agent", Usage(), work.timeout_s):
+            prompt = await processed(work.step.processors.prompt_processors, work.data, work.at_hand, work.threads)
+        answer = await (_ask(work, prompt) if shape is None else _ask_prechecked(work, prompt, shape))
+        return prompt, await _finished(work, answer)
 
 
-async def _processed(work: Work, ask: Callable[[Work, Any], Awaitable[Answer]]) -> Answer:
-    """Ask between the user's own processors."""
-    given, tells = work.step.processors, work.processing is not None
-    async with _blaming("agent", Usage(), work.timeout_s):
-        data = await processed(given.prompt_processors, work.data, work.context, work.threads)
-    answer = await ask(work, data)
-    async with _blaming("agent", answer.usage):
-        output = await processed(given.output_processors, answer.output, work.context, work.threads, tells=tells)
+async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answer:
+    """Ask the plugins; as long as one sends the prompt to another agent, ask that one, and all plugins again."""
+    tried = [identify(work.agent)]
+    while True:
+        async with blaming("plugin", answer.usage):
+            verdict = await consult_plugins(work.step, answer.output, work.at_hand, work.threads)
+            if not isinstance(verdict, Redirect):
+                return replace(answer, output=verdict)
+            agent = _untried(work, verdict, tried)
+        other = replace(work, agent=agent, guidance=verdict.feedback or work.guidance)
+        with besides(answer.usage):
+            given = await _redirected(other, prompt, time.monotonic() - began)
+        answer = replace(given, usage=answer.usage + given.usage)
+
+
+def _untried(work: Work, redirect: Redirect, tried: list[dict[str, Any]]) -> Any:
+    """Find the agent that a plugin wants, unless the attempt would go in circles."""
+    agent = work.agent_of(redirect.agent)
+    if not (callable(agent) or callable(getattr(agent, "run", None))):
+        raise PluginError(f"{redirect.plugin}: redirect_to is a {type(agent).__name__}, no agent")
+    identity = identify(agent)
+    if identity in tried:
+        raise InfiniteRedirectError(
+            f"step '{work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which was tried already",
+            suggestion="let the plugin refuse when there is no other agent to try",
+        )
+    tried.append(identity)
+    return agent
+
+
+async def _redirected(work: Work, prompt: Any, spent_s: float) -> Answer:
+    async with _shape_of(work) as shape:
+        if shape is None:
+            answer = await _ask(work, prompt, spent_s=spent_s)
+        else:
+            answer, output = await _ask_shaped(work, prompt, shape, spent_s)
+            answer = replace(answer, output=output)
+        return await _finished(work, answer)
+
+
+async def _finished(work: Work, answer: Answer) -> Answer:
+    """Pass an answer through the user's own processors."""
+    own, tells = work.step.processors.output_processors, work.processing is not None
+    async with blaming("agent", answer.usage):
+        output = await processed(own, answer.output, work.at_hand, work.threads, tells=tells)
     return replace(answer, output=output)
 
 
+@asynccontextmanager
+async def _shape_of(work: Work) -> AsyncIterator[Shape | None]:
+    """How this agent's output is read, with agent and model bound to what is told meanwhile; None where AROS is not to act."""
+    if work.processing is None:
+        yield None
+        return
+    async with blaming("agent", Usage()):
+        agent, model = agent_name(work.agent), model_of(work.agent)
+    shape = Shape(work.processing, step=work.step.name, agent=agent, model=model, threads=work.threads)
+    try:
+        with bound(agent=agent, model=model):
+            yield shape
+    finally:
+        work.notes.corrections.extend(shape.corrections)
+
+
 async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> Answer:
-    options = {"context": work.context, "guidance": work.guidance, **work.step.config.options()}
+    options = {**work.at_hand, "guidance": work.guidance, **work.step.config.options()}
     left_s = max(0.0, work.timeout_s - spent_s)
-    async with _blaming("agent", Usage(), work.timeout_s), asyncio.timeout(left_s):
+    async with blaming("agent", Usage(), work.timeout_s), asyncio.timeout(left_s):
         return await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
 
 
-async def _ask_shaped(work: Work, data: Any, *, shape: Shape) -> Answer:
-    """Ask with AROS: precheck, structured output, reading."""
+async def _ask_shaped(work: Work, data: Any, shape: Shape, spent_s: float) -> tuple[Answer, Any]:
+    """Ask, and read: the answer as it came, and the output it stands for."""
+    answer = await _ask(work, data, _shaping(work.step, shape), spent_s=spent_s)
+    async with blaming("agent", answer.usage):
+        return answer, await shaped(answer, work.agent, shape)
+
+
+async def _ask_prechecked(work: Work, data: Any, shape: Shape) -> Answer:
+    """Ask with all of AROS: precheck, structured output, reading."""
     wanted = shape.settings
     check = Precheck(
         replace(wanted.precheck, timeout_s=min(wanted.precheck.timeout_s, work.timeout_s)),
@@ -93,6 +154,7 @@ async def _ask_shaped(work: Work, data: Any, *, shape: Shape) -> Answer:
         threads=work.threads,
         schema=wanted.schema,
         shadow=wanted.shadow,
+        resources=work.resources,
     )
     try:
         answer = await _checked(work, data, check, shape)
@@ -101,22 +163,19 @@ async def _ask_shaped(work: Work, data: Any, *, shape: Shape) -> Answer:
     finally:
         check.forget()
         work.notes.guidance = check.feedback
-        work.notes.corrections.extend(shape.corrections)
     return replace(answer, usage=answer.usage + check.usage)
 
 
 async def _checked(work: Work, data: Any, check: Precheck, shape: Shape) -> Answer:
     began = time.monotonic()
-    async with _blaming("agent", Usage(), work.timeout_s):
+    async with blaming("agent", Usage(), work.timeout_s):
         data = await _counted(check.before(data), Usage())
     try:
-        answer = await _ask(work, data, _shaping(work.step, shape), spent_s=time.monotonic() - began)
-        async with _blaming("agent", answer.usage):
-            output = await shaped(answer, work.agent, shape)
+        answer, output = await _ask_shaped(work, data, shape, time.monotonic() - began)
     except Stumble:
         await check.after(None, None)
         raise
-    async with _blaming("agent", answer.usage):
+    async with blaming("agent", answer.usage):
         said = answer.output if isinstance(answer.output, str) else None
         await _counted(check.after(shape.raw or said, output), answer.usage)
     return replace(answer, output=output)
@@ -137,19 +196,3 @@ async def _counted(work: Awaitable[T], usage: Usage) -> T:
     except Exception as error:
         error.flujo_usage = usage  # type: ignore[attr-defined]
         raise
-
-
-@asynccontextmanager
-async def _blaming(during: During, usage: Usage, timeout_s: float | None = None) -> AsyncIterator[None]:
-    """Blame whatever user code raises on its place: a `sys.exit()` would end the event loop, a cancellation of its own the attempt."""
-    try:
-        yield
-    except BaseException as error:
-        if _are_we_cancelled():
-            raise
-        raise Stumble(error, during, getattr(error, "flujo_usage", usage), timeout_s) from error
-
-
-def _are_we_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from builders import echo
 
+from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.errors import PluginError, ValidationError
 from flujo_client.pipeline.step import Step
-from flujo_worker.attempts.checks import PluginOutcome, ValidationResult, consult_plugins, consult_validators
+from flujo_worker.attempts.checks import consult_plugins, consult_validators
 
 CONTEXT = object()
+AT_HAND = {"context": CONTEXT, "resources": None}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def threads():
 @pytest.fixture
 def judged(threads):
     def judge(*validators, output="out"):
-        return asyncio.run(consult_validators(Step("s", echo, validators=validators), output, CONTEXT, threads))
+        return asyncio.run(consult_validators(Step("s", echo, validators=validators), output, AT_HAND, threads))
 
     return judge
 
@@ -32,7 +34,7 @@ def judged(threads):
 @pytest.fixture
 def plugged(threads):
     def plug(*plugins, output="out"):
-        return asyncio.run(consult_plugins(Step("s", echo, plugins=plugins), output, CONTEXT, threads))
+        return asyncio.run(consult_plugins(Step("s", echo, plugins=plugins), output, AT_HAND, threads))
 
     return plug
 

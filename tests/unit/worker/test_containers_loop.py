@@ -23,10 +23,10 @@ from container_parts import (
 )
 from pydantic import BaseModel
 
+from flujo_client import PluginOutcome
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_worker.attempts.checks import PluginOutcome
 
 
 @pytest.fixture

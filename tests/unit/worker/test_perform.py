@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 from pydantic import BaseModel
 
+from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.config import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal, RunFailed
@@ -23,7 +24,6 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer
 from flujo_worker.attempts.catalog import Entry
-from flujo_worker.attempts.checks import PluginOutcome, ValidationResult
 from flujo_worker.testing import LocalEngine
 
 ROOMY = StepConfig(max_retries=3)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
+from flujo_client import ValidationResult
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
     Finding,
@@ -22,7 +23,6 @@ from flujo_worker.aros.precheck import (
     plan_in,
     verdict_of,
 )
-from flujo_worker.attempts.checks import ValidationResult
 
 MARKS = ("<thinking>", "</thinking>")
 PLAIN = st.text(st.characters(exclude_characters="<>", exclude_categories=["Cs"]))
@@ -195,7 +195,7 @@ def test_agreement_is_the_mean_pairwise_jaccard_index_of_words(texts, expected):
     ("said", "verdict"),
     [
         (PlanVerdict(False, 0.2, "no"), PlanVerdict(False, 0.2, "no")),
-        (ValidationResult(is_valid=False, feedback="no"), PlanVerdict(False, 1.0, "no")),
+        (ValidationResult(is_valid=False, feedback="no"), PlanVerdict(False, 0.0, "no")),
         ({"passed": True, "score": 0.9}, PlanVerdict(True, 0.9)),
         ({"is_valid": False, "feedback": "no"}, PlanVerdict(False, None, "no")),
         ({"score": 0}, PlanVerdict(True, 0)),

@@ -1,0 +1,106 @@
+"""What those who judge an output say: a plugin's outcome, a validator's result, and `@validator`, which makes one of a function.
+
+It must not ask anybody: a worker does. In: what a judge answered; out: plain data (U-35), or a TypeError that says what was expected.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field, JsonValue
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+def _score(known: dict[str, Any]) -> float:
+    return 1.0 if known.get("is_valid") else 0.0
+
+
+class ValidationResult(BaseModel):
+    """A validator's verdict. All of it is plain data, for it may stand in a result (U-35).
+
+    Attributes:
+        score: how good the output is; 1.0 when not given, 0.0 for one that is not valid.
+        diff: what would have to change.
+        feedback: why, for whoever reads the failure.
+        validator_name: who says so; the validator's own name when None.
+        metadata: JSON, yours.
+    """
+
+    is_valid: bool
+    score: float = Field(default_factory=_score, allow_inf_nan=False)
+    diff: str | None = None
+    feedback: str | None = None
+    validator_name: str | None = None
+    metadata: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+class PluginOutcome(BaseModel):
+    """A plugin's verdict.
+
+    Attributes:
+        redirect_to: an agent, or a reference to one, that is called with the step's input instead; what else is said then does not
+            count, except `feedback`, which that agent gets as `guidance`.
+        new_solution: takes the output's place.
+    """
+
+    success: bool
+    feedback: str | None = None
+    redirect_to: Any = None
+    new_solution: Any = None
+
+
+class FunctionValidator:
+    """A validator made of a function by `@validator`.
+
+    Attributes:
+        name: the function's.
+        validate: takes what the function takes, and gives a `ValidationResult`; awaited if the function is async.
+    """
+
+    def __init__(self, judge: Callable[..., Any]) -> None:
+        self.name = str(getattr(judge, "__name__", type(judge).__name__))
+        self.__flujo_target__ = judge
+
+        @wraps(judge)
+        def validate(output: Any, **options: Any) -> Any:
+            said = judge(output, **options)
+            return self._awaited(said) if inspect.isawaitable(said) else self._named(said)
+
+        self.validate = validate
+
+    async def _awaited(self, said: Awaitable[Any]) -> ValidationResult:
+        return self._named(await said)
+
+    def _named(self, said: Any) -> ValidationResult:
+        result = result_of(said)
+        return result if result.validator_name else result.model_copy(update={"validator_name": self.name})
+
+
+def validator(judge: Callable[..., Any]) -> FunctionValidator:
+    """Make a validator of a function that answers with a bool, or with (bool, feedback); sync or async.
+
+    It gets the output, and by keyword what it takes by name of `context` and `resources`.
+    """
+    return FunctionValidator(judge)
+
+
+def result_of(said: Any) -> ValidationResult:
+    """Read what a validator answered: a result, a bool, or (bool, feedback).
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    match said:
+        case ValidationResult():
+            return said
+        case bool():
+            return ValidationResult(is_valid=said)
+        case bool(is_valid), feedback:
+            return ValidationResult(is_valid=is_valid, feedback=None if feedback is None else str(feedback))
+    raise TypeError(
+        f"a validator answers with a ValidationResult, a bool or (bool, feedback), not {type(said).__name__}"
+    )

@@ -1,0 +1,56 @@
+"""What may stand as a pipeline's resources, as far as can be told without opening any: for the check, and for workers.
+
+It must not call a factory nor enter a context manager: an attempt does, on a worker.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.errors import FlujoError
+from flujo_client.pipeline.reference import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def is_async_manager(kind: type) -> bool:
+    """Tell whether instances are async context managers."""
+    return hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
+
+
+def is_manager(kind: type) -> bool:
+    """Tell whether instances are context managers."""
+    return hasattr(kind, "__enter__") and hasattr(kind, "__exit__")
+
+
+def is_factory(thing: Any) -> bool:
+    """Tell whether it is called to make what agents get: a function, a class or a partial. Other callables are resources themselves."""
+    return inspect.isroutine(thing) or inspect.isclass(thing) or isinstance(thing, functools.partial)
+
+
+def resources_findings(resources: Any, allowed: Sequence[str]) -> Iterator[str]:
+    """Find what is wrong with a pipeline's resources."""
+    if isinstance(resources, str):
+        try:
+            live = load(resources, allowed=allowed, what="resources")
+        except FlujoError as error:
+            yield error.message
+        else:
+            yield from () if isinstance(live, str) else resources_findings(live, allowed)
+    elif type(resources).__module__.startswith("unittest.mock"):
+        yield "its resources are a mock, which no worker can rebuild"
+    elif is_factory(resources) and _needs_arguments(resources):
+        yield f"its resources: {getattr(resources, '__name__', 'the partial')} is called without arguments, and needs some"
+
+
+def _needs_arguments(factory: Any) -> bool:
+    try:
+        inspect.signature(factory).bind()
+    except TypeError:
+        return True
+    except ValueError:  # what is compiled may not say
+        return False
+    return False

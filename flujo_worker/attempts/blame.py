@@ -1,0 +1,49 @@
+"""Whose failure it is: whatever user code raises is blamed on the place it came from (C-01, C-02).
+
+It must not decide what follows. In: a block of user code and its place; out: a `Stumble` with what was spent until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from flujo_worker.attempts.work import Stumble
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from flujo_client.contract.outcome import Usage
+    from flujo_worker.attempts.classify import During
+
+
+@asynccontextmanager
+async def blaming(during: During, usage: Usage, timeout_s: float | None = None) -> AsyncIterator[None]:
+    """Blame what is raised on its place: a `sys.exit()` would end the event loop, a cancellation of its own the attempt.
+
+    Args:
+        during: the place.
+        usage: what was spent until then, unless the error says what was.
+        timeout_s: the limit in force, in seconds, for the message of a timeout.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if _are_we_cancelled():
+            raise
+        raise Stumble(error, during, getattr(error, "flujo_usage", usage), timeout_s) from error
+
+
+@contextmanager
+def besides(usage: Usage) -> Iterator[None]:
+    """Add what was spent before the block to what it had spent where it fails."""
+    try:
+        yield
+    except Stumble as stumble:
+        raise Stumble(stumble.error, stumble.during, usage + stumble.usage, stumble.timeout_s) from stumble
+
+
+def _are_we_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

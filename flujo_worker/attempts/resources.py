@@ -1,0 +1,115 @@
+"""A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends (§2.4).
+
+It must not know what an attempt does. In: a policy and its work; out: what the policy gave. What is entered is left once, also where
+nobody waits for the entering any more. Sync code runs in threads, which need not be the same for entering and leaving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
+from flujo_worker.aio import is_async
+from flujo_worker.attempts.blame import blaming
+from flujo_worker.attempts.classify import fault_of
+from flujo_worker.attempts.work import Done, Stumble, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Executor, Future
+
+logger = logging.getLogger(__name__)
+
+
+async def holding(work: Work, policy: Callable[[Work], Awaitable[Done]]) -> Done:
+    """Carry out a policy while its resources are open. Making and entering may take the attempt's `timeout_s`, and leaving again.
+
+    Raises:
+        Stumble: the policy's own; else what making, entering or leaving raised, in the domain `system`.
+    """
+    if work.resources is None:
+        return await policy(work)
+    async with blaming("system", NO_USAGE, work.timeout_s), asyncio.timeout(work.timeout_s):
+        held = await _enter(await _made(work.resources, work.threads), work.threads)
+    try:
+        done = await policy(replace(work, resources=held.value))
+    except BaseException as error:
+        await _leave_after(held, error, work)
+        raise
+    async with blaming("system", done.usage, work.timeout_s), asyncio.timeout(work.timeout_s):
+        await held.leave(None)
+    return done
+
+
+async def _made(thing: Any, threads: Executor) -> Any:
+    """Call a factory; a class of async managers on the event loop, which its instances may belong to."""
+    if not is_factory(thing):
+        return thing
+    on_loop = is_async(thing) or (inspect.isclass(thing) and is_async_manager(thing))
+    made = thing() if on_loop else await asyncio.wrap_future(_in_thread(threads, thing))
+    return await made if inspect.isawaitable(made) else made
+
+
+async def _enter(thing: Any, threads: Executor) -> _Held:
+    if is_async_manager(type(thing)):
+        return _Held(thing, await thing.__aenter__(), threads)
+    if is_manager(type(thing)):
+        return _Held(thing, await _entered_in_thread(thing, threads), threads)
+    return _Held(None, thing, threads)
+
+
+async def _entered_in_thread(manager: Any, threads: Executor) -> Any:
+    entering = _in_thread(threads, manager.__enter__)
+    try:
+        return await asyncio.wrap_future(entering)
+    except BaseException as error:
+        entering.add_done_callback(partial(_leave_late, manager, error, threads))
+        raise
+
+
+def _leave_late(manager: Any, error: BaseException, threads: Executor, entering: Future[Any]) -> None:
+    """Leave what was entered after nobody waited for it any more; a thread cannot be stopped on the way."""
+    if not entering.cancelled() and entering.exception() is None:
+        threads.submit(manager.__exit__, *_details(error))
+
+
+class _Held:
+    """What was entered, and what agents get of it."""
+
+    def __init__(self, manager: Any, given: Any, threads: Executor) -> None:
+        self._manager, self._threads = manager, threads
+        self.value = manager if given is None else given
+
+    async def leave(self, error: BaseException | None) -> None:
+        """Leave it. What a manager answers does not count: it cannot make a success of a failure."""
+        if is_async_manager(type(self._manager)):
+            await self._manager.__aexit__(*_details(error))
+        elif self._manager is not None:
+            await asyncio.wrap_future(_in_thread(self._threads, self._manager.__exit__, *_details(error)))
+
+
+async def _leave_after(held: _Held, error: BaseException, work: Work) -> None:
+    """Leave after a failure, which stays the attempt's: what leaving raises besides is only logged."""
+    cause = error.error if isinstance(error, Stumble) else error
+    try:
+        async with asyncio.timeout(work.timeout_s):
+            await held.leave(cause)
+    except BaseException as own:  # noqa: BLE001 - the failure before it is told
+        if own is not cause:
+            said = fault_of(own, "system", work.timeout_s).feedback
+            logger.warning("step '%s': its resources could not be left: %s", work.step.name, said)
+
+
+def _details(error: BaseException | None) -> tuple[Any, Any, Any]:
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
+def _in_thread(threads: Executor, call: Callable[..., Any], *args: Any) -> Future[Any]:
+    return threads.submit(contextvars.copy_context().run, call, *args)
