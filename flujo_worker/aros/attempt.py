@@ -136,10 +136,11 @@ class Attempt:
             raise Refused(CUT, "the text ends before all that the schema declares is there", path)
         if level < REPAIR and any(is_list for _, is_list in reading.open):
             raise Refused(NOT_JSON, "the list is not closed", path)
-        part = self.text[candidate.start : candidate.stop]
-        if len(reading.open) == 1:
-            return self._rearranged(part, coercion, Refused(NOT_JSON, "a closing bracket is missing", path), level)
-        return self._shown(part, self._held(reading.value, _repairs(reading, level), coercion), level)
+        outer = "".join("]" if is_list else "}" for _, is_list in reversed(reading.open[:-1]))
+        part = self.text[candidate.start : candidate.stop] + (
+            "\n" + outer if outer else ""
+        )  # a comment may end the text
+        return self._rearranged(part, coercion, Refused(NOT_JSON, "a closing bracket is missing", path), level)
 
     def _rearranged(self, part: str, coercion: ProcessingSettings, why: Refused, level: int = REPAIR) -> Accepted:
         """Try each text one bracket away; the only value that holds is taken."""

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.aros.grammar import TRIPLE
+from flujo_worker.aros.grammar import NOT_CODE, TRIPLE
 from flujo_worker.aros.lex import opens_string, string_end
 from flujo_worker.aros.outcome import LIMIT, Refused
 from flujo_worker.aros.scalars import REPAIR
@@ -32,18 +32,20 @@ _CLOSES: Final = {"}": "{", "]": "["}
 _AFTER: Final = r"\s{0,64}+(?:[,:}\]])"
 _SCALAR: Final = (
     rf"(?:[\"'][^\"'\n]{{0,200}}+[\"']{_AFTER}|-?\d[\d.eE+-]{{0,64}}+{_AFTER}"
-    rf"|(?:true|false|null|True|False|None){_AFTER}|\w{{1,200}}+(?:[\"']{_AFTER}|\s{{0,64}}+:))"
+    rf"|(?:true|false|null|True|False|None){_AFTER}|\w[\w ]{{0,200}}+[\"']{_AFTER})"
 )
-_MORE: Final = re.compile(rf"[\s}}\]]{{0,64}}+(?:[,:]\s{{0,64}}+(?:{_SCALAR}|[{{\[])|{_SCALAR})")
+_MORE: Final = re.compile(
+    rf"[\s}}\]]{{0,64}}+(?:[,:]\s{{0,64}}+(?:{_SCALAR}|\w{{1,200}}+\s{{0,64}}+:|[{{\[])|{_SCALAR})"
+)
 _MORE_LISTED: Final = re.compile(r"[\s}\]]{0,64}+[{\[]")
-_NO_MORE: Final = re.compile(r"[\s}\]]*+")
+_NO_MORE: Final = re.compile(r"[\s}\]]{0,64}+")
 _MEMBER: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
 _TYPOGRAPHIC: Final = {
     "“": re.compile(r"[^“”]*+[”“]"),
     "„": re.compile(r"[^“”]*+[”“]"),
     "‘": re.compile(r"[^‘\n]*?’(?=\s*+[,:\]}])"),
 }
-_LEVEL_2_FOLLOW: Final = re.compile(r"\s*+(?:[,:\]})]|\Z|/[/*]|\#)|\s++[\"'“{\[]")
+_LEVEL_2_FOLLOW: Final = re.compile(rf"\s*+(?:[,:]|[\]}})]{NOT_CODE}|\Z|/[/*]|\#)|\s++[\"'“{{\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class _Scanner:
         self.count = {"{": 0, "[": 0}
         self.comment = (-1, -1)
         self.unended = False
+        self.settled = 0
 
     def run(self) -> Scan:
         position, pattern = 0, _TOKENS[self.level]
@@ -152,26 +155,29 @@ class _Scanner:
         while regions and regions[-1][0] >= start:
             regions.pop()
         regions.append((start, end))
+        self.settled = min(self.settled, len(regions))
 
     def _stray(self, place: int) -> None:
         """A closer too many. When JSON, not prose, leads up to it from a region, that region ended too early."""
         if self.stack:
             return
-        first, after = None, place
-        for start, end in reversed(self.found.regions):
-            if self._goes_on(start, end, place):
+        regions, first, after = self.found.regions, None, place
+        for start, end in reversed(regions[max(self.settled - 1, 0) :]):
+            if self._goes_on(start, end, place + 1):
                 first = start
-            elif _NO_MORE.match(self.text, end, after).end() < after:  # type: ignore[union-attr] - it matches nothing, too
+            elif _NO_MORE.fullmatch(self.text, end, after) is None:
                 break
             after = start
         if first is not None:
             self._keep(first, place + 1)
+        self.settled = len(regions)
 
-    def _goes_on(self, start: int, end: int, place: int) -> bool:
-        """Tell whether another value, or the rest of one, stands right after a region and before a stray closer."""
-        if _MORE.match(self.text, end, place):
+    def _goes_on(self, start: int, end: int, stop: int) -> bool:
+        """Tell whether another value, or the rest of one, stands right after a region; the stray closer ends at `stop`."""
+        if _MORE.match(self.text, end, stop):
             return True
-        return self.text[start] == "[" and self.text[place] == "]" and _MORE_LISTED.match(self.text, end, place) is not None
+        lists = self.text[start] == "[" and self.text[stop - 1] == "]"
+        return lists and _MORE_LISTED.match(self.text, end, stop) is not None
 
     def _end(self, stop: int, *, finished: bool) -> None:
         if self.stack:

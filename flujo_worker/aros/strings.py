@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.aros.grammar import ENDS_ELEMENT, ENDS_KEY, ENDS_MEMBER, PLAIN_BODY
+from flujo_worker.aros.grammar import ENDS_ELEMENT, ENDS_IN_TUPLE, ENDS_KEY, ENDS_MEMBER, PLAIN_BODY
 from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, Refused
 
 if TYPE_CHECKING:
@@ -23,7 +23,11 @@ _SAID: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n",
 _SAID5: Final = {**_SAID, "'": "'", "v": "\v", "0": "\0", "\n": "", "\r\n": "", "\r": "", "\u2028": "", "\u2029": ""}
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
-_ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT}
+_ANY_QUOTE: Final = re.compile('["“”„]')
+_NEXT: Final = re.compile(r"\s*+,[\s,]*+[\"'“„]")
+_INCHES: Final = re.compile(r"(?:\A|[\s(x×])\d[\d./-]*\Z")
+_STRUCTURE: Final = re.compile(r"[,:{}\[\]\n]")
+_ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT, "in-tuple": ENDS_IN_TUPLE}
 
 
 def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> tuple[int, int]:
@@ -34,7 +38,7 @@ def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> 
         start: after the opening quote.
         stop: where the text ends for this reading.
         quotes: the characters that may close.
-        role: `key`, `member` or `element` where quotes may stand inside the string; None where the first one closes.
+        role: `key`, `member`, `element` or `in-tuple` where quotes may stand inside the string; None where the first one closes.
 
     Raises:
         Refused: as cut, when none does.
@@ -56,6 +60,45 @@ def _well_followed(text: str, start: int, stop: int, quotes: str, follow: re.Pat
     if inside:
         raise Refused(NOT_JSON, "a string whose end cannot be told from the quotes inside it")
     raise Refused(CUT, "the text ends inside a string")
+
+
+def closing_mixed(text: str, start: int, stop: int, role: str) -> int | None:
+    """Find the typographic quote that closes what a straight one opened: only where no other quote stands between."""
+    found = _ANY_QUOTE.search(text, start, stop)
+    if found is None or found.group() != "”" or _ENDS[role].match(text, found.end(), stop) is None:
+        return None
+    return found.start()
+
+
+def is_torn(body: str, quotes: str, role: str) -> bool:
+    """Tell whether quotes inside a string may as well be the structure's: closed too late, or doubled at an end (rule 10)."""
+    places = [place for place in _quotes_from(body, 0, len(body), quotes) if not _is_apostrophe(body, place)]
+    if role == "key" and _STRUCTURE.search(body):
+        return True
+    if any(
+        _NEXT.match(body, place + 1) and not _INCHES.search(body[max(0, place - 16) : place]) for place in places[::2]
+    ):
+        return True
+    return not _is_balanced(body) or (len(places) % 2 == 1 and _is_doubled(body, places))
+
+
+def _is_doubled(body: str, places: list[int]) -> bool:
+    last = places[-1]
+    return not body[: places[0]].strip() or not (
+        body[last + 1 :].strip(" \t\r\n,") or _INCHES.search(body[max(0, last - 16) : last])
+    )
+
+
+def _is_balanced(body: str) -> bool:
+    depth = {"[": 0, "{": 0}
+    for char in body:
+        if char in depth:
+            depth[char] += 1
+        elif char in "]}":
+            depth["[" if char == "]" else "{"] -= 1
+            if min(depth.values()) < 0:
+                return False
+    return not any(depth.values())
 
 
 def _is_apostrophe(text: str, place: int) -> bool:
