@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +75,19 @@ async def work(data: Any, *, context: Ledger) -> Answer:
     return Answer(letter.upper(), SPENT)
 
 
+async def rescue(data: Any, *, context: Ledger) -> Answer:
+    """A fallback, under the input that it and the step have in common."""
+    sign(f"rescue-{data}")
+    context.count += 100
+    await pass_gate(context, f"rescue-{data}")
+    return Answer(f"rescued {data}", SPENT)
+
+
+async def never(data: Any) -> Any:
+    sign("never")
+    raise ValueError(f"never {data}")
+
+
 async def choose(_: Any) -> list[str]:
     sign("choose")
     return LETTERS
@@ -124,6 +138,10 @@ async def stack(context: Ledger, branches: dict[str, Ledger]) -> None:
     for name, branch in branches.items():
         context.seen.append(name)
         context.count += 10 + branch.count
+
+
+def first(*_: Any) -> int:
+    return 0
 
 
 def is_even(output: int, _: Ledger) -> bool:
@@ -185,4 +203,18 @@ wide = _row(_wide, Step("after", follow))
 rounds = _row(_rounds(Step("add", add)), Step("after", follow))
 opening = _row(Step("first", leaf), Step.parallel("fan", _branches), Step("after", follow))
 merging = _row(Step.parallel("fan", _branches, merge_strategy=stack), Step("after", follow))
+_rescued = {letter: Step(letter, work, config=ONCE).fallback(Step("rescue", rescue)) for letter in LETTERS}
+_added = Step.loop_until(
+    "rounds",
+    Step("never", never, config=PATIENT).fallback(Step("add", add)),
+    enough,
+    max_loops=9,
+    initial_input_to_loop_body_mapper=first,
+)
+falling = _row(
+    Step.parallel("fan", _rescued),
+    _added,
+    replace(_fan("map"), name="each").fallback(Step("rescue", rescue)),
+    Step("after", follow),
+)
 mixed = _row(_rounds(_row(_sides, _lanes, Step.parallel("fan", _branches), Step("turn", turn))))

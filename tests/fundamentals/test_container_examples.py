@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples import announce, shorten, trip
+from examples import announce, forecast, shorten, trip
 from flujo_client import Pipeline, Step
 from flujo_worker.testing import LocalEngine
 
@@ -47,6 +47,17 @@ def test_only_what_does_not_fit_is_shortened(engine, text, path, said):
 
     assert result.output == said
     assert [each.name for each in result.step_history[1].step_history] == [path]
+
+
+@pytest.mark.parametrize(
+    ("city", "said", "fell_back"), [("bern", "bern: rain from noon", None), ("ys", "ys: as in other years", True)]
+)
+def test_a_forecast_that_is_not_to_be_had_is_looked_up(engine, city, said, fell_back):
+    """SYS-10, M-406."""
+    result = engine.run(forecast.pipeline, city)
+    [step] = result.step_history
+
+    assert (result.output, step.name, step.metadata_.get("fallback_triggered")) == (said, "forecast", fell_back)
 
 
 def test_two_questions_become_one_answer(engine):

@@ -14,7 +14,7 @@ from bad_container_pipelines import Notes, ok, same
 from fleet import BRISK, Site
 from pydantic import BaseModel
 
-from flujo_client.errors import PipelineError
+from flujo_client.errors import InfiniteFallbackError, PipelineError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
@@ -80,6 +80,10 @@ REFUSED = {
         "start_state 'b' is no state",
     ),
     "a default that cannot travel": (ImportStep("c", pipeline=ok, default=threading.Lock()), "default"),
+    "a fallback that is no step": (
+        Step("c", same, fallback_step=Pipeline([ok])),
+        "fallback_step is a Pipeline, no Step",
+    ),
     "too many floors": (deep(25), "stands in more than 20 containers"),
     "itself": (ImportStep("c", pipeline=containing_itself()), "is what it stands in itself: "),
 }
@@ -99,6 +103,19 @@ def test_what_can_be_seen_is_refused_before_it_is_sent(site, name, monkeypatch):
     assert "step 'c" in told or "step 'floor" in told
     assert said in told
     assert site.rows("SELECT count(*) AS n FROM flujo_runs WHERE reference LIKE '%%:refused'") == [{"n": 0}]
+
+
+@pytest.mark.services
+def test_a_step_that_falls_back_on_itself_is_refused_before_it_is_sent(site, monkeypatch):
+    """M-406, U-30: the steps of the circle are named; nothing is recorded."""
+    one = Step("one", same)
+    object.__setattr__(one, "fallback_step", Step("two", same, fallback_step=one))
+    monkeypatch.setattr(bad, "endless", Pipeline([one]), raising=False)
+
+    with pytest.raises(InfiniteFallbackError, match="one → two → one"):
+        site.client.enqueue("bad_container_pipelines:endless", "in")
+
+    assert site.rows("SELECT count(*) AS n FROM flujo_runs WHERE reference LIKE '%%:endless'") == [{"n": 0}]
 
 
 # seen by a worker

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LIVE = ("ready", "queued", "running")
 DOUBLED, WELL, LOST = 0.05, 0.93, 0.97
 """Of all messages, in this order: those that come twice, well, not at all, and to a worker that dies."""
-UNTOLD = {"failed_branch_cost_usd", "failed_branch_tokens"}
+UNTOLD = {"failed_branch_cost_usd", "failed_branch_tokens", "original_error"}
 
 
 class Rough(LocalEngine):

@@ -63,6 +63,11 @@ class Maker:
         return Pipeline([self.step(f"s{place}", model, depth) for place in range(self._draw.choice((1, 1, 2, 2, 3)))])
 
     def step(self, name: str, model: Any, depth: int) -> Step:
+        """Make a step; one in six has another to fall back on, which may have one too."""
+        made = self._alone(name, model, depth)
+        return made.fallback(self.step(f"{name}f", model, max(depth - 1, 0))) if self._chance(6) else made
+
+    def _alone(self, name: str, model: Any, depth: int) -> Step:
         self._left -= 1
         if self._left <= 0 or depth == 0 or self._chance(4):
             return self._leaf(name, model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -240,6 +240,26 @@ class _Reference:
             state = _following(step, state, failure, value, held[0])
         told.metadata["final_state"] = state
         return value
+
+    def _fallback(self, step: Any, at: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:
+        """A step that needs no fallback is told as it is; else both are, and what gave the last word says the rest."""
+        written, both = step.primary, list[Told]()
+        try:
+            return self.sequence(replace(written, fallback_step=None), f"{at}/primary", value, context, both)
+        except Stop as stop:
+            if stop.is_final:
+                raise
+            other = written.fallback_step
+            told.metadata["fallback_triggered"] = True
+            # C-01: what may run once
+            once = (
+                replace(other, config=other.config.model_copy(update={"max_retries": 0})) if other.performs else other
+            )
+            return self.sequence(once, f"{at}/fallback", value, context, both)
+        finally:
+            told.attempts = sum(each.attempts for each in both)
+            told.metadata = both[-1].metadata | told.metadata
+            told.history = both if len(both) > 1 else both[0].history
 
     # side by side
 

@@ -85,6 +85,13 @@ def enough(data: Any, context: Book) -> bool:
     return context.total >= 20
 
 
+def is_broken(data: Any, context: Book) -> bool:
+    """A loop's condition that fails at the second iteration, when the first one's writes are kept."""
+    if len(context.notes) > 1:
+        raise LookupError("a condition failed")
+    return False
+
+
 def is_long(data: Any, context: Book) -> bool:
     """Choose a path."""
     return len(str(data)) > 6
@@ -132,6 +139,16 @@ SHAPES: dict[str, Pipeline] = {
         Step.parallel(
             "p", {"i": pipeline(*ADDING), "j": step("j", tell, validators=[refuse])}, on_branch_failure="ignore"
         ),
+        step("z", tell),
+    ),
+    "falling": pipeline(
+        step("a", tell),
+        Step.loop_until("l", pipeline(*ADDING), exit_condition_callable=is_broken, max_loops=3).fallback(
+            step("b", Stubborn(9)).fallback(pipeline(*ADDING).as_step("c"))
+        ),
+        Step.parallel(
+            "p", {"i": step("i", Stubborn(1)).fallback(step("x", tell)), "j": step("j", Stubborn(9))}
+        ).fallback(Step.parallel("q", {"k": step("k", tell), "m": pipeline(*ADDING)}, max_concurrency=1)),
         step("z", tell),
     ),
 }

@@ -50,6 +50,7 @@ CONTAINERS = {
     "conditional": lambda body: Step.branch_on("box", lambda *_: "only", {"only": body}),
     "nested": lambda body: ImportStep("box", pipeline=body, inherit_context=True),
     "nested with a context of its own": lambda body: ImportStep("box", pipeline=of(*body.steps)),
+    "with a fallback": lambda body: ImportStep("box", pipeline=body, inherit_context=True).fallback(step("o", fails)),
     "machine": lambda body: StateMachineStep(
         "box", states={"a": body}, start_state="a", end_states=["a"], transitions=[]
     ),
