@@ -18,7 +18,10 @@ from flujo_client.serial import Resolver
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_RESOURCES = "?resources="
+RESOURCES = "resources object"
+"""What errors call what a pipeline names as its resources."""
+
+_WITH = "?resources="
 
 
 def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
@@ -29,7 +32,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
-    place, _, resources = reference.partition(_RESOURCES)
+    place, _, resources = reference.partition(_WITH)
     thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
         thing = _make(thing, place)
@@ -53,8 +56,8 @@ def with_resources(pipeline: str | Pipeline | Step, resources: Any) -> str:
         PipelineError: no importable module holds one of the objects.
     """
     place = pipeline if isinstance(pipeline, str) else reference_of(pipeline)
-    named = resources if isinstance(resources, str) else reference_of(resources, what="resources object")
-    return f"{place}{_RESOURCES}{named}"
+    named = resources if isinstance(resources, str) else reference_of(resources, what=RESOURCES)
+    return f"{place}{_WITH}{named}"
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:

@@ -10,7 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import FlujoError
-from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.reference import RESOURCES, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def resources_findings(resources: Any, allowed: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with a pipeline's resources."""
     if isinstance(resources, str):
         try:
-            live = load(resources, allowed=allowed, what="resources")
+            live = load(resources, allowed=allowed, what=RESOURCES)
         except FlujoError as error:
             yield error.message
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.plan import Plan, compile_plan
-from flujo_client.pipeline.reference import load, load_pipeline
+from flujo_client.pipeline.reference import RESOURCES, load, load_pipeline
 from flujo_client.pipeline.walk import walk
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Catalog:
 
     def resources(self, named: Any) -> Any:
         """Find live resources; a reference is imported."""
-        return self._found(named, "resources")
+        return self._found(named, RESOURCES)
 
     def _found(self, thing: Any, what: str) -> Any:
         if not isinstance(thing, str):

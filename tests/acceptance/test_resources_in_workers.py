@@ -1,0 +1,101 @@
+"""What an attempt holds open in real processes, and the fixed order of its parts (SYS-11)."""
+
+from __future__ import annotations
+
+import pytest
+import resource_pipelines as pipelines
+from fleet import FOLDER, wait_until
+
+from flujo_client import Flujo
+from flujo_worker.testing import LocalEngine
+
+in_workers = pytest.mark.acceptance
+
+
+def notes(folder, run):
+    file = folder / f"notes-{run}"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(request):
+    """Each test has the workers it started, and no others."""
+    yield
+    if "site" in request.fixturenames:
+        request.getfixturevalue("site").dismiss()
+
+
+def enqueued(site, name, value=None):
+    return site.client.enqueue(f"resource_pipelines:{name}", [] if value is None else value)
+
+
+def test_every_part_has_its_place_in_one_process(tmp_path, monkeypatch):
+    """M-049: processors, agent, AROS, processors, plugins by priority, validators, context, with the resources around them."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    with LocalEngine() as engine:
+        result = engine.run(pipelines.every_part, "in")
+
+    assert notes(tmp_path, result.run_id) == pipelines.ORDER
+    assert (result.output, result.final_pipeline_context.kept) == ({"n": 1}, {"n": 1})
+
+
+@in_workers
+def test_every_part_has_its_place_in_a_worker(site):
+    """M-049: the same."""
+    site.workers()
+    run = enqueued(site, "every_part", "in")
+    result = run.result(timeout=30)
+
+    assert (result.run_status, notes(site.folder, run.id)) == ("succeeded", pipelines.ORDER)
+    told = [event["name"] for event in site.told(run.id, "output.coercion.success", "step.succeeded", "run.succeeded")]
+    assert told[0] == "output.coercion.success"
+    assert told[-2:] == ["step.succeeded", "run.succeeded"]
+
+
+@in_workers
+def test_a_timeout_leaves_what_its_attempt_entered(site):
+    """§2.4: each attempt its own, once."""
+    site.workers()
+    run = enqueued(site, "too_slow")
+    assert run.result(timeout=30).run_status == "failed"
+
+    assert notes(site.folder, run.id) == ["enter", "exit TimeoutError"] * 2
+
+
+@in_workers
+def test_a_cancel_leaves_what_the_attempt_entered(site):
+    """M-010: the worker is told, and cleans up."""
+    site.workers()
+    run = enqueued(site, "waiting")
+    site.wait_for_execution(run.id, "gate")
+    assert run.cancel()
+
+    wait_until(lambda: len(notes(site.folder, run.id)) > 1, what=site.log)
+    assert notes(site.folder, run.id) == ["enter", "exit CancelledError"]
+
+
+@in_workers
+def test_what_a_killed_worker_held_is_opened_again_by_the_next_delivery(site):
+    """M-013: nothing leaves what a dead process held; who takes over opens its own, and leaves it once."""
+    fleet, run = site.workers(), enqueued(site, "waiting")
+    site.wait_for_execution(run.id, "gate")
+    fleet.kill()
+    site.workers()
+    site.wait_for_execution(run.id, "gate", times=2)
+    site.open_gate(run.id)
+
+    assert run.result(timeout=30).output == ["gate", "open: True"]
+    assert notes(site.folder, run.id) == ["enter", "enter", "exit"]
+
+
+@in_workers
+def test_the_facades_resources_reach_the_workers_by_name(site):
+    """§2.1: a pipeline that names none gets those that `Flujo` is given."""
+    site.workers()
+    with Flujo(pipelines.bare, resources=pipelines.pool, settings=site.settings) as flujo:
+        run = flujo.start([])
+        site.open_gate(run.id)
+        result = run.result(timeout=30)
+
+    assert result.output == ["gate", "open: True"]
+    assert notes(site.folder, run.id) == ["enter", "exit"]
