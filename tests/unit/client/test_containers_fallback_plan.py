@@ -118,6 +118,14 @@ def test_a_circle_that_no_fallback_is_part_of_is_what_it_was():
         check(pipeline, allowed=())
 
 
+def test_a_fallback_that_contains_itself_is_no_endless_fallback():
+    branches = {"a": WORK}
+    branches["b"] = step = Step.parallel("p", branches)
+
+    with pytest.raises(PipelineError, match="is what it stands in itself: work → work"):
+        checks(WORK.fallback(step))
+
+
 @pytest.mark.parametrize("ask", [compile_plan, lambda pipeline: list(walk(pipeline))])
 def test_what_has_no_end_is_neither_compiled_nor_walked(ask):
     """A worker may hold other code than was checked."""
