@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flujo_client.pipeline.fallback import unfolded
@@ -34,7 +34,7 @@ class Pipeline:
     name: str | None = None
     version: str = "latest"
     context_model: type[BaseModel] | None = None
-    resources: Any = None
+    resources: Any = field(default=None, repr=False)  # an object may show its password
 
     @classmethod
     def from_step(cls, step: Step, **rest: Any) -> Pipeline:

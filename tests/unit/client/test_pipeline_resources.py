@@ -108,6 +108,11 @@ def test_without_resources_a_plan_is_what_it_was():
     assert all("resources" not in node["traits"] for node in tree["nodes"])
 
 
+def test_resources_are_not_shown():
+    """A client's repr may hold its password."""
+    assert "hunter2" not in repr(Pipeline([STEP], resources="hunter2"))
+
+
 # joining
 
 

@@ -455,16 +455,20 @@ def test_entering_has_the_attempts_timeout(engine):
     assert result.step_history[0].feedback.endswith("TimeoutError: no answer within 0.02 s")
 
 
-def test_leaving_has_the_attempts_timeout(engine):
+@pytest.mark.parametrize(("error", "said"), [(None, "TimeoutError"), (KeyError("k"), "KeyError")])
+def test_leaving_has_the_attempts_timeout(engine, error, said):
+    """After a failure that stays the attempt's."""
+
     class Slow:
         async def __aenter__(self):
             return "open"
 
         async def __aexit__(self, *_):
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
-    result = run_with(engine, Slow(), config=StepConfig(max_retries=0, timeout_s=0.02))
-    assert (fault(engine, result).category, fault(engine, result).type_name) == ("system", "TimeoutError")
+    agent = raising(error) if error else takes
+    result = run_with(engine, Slow(), agent, config=StepConfig(max_retries=0, timeout_s=0.02))
+    assert fault(engine, result).type_name == said
 
 
 def test_what_was_entered_too_late_is_left_all_the_same(engine):
