@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.aros.grammar import NOT_CODE, TRIPLE
+from flujo_worker.aros.grammar import CLOSES, TRIPLE
 from flujo_worker.aros.lex import opens_string, string_end
 from flujo_worker.aros.outcome import LIMIT, Refused
 from flujo_worker.aros.scalars import REPAIR
@@ -38,6 +38,7 @@ _MORE: Final = re.compile(
     rf"[\s}}\]]{{0,64}}+(?:[,:]\s{{0,64}}+(?:{_SCALAR}|\w{{1,200}}+\s{{0,64}}+:|[{{\[])|{_SCALAR})"
 )
 _MORE_LISTED: Final = re.compile(r"[\s}\]]{0,64}+[{\[]")
+_TORN: Final = re.compile(r"[,:]\s{0,64}+[}\]]\Z")
 _NO_MORE: Final = re.compile(r"[\s}\]]{0,64}+")
 _MEMBER: Final = re.compile(r"[\s}\]]{0,64}+,\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
 _TYPOGRAPHIC: Final = {
@@ -45,7 +46,10 @@ _TYPOGRAPHIC: Final = {
     "„": re.compile(r"[^“”]*+[”“]"),
     "‘": re.compile(r"[^‘\n]*?’(?=\s*+[,:\]}])"),
 }
-_LEVEL_2_FOLLOW: Final = re.compile(rf"\s*+(?:[,:]|[\]}})]{NOT_CODE}|\Z|/[/*]|\#)|\s++[\"'“{{\[]")
+_AFTER_VALUE = rf"\s*+(?:,|{CLOSES}|\Z|/[/*]|\#)|\s++[\"'“{{\[]"
+_ENDS_VALUE: Final = re.compile(_AFTER_VALUE)
+_ENDS_ANY: Final = re.compile(rf"{_AFTER_VALUE}|\s*+:")
+_OPENS_VALUE: Final = re.compile(r":\s{0,64}+[\"']\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +181,8 @@ class _Scanner:
         if _MORE.match(self.text, end, stop):
             return True
         lists = self.text[start] == "[" and self.text[stop - 1] == "]"
-        return lists and _MORE_LISTED.match(self.text, end, stop) is not None
+        torn = _TORN.search(self.text, max(start, end - 66), end) is not None
+        return (lists or torn) and _MORE_LISTED.match(self.text, end, stop) is not None
 
     def _end(self, stop: int, *, finished: bool) -> None:
         if self.stack:
@@ -221,8 +226,10 @@ class _Scanner:
         """At level 2 a quote ends a string only where JSON goes on after it; once none does, none further on will."""
         if not self.unended:
             place = position
+            is_value = _OPENS_VALUE.search(self.text, max(0, position - 66), position)
+            ends = _ENDS_VALUE if is_value else _ENDS_ANY
             while (place := string_end(self.text, place, quote)) < len(self.text):
-                if _LEVEL_2_FOLLOW.match(self.text, place):
+                if ends.match(self.text, place):
                     return place
             if self.text.endswith(quote):
                 return place

@@ -53,15 +53,13 @@ CLOSERS: Final = ({"{": "}", "[": "]"}, {"{": "}", "[": "]"}, {"{": "}", "[": "]
 
 _A_QUOTE = "[\"'“”„‘’]"
 _A_KEY = rf"(?:{_A_QUOTE}[^\"'“”„‘’\n]{{0,200}}+{_A_QUOTE}|[\w$][\w$.-]{{0,200}}+)\s*+:"
-NOT_CODE: Final = r"(?![\"'\w(.\[])"
-"""After a closer of the text, not of the program that a string quotes: no `d["key"]"`, no `print("x")"`."""
+CLOSES: Final = r"(?:}(?![\"'\w(])|[\])](?![\"'\w(\[+$=]|\.\w|\*(?!\*)))"
+"""A closer of the text, not of the program that a string quotes: no `d["key"]"`, no `print("x")"`, no `[^"]+`."""
 ENDS_KEY: Final = re.compile(r"\s*+:")
-ENDS_MEMBER: Final = re.compile(
-    rf"\s*+(?:[}}\]]{NOT_CODE}|\Z|/[/*]|,\s*+(?:}}|\Z|/[/*]|\#|{_A_KEY})|\s\#)|\s++{_A_KEY}"
-)
+ENDS_MEMBER: Final = re.compile(rf"\s*+(?:(?!\)){CLOSES}|\Z|/[/*]|,\s*+(?:}}|\Z|/[/*]|\#|{_A_KEY})|\s\#)|\s++{_A_KEY}")
 _ELEMENT = rf"\Z|/[/*]|,\s*+(?:[\])\[{{(\d+.…-]|\Z|/[/*]|\#|{_A_QUOTE}|true|false|null|True|False|None|\w+\s*[,\]]))|\s++(?:{_A_QUOTE}|[\[{{])"
-ENDS_ELEMENT: Final = re.compile(rf"\s*+(?:[\]}}]{NOT_CODE}|{_ELEMENT}")
-ENDS_IN_TUPLE: Final = re.compile(rf"\s*+(?:[\]}})]{NOT_CODE}|{_ELEMENT}")
+ENDS_ELEMENT: Final = re.compile(rf"\s*+(?:(?!\)){CLOSES}|{_ELEMENT}")
+ENDS_IN_TUPLE: Final = re.compile(rf"\s*+(?:{CLOSES}|{_ELEMENT}")
 """At level 2 a quote closes a string only before one of these; any other quote belongs to the text."""
 
 QUOTE_COMMA: Final = re.compile(r"[\"'”’]\s*+,|,\s*+[\"'“‘]")

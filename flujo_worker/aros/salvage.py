@@ -1,7 +1,7 @@
 """json-repair as the last resort of level 2 (M-087), and the test that its value must pass (M-090, rule 8).
 
 It must not be believed: its value counts only if its scalars, in order, are the text without brackets, separators, quotes and
-comments, its brackets are the text's own, and nothing was missing where a value belongs. In: a region; out: a value, or None.
+comments, its brackets are the text's own, nothing was missing where a value belongs, and no number became a string. In: a region; out: a value, or None.
 """
 
 # ruff: noqa: RUF001 - typographic quotes are what is spoken of
@@ -30,6 +30,9 @@ LONGEST: Final = 20_000
 _NOT_SAID: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
 _HOLE: Final = re.compile(r"[\[{:,(]\s*,|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b")
 
+_LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|None)\s*\Z", re.IGNORECASE)
+"""A string of these says that a separator was taken for text, or a number or a word for a string: only quotes allow that."""
+
 
 def salvaged(text: str, budget: Budget) -> Any:
     """Give what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
@@ -44,11 +47,25 @@ def salvaged(text: str, budget: Budget) -> Any:
 
 
 def _nothing_lost(value: Any, text: str, budget: Budget) -> bool:
+    if not all(_stands_quoted(string, text) for string in _strings(value) if _LIKE_JSON.search(string)):
+        return False
     pieces = list(_pieces(value))
     brackets = [piece for piece, is_bracket in pieces if is_bracket]
     own = [mark for _, mark in marks(text, REPAIR, budget) if mark != ","]
     said = "".join(piece for piece, is_bracket in pieces if not is_bracket)
     return brackets == own and '"' not in said and _NOT_SAID.sub("", said) == _NOT_SAID.sub("", text)
+
+
+def _stands_quoted(string: str, text: str) -> bool:
+    return any(f"{quote}{string}{quote}" in text for quote in "\"'")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)
 
 
 def _pieces(value: Any) -> Iterator[tuple[str, bool]]:

@@ -25,6 +25,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
 _ANY_QUOTE: Final = re.compile('["“”„]')
 _NEXT: Final = re.compile(r"\s*+,[\s,]*+[\"'“„]")
+_NEXT_TO_WORD: Final = re.compile(r"\s*+(?:,[\s,]*+[\"'“„]|[\"“„{\[])")
 _INCHES: Final = re.compile(r"(?:\A|[\s(x×])\d[\d./-]*\Z")
 _STRUCTURE: Final = re.compile(r"[,:{}\[\]\n]")
 _ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT, "in-tuple": ENDS_IN_TUPLE}
@@ -75,11 +76,17 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
     places = [place for place in _quotes_from(body, 0, len(body), quotes) if not _is_apostrophe(body, place)]
     if role == "key" and _STRUCTURE.search(body):
         return True
-    if any(
-        _NEXT.match(body, place + 1) and not _INCHES.search(body[max(0, place - 16) : place]) for place in places[::2]
-    ):
+    if any(_closes_late(body, place) for place in places[::2]):
         return True
     return not _is_balanced(body) or (len(places) % 2 == 1 and _is_doubled(body, places))
+
+
+def _closes_late(body: str, place: int) -> bool:
+    """What should open a quotation looks like the end of the string: another value follows."""
+    after_word = body[place - 1 : place].isalnum()
+    if (_NEXT_TO_WORD if after_word else _NEXT).match(body, place + 1) is None:
+        return False
+    return _INCHES.search(body[max(0, place - 16) : place]) is None
 
 
 def _is_doubled(body: str, places: list[int]) -> bool:

@@ -70,6 +70,16 @@ prose = st.text(ascii_letters + " .,!?'\n", max_size=30)
 jsonish = st.text("{}[]\"',:\\/#*<>think`~ \n\t0123456789.eE+-truefalsn“”‘’„()…\ud800\x00é😀", max_size=60)
 
 
+words = st.text(ascii_letters, min_size=1, max_size=5)
+
+
+def scalars_of(value):
+    """Every key and scalar, as text."""
+    if isinstance(value, dict):
+        return [text for key, member in value.items() for text in [key, *scalars_of(member)]]
+    return [text for part in value for text in scalars_of(part)] if isinstance(value, list) else [json.dumps(value)]
+
+
 @st.composite
 def mangled(draw):
     """A value's text as a careless model writes it: often still readable, often not."""
@@ -239,6 +249,28 @@ def test_a_repair_neither_loses_nor_invents(value, data):
 
     if outcome.ok and not any(done.stage == "extract" for done in outcome.transforms):
         assert letters_and_digits(json.dumps(outcome.value)) == letters_and_digits(raw)
+
+
+@law
+@given(
+    value=st.lists(
+        st.dictionaries(words, st.integers(0, 99) | words | st.lists(words, max_size=3), max_size=3),
+        min_size=2,
+        max_size=4,
+    ),
+    chosen=st.sampled_from(EVERY),
+    data=st.data(),
+)
+def test_a_closer_too_many_or_of_the_wrong_kind_never_makes_a_part_the_answer(value, chosen, data):
+    """What follows a misplaced closer is not prose: all of the value is read, or none (rules 3 and 8; M-081, M-090)."""
+    text = json.dumps(value)
+    place = data.draw(st.sampled_from([mark.end() for mark in re.finditer(r"[{}\[\],:]", text)]))
+    removed = data.draw(st.integers(0, 1)) if text[place - 1] in "}]" else 0
+    broken = text[: place - removed] + data.draw(st.sampled_from("}]")) + text[place:]
+
+    outcome = parse(data.draw(st.sampled_from(["", "Here:\n", "```json\n"])) + broken, {"type": "array"}, chosen)
+
+    assert not outcome.ok or sorted(scalars_of(outcome.value)) == sorted(scalars_of(value))
 
 
 @law
