@@ -11,6 +11,9 @@ from functools import partial
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai import Agent as ModelAgent
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig, validator
 from flujo_client.config import Settings
@@ -251,6 +254,18 @@ def test_a_redirected_agent_gets_the_same(engine):
     assert pool.told == ["enter", "exit"]
 
 
+def test_a_model_never_gets_them(engine):
+    """M-031: what goes over the wire is settings, and these are none."""
+    seen = []
+
+    def model(messages, info):
+        seen.append(info.model_settings)
+        return ModelResponse(parts=[TextPart("ok")])
+
+    run_with(engine, Pool(), ModelAgent(FunctionModel(model)), config=StepConfig(max_retries=0, temperature=0.5))
+    assert seen == [{"temperature": 0.5}]
+
+
 def test_a_router_gets_them_too(engine):
     def choose(data, *, resources):
         return [resources]
@@ -265,11 +280,13 @@ def test_a_router_gets_them_too(engine):
 def test_the_innermost_pipeline_that_names_some_wins(engine):
     """Branches, iterations, fallbacks and imports without any have those around them."""
     inner = Pipeline([Step("a", lambda _, resources: resources)], resources="builders:SPENT")
+    other = Pipeline([Step("a", lambda _, resources: resources)], resources=f"{__name__}:POOL")
     plain_body = Pipeline([Step("a", lambda _, resources: resources)])
     branches = {
         "own": inner,
         "none": plain_body,
         "deep": Pipeline([plain_body.as_step("i")], resources=Pool(given="deep")),
+        "deepest": Pipeline([other.as_step("i")], resources=Pool(given="deep")),
         "step": Step("a", lambda _, resources: resources),
         "back": Step("f", _fails, config=ONCE, fallback_step=plain_body.as_step("i")),
     }
@@ -280,6 +297,7 @@ def test_the_innermost_pipeline_that_names_some_wins(engine):
         "own": 1,
         "none": "outer",
         "deep": "deep",
+        "deepest": "by reference",
         "step": "outer",
         "back": "outer",
         "after": "outer",
