@@ -63,5 +63,5 @@ class PipelineContext(BaseModel):
     next_state: str | None = None
     scratchpad: dict[str, Any] = Field(default_factory=dict)
     hitl_history: list[HumanInteraction] = Field(default_factory=list)
-    conversation_history: list[ConversationTurn] = Field(default_factory=list)
+    conversation_history: list[Any] = Field(default_factory=list)
     pause_message: str | None = None

@@ -67,11 +67,9 @@ def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str
     """What a question is, by its attempt's and its run's status: open, answered, expired or closed."""
     if is_answered:
         return "answered"
-    if run not in LIVE_RUN:
+    if attempt == "cancelled" or (attempt == "paused" and run not in LIVE_RUN):
         return "closed"
-    if attempt == "paused":
-        return "expired" if is_over else OPEN
-    return "closed" if attempt == "cancelled" else "expired"
+    return OPEN if attempt == "paused" and not is_over else "expired"
 
 
 def choose(run_id: str, status: str, asked: Sequence[Approval], *, step: str | None, address: str | None) -> Approval:
@@ -81,7 +79,8 @@ def choose(run_id: str, status: str, asked: Sequence[Approval], *, step: str | N
         run_id: the run.
         status: its status.
         asked: all its questions, in the order they were asked.
-        step, address: what names it.
+        step: the name of its step.
+        address: of the scope it stands in.
 
     Raises:
         ResumeError: it is not open, and why; or several are, and none is named.

@@ -171,11 +171,7 @@ class _Scanner:
         """Tell whether another value, or the rest of one, stands right after a region and before a stray closer."""
         if _MORE.match(self.text, end, place):
             return True
-        return (
-            self.text[start] == "["
-            and self.text[place] == "]"
-            and _MORE_LISTED.match(self.text, end, place) is not None
-        )
+        return self.text[start] == "[" and self.text[place] == "]" and _MORE_LISTED.match(self.text, end, place) is not None
 
     def _end(self, stop: int, *, finished: bool) -> None:
         if self.stack:

@@ -78,7 +78,7 @@ def _succeeded(draft: Draft, own: Scope, _: Backoff) -> Steps:
 def _failed(draft: Draft, own: Scope, backoff: Backoff) -> Steps:
     envelope, fault = draft.notice.envelope, draft.notice.outcome.fault
     node = None if envelope.kind == "join" else draft.node(own)
-    if node is not None and human.asks_again(fault):
+    if node is not None and fault is not None and human.asks_again(fault):
         draft.close = Close("failed", "error")
         yield from human.ask_again(draft, own, node, fault)
         return

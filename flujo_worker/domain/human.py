@@ -35,9 +35,9 @@ def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
     yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)
 
 
-def asks_again(fault: Fault | None) -> bool:
+def asks_again(fault: Fault) -> bool:
     """Tell whether a question is asked again after this."""
-    return fault is not None and fault.category == "human" and fault.code in (ESCALATES, REFUSED)
+    return fault.category == "human" and fault.code in (ESCALATES, REFUSED)
 
 
 def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
