@@ -231,6 +231,11 @@ class RunHandle:
         asked: list[Approval] = self._client.perform(verbs.approvals_of(self._client.settings, self.id))
         return asked
 
+    def questions(self) -> list[Approval]:
+        """List the run's questions to people, those too that are closed, in the order they were asked."""
+        asked: list[Approval] = self._client.ask(requests.questions(self.id))
+        return asked
+
     def resume(
         self,
         value: Any,
@@ -372,6 +377,11 @@ class AsyncRunHandle:
     async def approvals(self) -> list[Approval]:
         """List the run's questions to people that are open."""
         asked: list[Approval] = await self._client.perform(verbs.approvals_of(self._client.settings, self.id))
+        return asked
+
+    async def questions(self) -> list[Approval]:
+        """List the run's questions to people, those too that are closed."""
+        asked: list[Approval] = await self._client.ask(requests.questions(self.id))
         return asked
 
     async def resume(self, value: Any, **named: Any) -> Approval:

@@ -178,7 +178,9 @@ def test_a_question_that_expires_fails_its_step(engine):
 
 
 def test_a_question_that_expires_may_have_a_default(engine):
-    run = asked(engine, sequence(ask(expires_s=60, on_expiry="default", default={"approved": False}, input_schema=Verdict)))
+    run = asked(
+        engine, sequence(ask(expires_s=60, on_expiry="default", default={"approved": False}, input_schema=Verdict))
+    )
     engine.pass_time(60)
     result = engine.result(run)
     assert (result.run_status, result.output) == ("succeeded", Verdict(approved=False))

@@ -60,7 +60,9 @@ def test_it_goes_on_at_the_next_step_inside(engine, shape):
 
 def test_a_loop_asks_once_in_each_iteration(engine):
     """U-01: the iteration is neither begun again nor counted twice."""
-    loop = LoopStep("rounds", loop_body_pipeline=body(), exit_condition_callable=lambda out, _: out == "stop", max_loops=9)
+    loop = LoopStep(
+        "rounds", loop_body_pipeline=body(), exit_condition_callable=lambda out, _: out == "stop", max_loops=9
+    )
     run = asked(engine, of(loop))
     for said in ("go", "go", "stop"):
         result = engine.answer(run, said)
@@ -139,7 +141,9 @@ def test_a_branch_without_a_sibling_to_follow_keeps_its_lane(engine):
 def test_a_sibling_that_fails_closes_the_question(engine):
     """C-20: what nobody waits for any more is asked no longer."""
     fan = ParallelStep(
-        "fan", branches={"a": body(), "b": Pipeline([ask("gate"), Step("b", lambda x: 1 / x)])}, on_branch_failure="propagate"
+        "fan",
+        branches={"a": body(), "b": Pipeline([ask("gate"), Step("b", lambda x: 1 / x)])},
+        on_branch_failure="propagate",
     )
     run = asked(engine, of(fan))
     result = engine.answer(run, "zero", step="gate")
