@@ -35,7 +35,7 @@ def age(site, run, seconds):
 
 def test_a_run_waits_for_a_person_and_goes_on(site):
     """M-449, M-451: the status is seen in run and context together; no message and no worker waits."""
-    fleet = site.workers(1)
+    site.workers(1)
     run = paused(site, "approval")
     record, [asked] = run.record(), run.approvals()
     assert (record.status, asked.step, asked.message) == ("paused", "ask", "May it go out?")
@@ -49,4 +49,96 @@ def test_a_run_waits_for_a_person_and_goes_on(site):
     )
     assert result.final_pipeline_context.hitl_history[0].actor == "ana"
     assert result.final_pipeline_context.status.value == "running"
+    site.dismiss()
+
+
+def test_of_two_people_at_once_one_acts(site):
+    """M-452: the other is told who it was; the step after the question runs once."""
+    site.workers(2)
+    run = paused(site, "approval")
+
+    def say(actor):
+        try:
+            return run.resume(YES, actor=actor).step
+        except ResumeError as refused:
+            return refused.error_code, str(refused)
+
+    with ThreadPoolExecutor(2) as pool:
+        said = dict(zip(("ana", "bob"), pool.map(say, ("ana", "bob")), strict=True))
+    [first] = [actor for actor, told in said.items() if told == "ask"]
+    [refused] = [told for told in said.values() if told != "ask"]
+    assert refused[0] == "ALREADY_ANSWERED"
+    assert f"by {first} at " in refused[1]
+    assert run.result(timeout=PATIENCE_S).final_pipeline_context.hitl_history[0].actor == first
+    assert len(site.executions(run.id, "finish")) == 1
+    site.dismiss()
+
+
+def test_thirty_days_without_workers_and_with_redis_emptied_twice(site):
+    """M-449, design §5: rows remember; nothing else has to."""
+    site.workers(1)
+    run = paused(site, "approval")
+    site.dismiss()
+    site.redis.flushdb()
+    age(site, run, 30 * 86_400)
+    [asked] = run.approvals()
+    assert (asked.state, run.status()) == ("open", "paused")
+    run.resume(YES, actor="ana")
+    site.redis.flushdb()  # the message that asks for a sweep is lost as well
+    site.workers(1)
+    result = run.result(timeout=PATIENCE_S)
+    assert (result.run_status, result.output["approved"]) == ("succeeded", True), site.log()
+    assert [len(site.executions(run.id, step)) for step in ("start", "finish")] == [1, 1]
+    site.dismiss()
+
+
+@pytest.mark.parametrize("point", ["after_claim", "before_commit", "answer_lost", "before_publish"])
+def test_a_worker_that_dies_with_the_answer_in_hand(site, point):
+    """U-43, M-013: the answer is acted upon again and merged once."""
+    fleet = site.workers(1)
+    run = paused(site, "approval")
     fleet.kill()
+    run.resume(YES, actor="ana")
+    doomed = site.workers(1, failpoints=f"{point}=die")
+    wait_until(lambda: not doomed.pids, what=site.log)
+    site.workers(1)
+    result = run.result(timeout=PATIENCE_S)
+    assert (result.run_status, len(result.final_pipeline_context.hitl_history)) == ("succeeded", 1), site.log()
+    assert [event["data"]["step"] for event in site.told(run.id, "flujo.resumed")] == ["ask"]
+    assert len(site.told(run.id, "run.answered")) == 1
+    site.dismiss()
+
+
+def test_an_expiry_is_noticed_by_the_sweep(site):
+    site.workers(1)
+    run = site.client.enqueue("human_pipelines:hasty", [])
+    result = run.result(timeout=PATIENCE_S)
+    assert (result.run_status, result.error.category, result.error.code) == ("failed", "human", "QUESTION_EXPIRED")
+    with pytest.raises(ResumeError) as refused:
+        run.resume(YES)
+    assert refused.value.error_code == "QUESTION_EXPIRED"
+    site.dismiss()
+
+
+def test_branches_with_one_lane_wait_beside_each_other(site):
+    """U-03, design §4: who waits for a person holds up nobody, and the join comes when all have been answered."""
+    site.workers(2)
+    run = site.client.enqueue("human_pipelines:lanes", [])
+    wait_until(lambda: run.status() == "paused", what=site.log)
+    assert [each.address for each in run.approvals()] == ["arms/a", "arms/d"]
+    run.resume(YES, address="arms/a")
+    run.resume(YES, address="arms/d")
+    result = run.result(timeout=PATIENCE_S)
+    assert (result.run_status, list(result.output)) == ("succeeded", ["a", "b", "c", "d"]), site.log()
+    assert len(site.told(run.id, "join.rung")) == 1
+    site.dismiss()
+
+
+def test_a_cancel_of_a_paused_run_closes_its_question(site):
+    site.workers(1)
+    run = paused(site, "approval")
+    assert run.cancel(reason="never mind")
+    assert run.approvals() == []
+    with pytest.raises(ResumeError, match="is cancelled"):
+        run.resume(YES)
+    site.dismiss()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, Pipeline
-from flujo_worker.testing import LocalEngine
+
+if TYPE_CHECKING:
+    from flujo_worker.testing import LocalEngine
 
 
 class Verdict(BaseModel):
