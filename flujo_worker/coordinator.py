@@ -224,7 +224,7 @@ class Coordinator:
         run = envelope.ticket.run
         if ended.aborts:
             self.wind_down(run, ended.fan_out, by="worker")
-        elif ended.lane == NO_LANE or self.is_aborted(envelope):
+        elif (ended.lane == NO_LANE and committed.verdict == "merged") or self.is_aborted(envelope):
             self.ring(run, ended.fan_out, by="worker")
         if ended.lane == NO_LANE:
             return False

@@ -53,6 +53,7 @@ def _ask(draft: Draft, scope: Scope, node: Node, *, number: int, **told: Any) ->
     try:
         message, schema, context = yield Ask("question", node.path, (scope.output, scope.context))
     except Refused as refused:
+        draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
         yield from fail(draft, scope, node, refused.fault)
         return
     if context is not None:

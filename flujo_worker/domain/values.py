@@ -95,6 +95,7 @@ class NextAttempt:
         held: nobody publishes it until a lane is free for it.
         version, input, context, lanes: of its scope, as this decision leaves it.
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
+        fault: why a question could not be asked: the row is failed from the start, so that the history has it.
     """
 
     address: str
@@ -110,11 +111,17 @@ class NextAttempt:
     guidance: str | None = None
     held: bool = False
     question: dict[str, Any] | None = None
+    fault: Fault | None = None
 
     @property
     def is_due(self) -> bool:
         """Tell whether it is to be published at once."""
-        return not (self.held or self.delay_s or self.question)
+        return not (self.held or self.delay_s or self.question or self.fault)
+
+    @property
+    def status(self) -> str:
+        """What the row begins as."""
+        return "failed" if self.fault else "paused" if self.question else "ready"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _MOVE = "addresses versions cursors statuses merges outputs contexts drops patch
 _OPEN = (
     "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting held errors metadata"
 )
-_NEXT = "keys addresses steps numbers kinds queues after_s guidance questions"
+_NEXT = "keys addresses steps numbers kinds queues after_s guidance questions statuses errors"
 _CORRECTION = "steps agents models schemas policies stages depths transforms saved_ms"
 _CHILD = "run at name input digest root context key step kind queue after_s"
 _ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
@@ -37,7 +37,7 @@ def is_plain(decision: Decision) -> bool:
     reaches = len(decision.moves) > 1 or decision.opens or len(decision.next) > 1 or decision.branch_end
     move = decision.move
     marks = move.drops_context or move.patch or move.fault or move.metadata or decision.answers
-    return not (reaches or marks or any(each.held or each.question for each in decision.next))
+    return not (reaches or marks or any(each.held or each.status != "ready" for each in decision.next))
 
 
 def bind_decision(decision: Decision) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _bind_one(decision: Decision) -> Mapping[str, Any]:
     if not decision.next:
         return dict.fromkeys(_ONE.split())
     run = decision.notice.envelope.ticket.run
-    *values, _ = _next(run, decision.next[0], grace_s(1))  # a question is no ordinary step's
+    *values, _, _, _ = _next(run, decision.next[0], grace_s(1))  # a question is no ordinary step's
     return dict(zip(_ONE.split(), values, strict=True))
 
 
@@ -250,6 +250,8 @@ def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
         None if waits else following.delay_s or grace,
         _text(following.guidance),
         None if following.question is None else as_json(following.question),
+        following.status,
+        _fault(following.fault),
     )
 
 

@@ -198,8 +198,9 @@ class LedgerInMemory(TreeInMemory):
             key = AttemptKey(run, each.address, each.step, each.number, each.kind)
             waits = each.held or (each.question is not None and not each.delay_s)
             available = inf if waits else now + (each.delay_s or grace)
-            status = "ready" if each.question is None else "paused"
-            row = Attempt(key, each.kind, each.queue, available, now, each.guidance, each.question, status=status)
+            row = Attempt(key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status)
+            if each.fault is not None:
+                row.fault, row.reason, row.ended_at = each.fault, "error", now
             self._add_attempt(row)
 
     def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:

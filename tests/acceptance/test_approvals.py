@@ -93,13 +93,13 @@ def test_thirty_days_without_workers_and_with_redis_emptied_twice(site):
 
 
 @pytest.mark.parametrize("point", ["after_claim", "before_commit", "answer_lost", "before_publish"])
-def test_a_worker_that_dies_with_the_answer_in_hand(site, point):
+def test_a_worker_that_dies_with_the_answer_in_hand(site, point, tmp_path):
     """U-43, M-013: the answer is acted upon again and merged once."""
     fleet = site.workers(1)
     run = paused(site, "approval")
     fleet.kill()
     run.resume(YES, actor="ana")
-    doomed = site.workers(1, failpoints=f"{point}=die")
+    doomed = site.workers(1, failpoints=f"{point}:kill:{tmp_path / point}")
     wait_until(lambda: not doomed.pids, what=site.log)
     site.workers(1)
     result = run.result(timeout=PATIENCE_S)
