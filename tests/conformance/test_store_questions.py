@@ -11,7 +11,8 @@ from trees import FAN, closing, concluded, fanned_out, moved, ring
 from worlds import Postgres, World, key_of, run_of
 
 from flujo_client.chord import NO_LANE
-from flujo_worker.domain.values import LaneLeft, NextAttempt
+from flujo_client.contract.outcome import Fault
+from flujo_worker.domain.values import End, LaneLeft, NextAttempt
 
 ASKED = {"message": "go?", "schema": {"type": "string"}, "expires_s": None}
 
@@ -108,6 +109,22 @@ def test_work_that_asks_nobody_has_no_reply(world):
     new = world.record(enqueued())
     assert world.store.reply(key_of(new)) is None
     assert world.store.reply("no:such::key") is None
+    assert world.questions(run_of(new)) == []
+
+
+def test_a_question_that_cannot_be_asked_is_a_failed_row(world):
+    """U-26: the history has it, and nobody waits for it."""
+    new = world.record(enqueued(pipeline_of("a", "ask")))
+    first = new.first
+    why = Fault("human", "HumanInputError", "empty", "empty", code="EMPTY_MESSAGE")
+    given = {"input": first.input, "context": None, "version": 0, "kind": "resume", "fault": why}
+    row = NextAttempt("", "ask", 1, "flujo.attempts", **given)
+    end = End("failed", "step 'ask' failed", why)
+    move = moved(first, status="failed", fault=why)
+    assert world.commit(concluded(first, move, fence=world.claim(new), next=(row,), end=end)) == "merged"
+    told = world.attempts(run_of(new))[-1]
+    assert (told.step, told.status, told.reason, told.fault) == ("ask", "failed", "error", why)
+    assert (told.ended_at is not None, world.run(run_of(new)).status) == (True, "failed")
     assert world.questions(run_of(new)) == []
 
 

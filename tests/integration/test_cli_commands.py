@@ -290,3 +290,9 @@ def test_an_answer_is_text_unless_it_is_said_to_be_json(site, flujo, paused):
     assert "ANSWER_REFUSED" in flujo("approvals", "answer", paused, "true", code=1).stderr
     assert flujo("approvals", "answer", paused, "true", "--input-json").stdout.strip() == paused
     assert site.client.get_run(paused).result(timeout=30).output == {"said": True}
+
+
+def test_run_says_that_it_waits_for_a_person(flujo):
+    told = flujo("run", "cli_pipelines:asking", "--timeout", "3", code=1).stderr
+    assert "waits for a person at ask: go" in told
+    assert "still paused after 3 s" in told

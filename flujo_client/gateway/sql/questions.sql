@@ -8,5 +8,5 @@ SELECT a.run_id, r.name AS pipeline, a.address, a.step, a.key, a.question, a.sta
 FROM flujo_attempts a
 JOIN flujo_runs r ON r.id = a.run_id
 LEFT JOIN flujo_inputs i ON i.attempt = a.key AND i.kind = 'answer'
-WHERE a.run_id = %(run)s::text AND a.kind = 'resume'
+WHERE a.run_id = %(run)s::text AND a.kind = 'resume' AND a.question IS NOT NULL
 ORDER BY a.created_at, a.number, a.address;
