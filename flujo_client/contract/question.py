@@ -9,11 +9,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import ConfigurationError, FlujoError, ResumeError
-from flujo_client.serial import canonical, safe_serialize
+from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,10 @@ def fits_schema(value: Any, schema: dict[str, Any]) -> str | None:
         import jsonschema_rs  # a worker's need; where only the client is installed, the worker finds it out
     except ImportError:
         return None
-    plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else safe_serialize(value)
+    try:
+        plain = to_jsonable_python(value)  # whole, however large it is (U-36)
+    except PydanticSerializationError:
+        return None
     error = next(jsonschema_rs.Draft202012Validator(schema).iter_errors(plain), None)
     if error is None:
         return None

@@ -8,14 +8,15 @@ import orjson
 
 from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
 from flujo_client.contract.outcome import NO_USAGE
-from flujo_client.errors import HumanInputError
+from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.serial import decode, safe_serialize
 from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.work import Done, Stumble, Work
-from flujo_worker.domain.human import ESCALATES
+from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
 
 if TYPE_CHECKING:
+    from flujo_client.serial import Packed
     from flujo_worker.ports import Reply
 
 
@@ -38,12 +39,19 @@ async def perform_resume(work: Work) -> Done:
 def _output(work: Work, reply: Reply) -> Any:
     step: Any = work.step
     if reply.answer is not None:
-        return step.read(decode(reply.answer.value.tree(), resolve=work.resolve, path="answer"))
+        return step.read(_value(work, reply.answer.value))
     if step.on_expiry == "default":
         return step.read(step.default)
     escalates = step.on_expiry == "escalate" and not reply.question.get("escalated")
     said = f"the question of step '{step.name}' was not answered within {reply.question['expires_s']:g} s"
     raise HumanInputError(said, code=ESCALATES if escalates else "QUESTION_EXPIRED")
+
+
+def _value(work: Work, packed: Packed) -> Any:
+    try:
+        return decode(packed.tree(), resolve=work.resolve, path="answer")
+    except SerializationError as error:  # of a class that is not to be had here: somebody can answer in plain data
+        raise HumanInputError(error.message, code=REFUSED) from None
 
 
 def _remember(step: str, context: Any, reply: Reply, output: Any) -> Any:

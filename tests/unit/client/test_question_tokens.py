@@ -99,6 +99,13 @@ def test_one_of_several_is_named_by_its_place():
     assert choose("run_1", "paused", asked, step="ask", address="p/b").address == "p/b"
 
 
+def test_a_large_answer_is_looked_at_whole():
+    """U-36."""
+    check_answer(question(schema={"items": {"type": "integer"}}), list(range(50_000)))
+    with pytest.raises(ResumeError, match="50000 breaks the rule"):
+        check_answer(question(schema={"items": {"type": "integer"}}), [*range(50_000), "x"])
+
+
 def test_an_answer_is_held_to_the_schema_in_plain_words():
     with pytest.raises(ResumeError) as refused:
         check_answer(question(schema={"type": "object", "properties": {"n": {"type": "integer"}}}), {"n": "s3cret"})

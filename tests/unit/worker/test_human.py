@@ -8,6 +8,7 @@ from container_parts import same
 from human_parts import Verdict, ask, asked, told
 
 from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step
+from flujo_client.config import Settings
 from flujo_client.errors import PipelineError, ResumeError
 from flujo_worker.testing import LocalEngine
 
@@ -105,6 +106,16 @@ def test_an_answer_that_only_the_worker_can_refuse_is_asked_for_again(engine):
     assert "say why" in (again.refused or "")
     assert again.key.endswith(":resume2")
     assert engine.answer(run, {"approved": True, "why": "so"}).run_status == "succeeded"
+
+
+def test_an_answer_of_a_class_that_is_not_to_be_had_is_asked_for_again():
+    """Workers import under allowed prefixes only (M-014); somebody can answer in plain data."""
+    settings = Settings(allowed_imports=["flujo_client"], mode="development")
+    with LocalEngine(settings) as engine:
+        run = asked(engine, Pipeline([ask()]))
+        assert engine.answer(run, Verdict(approved=True)).run_status == "paused"
+        assert "human_parts" in (engine.approvals(run)[0].refused or "")
+        assert engine.answer(run, {"approved": True}).output == {"approved": True}
 
 
 # refusals
