@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flujo_client.client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, RunHandle
     from flujo_client.config import ConfigManager, Settings
-    from flujo_client.contract.context import ContextState, PipelineContext
+    from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.refine import Refinement, RefinementCheck
     from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.machine import StateMachineStep, Transition
     from flujo_client.pipeline.map import MapStep
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Aborted": "contract.results",
     "AgentProcessors": "pipeline.step",
+    "Approval": "contract.question",
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "client",
     "Backoff": "pipeline.step",
@@ -44,10 +47,13 @@ _HOME = {
     "ConditionalStep": "pipeline.conditional",
     "ConfigManager": "config",
     "ContextState": "contract.context",
+    "ConversationTurn": "contract.context",
     "DynamicParallelRouterStep": "pipeline.router",
     "Failure": "contract.results",
     "Flujo": "runner",
     "FlujoClient": "client",
+    "HumanInTheLoopStep": "pipeline.human",
+    "HumanInteraction": "contract.context",
     "ImportStep": "pipeline.nested",
     "LoopStep": "pipeline.loop",
     "MapStep": "pipeline.map",
@@ -82,6 +88,7 @@ _HOME = {
 __all__ = [
     "Aborted",
     "AgentProcessors",
+    "Approval",
     "AsyncFlujoClient",
     "AsyncRunHandle",
     "Backoff",
@@ -89,10 +96,13 @@ __all__ = [
     "ConditionalStep",
     "ConfigManager",
     "ContextState",
+    "ConversationTurn",
     "DynamicParallelRouterStep",
     "Failure",
     "Flujo",
     "FlujoClient",
+    "HumanInTheLoopStep",
+    "HumanInteraction",
     "ImportStep",
     "LoopStep",
     "MapStep",

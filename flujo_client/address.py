@@ -5,7 +5,7 @@ A scope's address is a path such as `review/loop#3/legal`; the root scope's is t
 child's address always begins with its parent's and is longer.
 
 An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that is no try at a step has the word for
-its kind in the number's place.
+its kind in the number's place, and its number behind that from the second on: `resume`, `resume2`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ STEP = "step"
 MAX_NAME = 120
 _NAME = re.compile(r"[^/:#\x00-\x1f\x7f\ud800-\udfff]{1,120}")
 _CHILD = re.compile(r"[/#][^/]+")
+_WORD = re.compile(r"([a-z]+)(\d*)")
 _RUN_ID = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
@@ -32,13 +33,19 @@ class AttemptKey(NamedTuple):
     kind: str = STEP
 
     def __str__(self) -> str:
-        return f"{self.run}:{self.address}:{self.step}:{self.number if self.kind == STEP else self.kind}"
+        last = self.number if self.kind == STEP else self.kind if self.number == 1 else f"{self.kind}{self.number}"
+        return f"{self.run}:{self.address}:{self.step}:{last}"
 
     @classmethod
     def parse(cls, text: str) -> AttemptKey:
         """Read a key back from its text; raises ValueError if it is not one."""
         run, address, step, last = text.split(":")
-        return cls(run, address, step, int(last)) if last.isdecimal() else cls(run, address, step, 1, last)
+        if last.isdecimal():
+            return cls(run, address, step, int(last))
+        word = _WORD.fullmatch(last)
+        if word is None:
+            raise ValueError(f"'{last}' is no number and no kind of work")
+        return cls(run, address, step, int(word[2] or 1), word[1])
 
 
 def new_run_id(at: float) -> str:

@@ -47,7 +47,7 @@ class Broker:
 
     def __init__(self, settings: Settings) -> None:
         self._url, self._prefix = str(settings.broker_url), settings.broker_key_prefix
-        self._keys = tuple((name, secret.get_secret_value().encode()) for name, secret in settings.signing_keys.items())
+        self._keys = settings.keys()
         self._max_bytes = settings.limits.message_max_bytes
         self._control = settings.worker.control_queue
         self.redis = redis.Redis.from_url(
@@ -99,8 +99,8 @@ class Broker:
         run, priority = envelope.ticket.run, envelope.ticket.priority
         headers: dict[str, Any] = {"flujo_run": run, "flujo_step": envelope.step}
         embed = _EMBED
-        if envelope.lanes:
-            part = membership(run, envelope.lanes, queue=self._control, priority=priority)
+        part = membership(run, envelope.lanes, queue=self._control, priority=priority)
+        if part:
             headers |= {"group": part["group_id"], "group_index": part["group_index"]}
             embed = {**_EMBED, "chord": part["chord"]}
         joins = envelope.kind == "join"

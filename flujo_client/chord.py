@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+NO_LANE = -1
+"""The lane of a branch that paused and whose lane a sibling has got."""
+
+
 def group_of(run: str, fan_out: str) -> str:
     """The id of a fan-out's chord."""
     return f"chord:{run}:{fan_out}"
 
 
 def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int | None = None) -> dict[str, Any]:
-    """The options `group_id`, `group_index` and `chord` of work that stands in these lanes (M-007); none outside fan-outs.
+    """The options `group_id`, `group_index` and `chord` of work that stands in these lanes (M-007); none outside fan-outs, nor without a lane.
 
     Args:
         run: the run.
@@ -34,6 +38,8 @@ def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int 
     if not lanes:
         return {}
     fan_out = max(lanes, key=len)  # addresses of fan-outs one inside the other grow, so the longest is the innermost
+    if lanes[fan_out] == NO_LANE:
+        return {}
     around = {address: lane for address, lane in lanes.items() if address != fan_out}
     bell = Doorbell(run, fan_out)
     options = {"task_id": bell.key, "queue": queue, "serializer": SERIALIZER, "ignore_result": True}

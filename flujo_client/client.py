@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from flujo_client.config import Settings
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import EventRecord, RunRecord
     from flujo_client.contract.trace import TraceNode
@@ -147,6 +148,23 @@ class FlujoClient:
         runs: list[RunRecord] = self.ask(request)
         return runs
 
+    def approvals(
+        self, *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
+    ) -> list[Approval]:
+        """List the questions to people that are open, over all runs, the oldest first."""
+        filters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
+        asked: list[Approval] = self._door.perform(verbs.open_approvals(self.settings, filters))
+        return asked
+
+    def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
+        """Answer the question that a token of `approvals` is for, as `RunHandle.resume` does.
+
+        Raises:
+            ResumeError: the token is forged or over, or as for `RunHandle.resume`.
+        """
+        answered: Approval = self._door.perform(verbs.answer(self.settings, token, value, actor=actor, note=note))
+        return answered
+
     def ask(self, request: requests.Request[Any]) -> Any:
         """Put one of the gateway's requests."""
         return self._door.perform(_asking(request))
@@ -176,7 +194,7 @@ class RunHandle:
         self._client.perform(verbs.publish(self._enqueued.unpublished))
 
     def status(self) -> str:
-        """Read the run's status: queued, running, parked, succeeded, failed, cancelled or expired."""
+        """Read the run's status: queued, running, paused (it waits for a person), parked, succeeded, failed, cancelled or expired."""
         status: str = self._client.perform(verbs.status_of(self.id))
         return status
 
@@ -207,6 +225,47 @@ class RunHandle:
         """Read the run's trace as a tree."""
         trace: TraceNode = self._client.perform(verbs.trace_of(self.id))
         return trace
+
+    def approvals(self) -> list[Approval]:
+        """List the run's questions to people that are open."""
+        asked: list[Approval] = self._client.perform(verbs.approvals_of(self._client.settings, self.id))
+        return asked
+
+    def questions(self) -> list[Approval]:
+        """List the run's questions to people, those too that are closed, in the order they were asked."""
+        asked: list[Approval] = self._client.ask(requests.questions(self.id))
+        return asked
+
+    def resume(
+        self,
+        value: Any,
+        *,
+        step: str | None = None,
+        address: str | None = None,
+        actor: str | None = None,
+        note: str | None = None,
+    ) -> Approval:
+        """Answer the run's open question. It returns when the answer is recorded; a worker goes on with it (M-452, U-37).
+
+        Args:
+            value: the answer. It is checked by the question's JSON Schema here where `jsonschema-rs` is installed, and by the step's
+                own type in the worker, which asks again if it does not fit.
+            step: which question, where several are open: the name of its step.
+            address: the same, by the scope it stands in.
+            actor: who answers; kept with the answer.
+            note: why; kept with the answer.
+
+        Returns:
+            the question that was answered.
+
+        Raises:
+            ResumeError: no such question is open, and why: `NOT_PAUSED`, `ALREADY_ANSWERED` (by whom and when), `QUESTION_EXPIRED`,
+                `RUN_ENDED`, `UNKNOWN_QUESTION`, `SEVERAL_QUESTIONS`; or the answer does not fit: `ANSWER_REFUSED`.
+            SerializationError: the answer cannot travel.
+        """
+        verb = verbs.resume(self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note)
+        answered: Approval = self._client.perform(verb)
+        return answered
 
     def cancel(
         self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
@@ -256,6 +315,16 @@ class AsyncFlujoClient:
         runs: list[RunRecord] = await self.ask(requests.runs(**filters))
         return runs
 
+    async def approvals(self, **filters: Any) -> list[Approval]:
+        """List the questions to people that are open, with the filters of `FlujoClient.approvals`."""
+        asked: list[Approval] = await self._door.perform(verbs.open_approvals(self.settings, filters))
+        return asked
+
+    async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
+        """Answer the question that a token is for, as `FlujoClient.answer` does."""
+        answered: Approval = await self._door.perform(verbs.answer(self.settings, token, value, actor=actor, note=note))
+        return answered
+
     async def ask(self, request: requests.Request[Any]) -> Any:
         """Put one of the gateway's requests."""
         return await self._door.perform(_asking(request))
@@ -304,6 +373,21 @@ class AsyncRunHandle:
         """Read the run's trace as a tree."""
         trace: TraceNode = await self._client.perform(verbs.trace_of(self.id))
         return trace
+
+    async def approvals(self) -> list[Approval]:
+        """List the run's questions to people that are open."""
+        asked: list[Approval] = await self._client.perform(verbs.approvals_of(self._client.settings, self.id))
+        return asked
+
+    async def questions(self) -> list[Approval]:
+        """List the run's questions to people, those too that are closed."""
+        asked: list[Approval] = await self._client.ask(requests.questions(self.id))
+        return asked
+
+    async def resume(self, value: Any, **named: Any) -> Approval:
+        """Answer the run's open question, as `RunHandle.resume` does and with its options."""
+        answered: Approval = await self._client.perform(verbs.resume(self._client.settings, self.id, value, **named))
+        return answered
 
     async def cancel(
         self,

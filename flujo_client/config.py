@@ -96,6 +96,10 @@ class Settings(Section):
         """Tell whether Postgres and Redis are to be started from wheels, because none is named."""
         return self.database_url is None and self.broker_url is None
 
+    def keys(self) -> tuple[tuple[str, bytes], ...]:
+        """Give the signing keys with their **secrets**: the first signs, all verify."""
+        return tuple((name, secret.get_secret_value().encode()) for name, secret in self.signing_keys.items())
+
     def with_services(self, database_url: str, broker_url: str) -> Settings:
         """Give a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
         own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url

@@ -15,6 +15,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── RunFailed / RunCancelled / RunExpired   how a run ended, for whoever waits for its result
 │   ├── NonRetryableError       raise it in an agent: do not try this again
 │   ├── ResumeError             a run that cannot be gone on with in this way
+│   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
 │   ├── PipelineAbortSignal     stop this run now
@@ -130,6 +131,10 @@ class NonRetryableError(ExecutionError):
 
 class ResumeError(ExecutionError):
     code = "RESUME"
+
+
+class HumanInputError(ExecutionError):
+    code = "HUMAN_INPUT"
 
 
 class StepInvocationError(ExecutionError):

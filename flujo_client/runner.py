@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 from flujo_client.client import AsyncFlujoClient, FlujoClient
 from flujo_client.contract.results import Aborted, Failure, Success
 from flujo_client.contract.run import LIVE_RUN
-from flujo_client.errors import ConfigurationError, ResumeError
+from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
 from flujo_client.local import Fleet
 from flujo_client.pipeline.reference import with_resources
 from flujo_client.pipeline.submit import build_context
-from flujo_client.verbs import peek_at, status_of
+from flujo_client.verbs import peek_at, result_of, status_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from flujo_client.client import RunHandle
     from flujo_client.config import Settings
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult, StepOutcome
     from flujo_client.contract.run import RunRecord
     from flujo_client.pipeline.compose import Pipeline
@@ -74,27 +75,23 @@ class Flujo:
         self._fleet: Fleet | None = None
 
     async def resume_async(self, paused_result: PipelineResult | str, human_input: Any = None) -> PipelineResult:
-        """Go on with a run that this or another process started: wait for its end and give the result.
+        """Go on with a run that this or another process started: wait for its end, or its next question, and give the result.
 
         Args:
             paused_result: the run's id, or what was read of it before.
-            human_input: the answer to the run's open question.
+            human_input: the answer to the run's open question; without one, the run is only waited for.
 
         Raises:
-            ResumeError: an answer is given and the run has no question open.
+            ResumeError: an answer is given and the run has no question open, or it does not fit.
             RunNotFound: there is no such run.
         """
         run_id = paused_result if isinstance(paused_result, str) else paused_result.run_id
         async with AsyncFlujoClient(self._client.settings) as client:
             run = await client.get_run(run_id)
             if human_input is not None:
-                status = await run.status()
-                raise ResumeError(
-                    f"run {run_id} is {status} and has no question open, so there is nothing to answer",
-                    suggestion="leave human_input out to wait for its result",
-                )
+                await run.resume(human_input)
             self._need_worker()
-            return await run.result()
+            return await _until_pause(client, run_id)
 
     @property
     def client(self) -> FlujoClient:
@@ -116,14 +113,20 @@ class Flujo:
     def run(
         self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> PipelineResult:
-        """Enqueue, wait, and give the result, whatever it is.
+        """Enqueue, wait for the end or for a question to a person, and give the result, whatever it is.
+
+        With a question open its `run_status` is `paused`; `resume_async` answers and goes on.
 
         Args:
             value: the first step's input.
             initial_context_data: context data of this run, over that of the facade.
             timeout: seconds to wait; raises WaitTimedOut after them.
         """
-        return self.start(value, initial_context_data=initial_context_data).result(timeout)
+        run = self.start(value, initial_context_data=initial_context_data)
+        result: PipelineResult = self._client.perform(
+            result_of(self._client.settings, run.id, timeout, through_pauses=False)
+        )
+        return result
 
     def start(self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None) -> RunHandle:
         """Enqueue and do not wait."""
@@ -140,8 +143,7 @@ class Flujo:
         """`run`, awaited."""
         run = self.start(value, initial_context_data=initial_context_data)
         async with AsyncFlujoClient(self._client.settings) as client:
-            result: PipelineResult = await (await client.get_run(run.id)).result()
-            return result
+            return await _until_pause(client, run.id)
 
     async def run_stream(
         self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
@@ -157,7 +159,7 @@ class Flujo:
                         Success(step_result=step) if step.success else Failure(feedback=step.feedback, step_result=step)
                     )
                 seen = len(result.step_history)
-                if status not in LIVE_RUN:
+                if status not in LIVE_RUN or status == "paused":
                     break
                 await asyncio.sleep(max(STREAM_EVERY_S, LOOKING_COSTS * (time.monotonic() - began)))
             if status in ("cancelled", "expired"):
@@ -207,9 +209,18 @@ class TaskClient:
         result: PipelineResult = await self._client.perform(peek_at(self._client.settings, run_id))
         return result
 
+    async def resume_task(self, run_id: str, value: Any, **named: Any) -> Approval:
+        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker goes on (U-37)."""
+        return await (await self._client.get_run(run_id)).resume(value, **named)
+
     async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:
         """Cancel a run."""
         return await (await self._client.get_run(run_id)).cancel(reason=reason)
+
+
+async def _until_pause(client: AsyncFlujoClient, run_id: str) -> PipelineResult:
+    result: PipelineResult = await client.perform(result_of(client.settings, run_id, None, through_pauses=False))
+    return result
 
 
 def _registered(registry: PipelineRegistry | None, name: str | None, version: str) -> Pipeline:

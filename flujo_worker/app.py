@@ -45,7 +45,7 @@ class FlujoWorker:
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
         self.settings = join_services(settings or ConfigManager().settings())
-        keys = tuple((name, secret.get_secret_value().encode()) for name, secret in self.settings.signing_keys.items())
+        keys = self.settings.keys()
         register(keys, max_bytes=self.settings.limits.message_max_bytes)
         failpoints.arm(self.settings.failpoints)
         self.app = _own_app(self.settings) if app is None else _checked(app, self.settings)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import branch_of
+from flujo_client.chord import NO_LANE
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome
@@ -141,7 +142,10 @@ class Coordinator:
         """Tell whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
         if not envelope.lanes:
             return False
-        branch = branch_of(max(envelope.lanes, key=len), envelope.address)
+        fan_out = max(envelope.lanes, key=len)
+        if envelope.lanes[fan_out] == NO_LANE:
+            return False
+        branch = branch_of(fan_out, envelope.address)
         return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
 
     def _ring_parent(self, run: str, *, by: str) -> None:
@@ -204,9 +208,7 @@ class Coordinator:
         return plan
 
     def _publish(self, decision: Decision, committed: Committed) -> None:
-        envelopes = [
-            _envelope(decision, following) for following in decision.next if not (following.held or following.delay_s)
-        ]
+        envelopes = [_envelope(decision, following) for following in decision.next if following.is_due]
         if decision.child_run is not None:
             envelopes.append(_first_of(decision, decision.child_run))
         if committed.taken is not None:
@@ -215,15 +217,17 @@ class Coordinator:
             self._send(envelopes, decision.fan_out)
 
     def _after_branch(self, decision: Decision, committed: Committed) -> bool:
-        """A branch has closed. Who aborts its fan-out, or closes a branch of one that was, rings at once: no chord will."""
+        """A branch has closed. Who aborts its fan-out, closes a branch of one that was, or one without a lane, rings at once: no chord will."""
         ended, envelope = decision.branch_end, decision.notice.envelope
         if ended is None:
             return False
         run = envelope.ticket.run
         if ended.aborts:
             self.wind_down(run, ended.fan_out, by="worker")
-        elif self.is_aborted(envelope):
+        elif (ended.lane == NO_LANE and committed.verdict == "merged") or self.is_aborted(envelope):
             self.ring(run, ended.fan_out, by="worker")
+        if ended.lane == NO_LANE:
+            return False
         return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
 
     def _late(self, notice: Notice, verdict: Verdict) -> Concluded:

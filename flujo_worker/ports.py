@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -37,6 +37,24 @@ class Committed:
 
     verdict: Verdict
     taken: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person answered: the value, who, why, and when in unix seconds."""
+
+    value: Packed
+    actor: str | None
+    note: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a question; without an answer its time was over."""
+
+    question: Mapping[str, Any]
+    answer: Answer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,9 @@ class Ledger(Protocol):
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
         """Read values by digest; a missing one is left out."""
 
+    def reply(self, key: str) -> Reply | None:
+        """Read what became of the question that an attempt waited with; None for an attempt that asked nobody."""
+
     def plan(self, fingerprint: str) -> Plan | None:
         """Read a plan."""
 
@@ -189,6 +210,9 @@ class Backlog(Protocol):
         `publish` is called inside the transaction that marks: whoever dies in between only doubles, and if it raises nothing is
         marked.
         """
+
+    def expire_questions(self, limit: int) -> int:
+        """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         """Take, each under a fresh fence, attempts that were lost as often as is allowed."""

@@ -1,7 +1,7 @@
 """The sweeper: finds what was dropped and rings again. Every worker process runs one; about one sweep a second is done in all.
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
-are past their deadline, child runs without their parent, joins whose doorbell was lost, and parked runs whose code is here.
+are past their deadline, questions whose time is over, child runs without their parent, joins whose doorbell was lost, and parked runs whose code is here.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Sweeper:
         self._wind_down()
         self._unpark()
         self._join()
+        self._store.expire_questions(BATCH)
         broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH, publish=self._publish)
         return len(due)

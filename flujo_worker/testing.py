@@ -16,13 +16,14 @@ from flujo_client.address import new_run_id
 from flujo_client.config import Settings
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.contract.question import OPEN, check_answer, choose, closed
 from flujo_client.contract.read import read_result
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.pipeline.walk import walk
-from flujo_client.serial import Resolver, dumps, loads
+from flujo_client.serial import Packed, Resolver, dumps, encode, loads
 from flujo_worker.aio import Loop
 from flujo_worker.attempts.catalog import Catalog, Entry
 from flujo_worker.attempts.lease import Lease
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord
     from flujo_client.pipeline.compose import Pipeline
@@ -47,7 +49,7 @@ LEASE_S = 3600.0
 
 
 class LocalEngine:
-    """Runs pipelines to their end, here and now. A context manager; `close` it otherwise.
+    """Runs pipelines to their end, or to a question to a person, here and now. A context manager; `close` it otherwise.
 
     Args:
         settings: limits, timeouts and allowed imports; the development defaults when None.
@@ -119,8 +121,37 @@ class LocalEngine:
             self._send([new.first])
         return run_id
 
+    def answer(
+        self,
+        run_id: str,
+        value: Any,
+        *,
+        step: str | None = None,
+        address: str | None = None,
+        actor: str | None = None,
+        note: str | None = None,
+    ) -> PipelineResult:
+        """Answer a run's open question as `RunHandle.resume` does, and run on to the end or to the next question."""
+        status = self.store.read_run(run_id).status
+        meant = choose(run_id, status, self.store.read_questions(run_id), step=step, address=address)
+        check_answer(meant, value)
+        if not self.store.answer(meant.key, Packed.of(encode(value, path="answer")), actor=actor, note=note):
+            raise closed(next(each for each in self.store.read_questions(run_id) if each.key == meant.key))
+        self.drain()
+        return self.result(run_id)
+
+    def approvals(self, run_id: str) -> list[Approval]:
+        """List a run's open questions."""
+        return [each for each in self.store.read_questions(run_id) if each.state == OPEN]
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock; questions whose time is over by then are closed, and what follows from that is done."""
+        self.now += seconds
+        self.store.expire_questions(1000)
+        self.drain()
+
     def drain(self) -> None:
-        """Deliver every message, and skip the waits, until nothing is left to do."""
+        """Deliver every message, and skip the waits, until nothing is left to do. Questions to people stay open."""
         while True:
             while self.bus:
                 self.deliver(self.bus.popleft())

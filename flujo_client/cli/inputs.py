@@ -39,7 +39,7 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_values(*, text: str | None, is_json: bool, data: str | None, file: IO[bytes] | None, **rest: Any) -> None:
         value = _input(text)
         command(
-            value=_json(value, "--input") if is_json else value,
+            value=read_json(value, "--input") if is_json else value,
             context=_context(data, file),
             **rest,
         )
@@ -65,13 +65,14 @@ def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
 
 
 def _object(text: str | bytes, where: str) -> dict[str, Any]:
-    tree = _json(text, where)
+    tree = read_json(text, where)
     if not isinstance(tree, dict):
         raise click.BadParameter('must be a JSON object, such as \'{"topic": "bees"}\'', param_hint=where)
     return tree
 
 
-def _json(text: str | bytes, where: str) -> Any:
+def read_json(text: str | bytes, where: str) -> Any:
+    """Read JSON; `where` names the option in the refusal."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

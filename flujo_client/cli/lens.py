@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
     from flujo_client.serial import Packed
 
-STATUSES = ("queued", "running", "parked", "succeeded", "failed", "cancelled", "expired")
+STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 
 
 @click.group("lens")

@@ -22,6 +22,7 @@ _OURS = {
     "status": "Are the services there, who works, and what waits?",
     "lens": "Look at runs: list, show, trace.",
     "runs": "List and cancel runs.",
+    "approvals": "List and answer questions to people.",
 }
 _OPERATORS = {
     "up": "Start everything this machine needs, and keep it up.",

@@ -14,6 +14,7 @@ from flujo_client.cli.output import say, show_json, show_value, stderr, tell
 from flujo_client.cli.shapes import details_shape
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.words import counted, duration, in_a_line
+from flujo_client.contract.question import OPEN
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.runner import Flujo
@@ -68,6 +69,9 @@ def _progress(client: FlujoClient, run_id: str) -> str:
     record = client.ask(requests.run(run_id))
     if record.status == "parked":
         return in_a_line(f"parked: {record.reason}")
+    if record.status == "paused":
+        asked = [each for each in client.ask(requests.questions(run_id)) if each.state == OPEN]
+        return in_a_line("; ".join(f"waits for a person at {each.place}: {each.message}" for each in asked))
     return in_a_line(progress_of(client.ask(requests.attempts(run_id))))
 
 

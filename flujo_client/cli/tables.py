@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import JustifyMethod
 
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.run import RunRecord
     from flujo_client.contract.trace import TraceNode
 
@@ -35,6 +36,16 @@ def runs_table(runs: Sequence[RunRecord], now: datetime) -> Table:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
         since = age((now - run.created_at).total_seconds())
         table.add_row(Text(run.id), Text(printable(run.name)), status(run.status), since, took)
+    return table
+
+
+def approvals_table(asked: Sequence[Approval], now: datetime) -> Table:
+    """Draw open questions, one in a line. `now` is the moment their ages are counted from."""
+    table = _table("run", "question", "message", "age", "expires", wraps="message")
+    for each in asked:
+        since = age((now - each.asked_at).total_seconds())
+        left = "" if each.expires_at is None else f"in {age((each.expires_at - now).total_seconds())}"
+        table.add_row(Text(each.run_id), Text(printable(each.place)), Text(in_a_line(each.message, 200)), since, left)
     return table
 
 

@@ -7,7 +7,7 @@ and works on that copy (M-005, C-15).
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,12 +21,34 @@ class ContextState(Enum):
     FAILED = "failed"
 
 
+class HumanInteraction(BaseModel):
+    """One question to a person and its answer; `answer` is None where the time for one was over.
+
+    `at` is when the answer was given, in unix seconds.
+    """
+
+    step: str
+    question: str
+    answer: Any = None
+    actor: str | None = None
+    note: str | None = None
+    at: float | None = None
+
+
+class ConversationTurn(BaseModel):
+    """One thing that was said, by the `assistant` or by the `user`."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
 class PipelineContext(BaseModel):
     """The context used when a run is given context data and its pipeline names no model of its own.
 
     Unknown fields are kept; assignment is validated. `step_outputs` holds every successful step's output by the step's name;
     `import_artifacts` what an import is given under its key; a state machine writes `current_state` and goes where `next_state`
-    says; `scratchpad` is yours.
+    says; `scratchpad` is yours. `hitl_history` holds what people were asked and what they answered, `conversation_history` the same as
+    turns; while a question is open, `status` is paused and `pause_message` holds its text.
     """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True)
@@ -40,3 +62,6 @@ class PipelineContext(BaseModel):
     current_state: str | None = None
     next_state: str | None = None
     scratchpad: dict[str, Any] = Field(default_factory=dict)
+    hitl_history: list[HumanInteraction] = Field(default_factory=list)
+    conversation_history: list[Any] = Field(default_factory=list)
+    pause_message: str | None = None

@@ -16,12 +16,18 @@ WIRE_VERSION = 1
 TASK_ATTEMPT = "flujo.attempt"
 TASK_START = "flujo.start"
 TASK_JOIN = "flujo.join"
+TASK_RESUME = "flujo.resume"
 TASK_SWEEP = "flujo.sweep"
 ATTEMPTS_QUEUE = "flujo.attempts"
 CONTROL_QUEUE = "flujo.control"
 
-AttemptKind = Literal["step", "start", "join"]
-TASKS: dict[AttemptKind, str] = {"step": TASK_ATTEMPT, "start": TASK_START, "join": TASK_JOIN}
+AttemptKind = Literal["step", "start", "join", "resume"]
+TASKS: dict[AttemptKind, str] = {
+    "step": TASK_ATTEMPT,
+    "start": TASK_START,
+    "join": TASK_JOIN,
+    "resume": TASK_RESUME,
+}
 """The task that carries each kind of work. Names are few and constant: an unknown one in a header hangs its chord."""
 
 
@@ -60,9 +66,10 @@ class Envelope:
         version: the scope's version that `context` is the snapshot of; checked again in the merge.
         context: None when the run has no context (M-023); a reference when it is above the inline limit.
         guidance: why the attempt before this one failed.
-        kind: a try at a step; the start of a scope that begins with a container; or the join of a fan-out.
+        kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or going on with a person's
+            answer.
         lanes: the fan-outs this work stands in, outermost first, each with the lane it runs in: what its part in their chords is
-            derived from.
+            derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no part of that chord any more.
     """
 
     ticket: Ticket

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
 
-LIVE_RUN = ("queued", "running", "parked")
+LIVE_RUN = ("queued", "running", "parked", "paused")
+"""What a run is as long as it has not ended. `paused` stands in no row: it is what a run with a question open is seen as (M-449)."""
 LIVE_ATTEMPT = ("ready", "queued", "running")
+OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
 SEQUENCE = "sequence"
 
 

@@ -116,7 +116,8 @@ class _Telling:
             status=last.status,
             offset_s=self._offset(first.created_at),
             duration_s=_seconds(first.created_at, last.ended_at),
-            attributes=_set(attempts=last.number),
+            attributes=_set(attempts=last.number, work=self._work(node)),
+            events=self._told(node.starts_and_joins),
             children=[self._attempt(each) for each in node.tries],
         )
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.run import AttemptRecord, ScopeRecord
 
 LOOP, FALLBACK = "loop", "fallback"
+TRIES = (STEP, "resume")
+"""The kinds of work that are tries at a node: a step's attempts, and the questions a human step asks."""
 
 
 class SequenceRows(NamedTuple):
@@ -78,7 +80,7 @@ def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) ->
             box.scope = scope
     for row in attempts:
         at = boxes.get(row.address) or node(row.address, row.step)
-        (at.tries if row.kind == STEP else at.starts_and_joins).append(row)
+        (at.tries if row.kind in TRIES else at.starts_and_joins).append(row)
     root = next((scope.address for scope in scopes if scope.parent is None), ROOT)
     begun = {address: _in_order(each.values()) for address, each in nodes.items()}
     for scope in sorted(scopes, key=attrgetter("place")):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import orjson
 
 from flujo_client.contract.outcome import Correction, Fault
+from flujo_client.contract.question import Approval, state_of
 from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, RunRecord, ScopeRecord, WorkerRecord
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed, safe_serialize
@@ -157,6 +158,25 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None) -> Request[boo
     return Request("cancel", parameters, bool)
 
 
+def questions(run_id: str) -> Request[list[Approval]]:
+    """Read a run's questions to people, open and closed, in the order they were asked."""
+    return Request("questions", {"run": run_id}, lambda rows: [_approval(row) for row in rows])
+
+
+def approvals(
+    *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
+) -> Request[list[Approval]]:
+    """List open questions over all runs, the oldest first."""
+    parameters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
+    return Request("approvals", parameters, lambda rows: [_approval(row) for row in rows])
+
+
+def answer(key: str, value: Packed, *, actor: str | None, note: str | None) -> Request[bool]:
+    """Answer a question; False when it is not open."""
+    parameters = {"key": key, "answer": bytes(value), "actor": safe_serialize(actor), "note": safe_serialize(note)}
+    return Request("answer", parameters, bool)
+
+
 def blobs(digests: Collection[str]) -> Request[dict[str, Packed]]:
     """Read values by digest."""
     return Request(
@@ -209,6 +229,19 @@ def _attempt(row: Row) -> AttemptRecord:
     rest = {key: value for key, value in row.items() if key not in ("error", "output", "metadata")}
     return AttemptRecord(
         **rest, output=_packed(row["output"]), fault=_fault(row["error"]), metadata=row["metadata"] or {}
+    )
+
+
+def _approval(row: Row) -> Approval:
+    names = ("run_id", "pipeline", "address", "step", "key", "asked_at", "expires_at", "run_status")
+    asked = row["question"]
+    return Approval(
+        **{name: row[name] for name in (*names, "answered_by", "note", "answered_at")},
+        message=asked["message"],
+        schema=asked["schema"],
+        actor=asked.get("actor"),
+        refused=asked.get("refused"),
+        state=state_of(row["status"], row["run_status"], is_answered=row["is_answered"], is_over=row["is_over"]),
     )
 
 

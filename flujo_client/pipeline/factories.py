@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from flujo_client.pipeline.compose import Body
     from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.map import MapStep
     from flujo_client.pipeline.parallel import ParallelStep
@@ -106,6 +107,13 @@ class Factories:
         from flujo_client.pipeline.refine import refine_until
 
         return refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
+
+    @staticmethod
+    def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:
+        """A `HumanInTheLoopStep`."""
+        from flujo_client.pipeline.human import HumanInTheLoopStep
+
+        return HumanInTheLoopStep(name, message_for_user=message_for_user, **options)
 
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:

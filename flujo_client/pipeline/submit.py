@@ -79,7 +79,7 @@ def new_run(
         ConfigurationError: an option that cannot be.
     """
     _check_order(order)
-    sent_input = _pack(encode(value, path="input"), "input", size)
+    sent_input = pack(encode(value, path="input"), "input", size)
     context = build_context(order.context, order.context_model)
     same = digest([reference, sent_input.digest, None if context is None else encode(context, path="context")])
     snapshot = _snapshot(context, value, order.run_id, size, allowed)
@@ -150,10 +150,11 @@ def _snapshot(
     tree = encode(context, path="context")
     if encode(decode(tree, resolve=Resolver(allowed)), path="context") != tree:
         raise SerializationError("it does not come back as it was sent (M-417)", path="context")
-    return _pack(tree, "context", size)
+    return pack(tree, "context", size)
 
 
-def _pack(tree: Any, what: str, size: Limits) -> Packed:
+def pack(tree: Any, what: str, size: Limits) -> Packed:
+    """Pack a tree that may travel; raises SnapshotTooLarge."""
     packed = Packed.of(tree)
     length = len(packed.json())
     if length > size.most:

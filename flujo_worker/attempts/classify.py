@@ -26,6 +26,7 @@ from flujo_client.errors import (
     ConfigurationError,
     ControlFlowError,
     FlujoError,
+    HumanInputError,
     NonRetryableError,
     PluginError,
     ValidationError,
@@ -50,6 +51,7 @@ class ErrorCategory(StrEnum):
     CONTROL_FLOW = "control_flow"
     CONFIGURATION = "configuration"
     LIMIT = "limit"
+    HUMAN = "human"
 
 
 class _Value(BaseModel):
@@ -84,6 +86,7 @@ _BY_CLASS: tuple[tuple[type[FlujoError], ErrorCategory], ...] = (
     (ValidationError, ErrorCategory.VALIDATION),
     (PluginError, ErrorCategory.PLUGIN),
     (AgentError, ErrorCategory.AGENT),
+    (HumanInputError, ErrorCategory.HUMAN),
 )
 _BY_PLACE: dict[During, tuple[ErrorCategory, str]] = {
     "agent": (ErrorCategory.AGENT, "Agent execution failed"),

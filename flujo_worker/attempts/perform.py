@@ -134,7 +134,7 @@ class Attempts:
             logger.error("run %s is parked: %s", envelope.ticket.run, reason)  # noqa: TRY400 - the finding is all there is
             self._ledger.park(envelope.key, fence, reason)
             return Delivered("parked")
-        if envelope.kind != "step":
+        if envelope.kind not in POLICIES:
             return self._conclude(Notice(envelope, fence, Outcome("success")), started)
         with telling(envelope, worker=self._lease.worker) as story:
             outcome = self._outcome(envelope, entry, held, started, story)
@@ -196,6 +196,8 @@ class Attempts:
             agent_of=self.catalog.agent,
             notes=notes,
             resources=self.catalog.resources(entry.resources_at(path)),
+            reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
+            resolve=self._resolve,
         )
 
     def _path(self, envelope: Envelope, entry: Entry) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.classify import During
+    from flujo_worker.ports import Reply
 
 
 @dataclass(slots=True)
@@ -45,6 +46,8 @@ class Work:
         processing: what AROS is to do; None where it is not to act.
         agent_of: finds the live agent of a reference; gives any other thing back.
         notes: what is to be said however the attempt ends.
+        resolve: finds the classes that values are made of.
+        reply: the question this attempt waited with, and its answer; None for work that asks nobody.
     """
 
     step: Step
@@ -57,7 +60,9 @@ class Work:
     processing: ProcessingConfigModel | None
     agent_of: Callable[[Any], Any]
     notes: Notes
+    resolve: Callable[[str], Any]
     resources: Any = None
+    reply: Reply | None = None
 
     @property
     def at_hand(self) -> dict[str, Any]:

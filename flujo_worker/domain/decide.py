@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.domain import conditional, fallback, loop, machine, nested, parallel, router, step
+from flujo_worker.domain import conditional, fallback, human, loop, machine, nested, parallel, router, step
 from flujo_worker.domain import map as map_
 from flujo_worker.domain.draft import Draft, Kind, Scope, Steps
 from flujo_worker.domain.flow import cancel, enter, fail, give_up
@@ -38,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "nested": nested.KIND,
     "machine": machine.KIND,
     "fallback": fallback.KIND,
+    "human": human.KIND,
 }
 
 
@@ -63,7 +64,7 @@ def decide(
 
 def _succeeded(draft: Draft, own: Scope, _: Backoff) -> Steps:
     match draft.notice.envelope.kind:
-        case "step":
+        case "step" | "resume":
             node = draft.node(own)
             yield from KINDS[node.kind].answered(draft, own, node)
         case "start":
@@ -78,6 +79,10 @@ def _succeeded(draft: Draft, own: Scope, _: Backoff) -> Steps:
 def _failed(draft: Draft, own: Scope, backoff: Backoff) -> Steps:
     envelope, fault = draft.notice.envelope, draft.notice.outcome.fault
     node = None if envelope.kind == "join" else draft.node(own)
+    if node is not None and fault is not None and human.asks_again(fault):
+        draft.close = Close("failed", "error")
+        yield from human.ask_again(draft, own, node, fault)
+        return
     if node is None or fault is None or not may_retry(fault, envelope.number, node.max_attempts):
         yield from _stop(draft, own, reason="error")
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.pipeline.plan import Node, Plan, Spot
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, ChildRun, FanOut, Notice, ScopeRow, ScopeStatus
+    from flujo_worker.domain.values import BranchEnd, ChildRun, FanOut, LaneLeft, Notice, ScopeRow, ScopeStatus
 
 Steps: TypeAlias = Generator[Ask | Look, Any, None]
 Asked: TypeAlias = Generator[Ask | Look, Any, Any]
@@ -109,6 +109,7 @@ class Draft:
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchEnd | None = None
+    lane_left: LaneLeft | None = None
     end: End | None = None
     hops: int = 0
 
@@ -205,6 +206,7 @@ class Draft:
             fan_out=self.fan_out,
             child_run=self.child_run,
             branch_end=self.branch_end,
+            lane_left=self.lane_left,
             end=self.end,
             events=tuple(self.events),
         )

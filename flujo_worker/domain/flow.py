@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flujo_client.chord import NO_LANE
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import SEQUENCE
 from flujo_worker.domain.draft import MAX_HOPS, Asked, Draft, Scope, Steps
@@ -235,4 +236,5 @@ def within(fault: Fault, said: str) -> Fault:
 
 def _branch_end(scope: Scope, *, aborts: bool, takes: bool) -> BranchEnd:
     fan_out = scope.parent or ""
-    return BranchEnd(scope.address, fan_out, scope.lanes[fan_out], aborts, takes)
+    lane = scope.lanes[fan_out]
+    return BranchEnd(scope.address, fan_out, lane, aborts, takes and lane != NO_LANE)

@@ -25,6 +25,7 @@ ATTEMPT: dict[str, frozenset[str]] = {
     "ready": frozenset({"queued", "running", "cancelled"}),
     "queued": frozenset({"queued", "running", "cancelled"}),
     "running": frozenset({"running", "queued", "ready", "succeeded", "failed", "cancelled"}),
+    "paused": frozenset({"ready", "cancelled"}),
     "succeeded": frozenset(),
     "failed": frozenset(),
     "cancelled": frozenset(),

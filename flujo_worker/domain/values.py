@@ -94,6 +94,8 @@ class NextAttempt:
     Attributes:
         held: nobody publishes it until a lane is free for it.
         version, input, context, lanes: of its scope, as this decision leaves it.
+        question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
+        fault: why a question could not be asked: the row is failed from the start, so that the history has it.
     """
 
     address: str
@@ -108,6 +110,18 @@ class NextAttempt:
     delay_s: float = 0.0
     guidance: str | None = None
     held: bool = False
+    question: dict[str, Any] | None = None
+    fault: Fault | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether it is to be published at once."""
+        return not (self.held or self.delay_s or self.question or self.fault)
+
+    @property
+    def status(self) -> str:
+        """What the row begins as."""
+        return "failed" if self.fault else "paused" if self.question else "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +168,21 @@ class BranchEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneLeft:
+    """A branch pauses: the commit gives its lane to the next sibling that waits for one, if any does.
+
+    Attributes:
+        fan_out: the address of the fan-out it belongs to.
+        lane: the lane it leaves.
+        addresses: the branch's scope and those below it down to the one that pauses.
+    """
+
+    fan_out: str
+    lane: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The run's end."""
 
@@ -180,6 +209,7 @@ class Decision:
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchEnd | None = None
+    lane_left: LaneLeft | None = None
     end: End | None = None
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()

@@ -9,7 +9,7 @@ from flujo_client.serial import Resolver
 from flujo_worker.attempts.classify import fault_of
 from flujo_worker.domain.values import Ask, Refused
 from flujo_worker.errors import StoreError
-from flujo_worker.evaluate import contexts, functions
+from flujo_worker.evaluate import contexts, functions, people
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.evaluate.question import Bench, Question
 
@@ -44,6 +44,7 @@ ROLES: dict[str, Callable[[Question], Any]] = {
     "import_context": contexts.import_context,
     "export_context": contexts.export_context,
     "next_state": contexts.next_state,
+    "question": people.question,
 }
 """Who answers what `decide` may ask."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.address import AttemptKey
+from flujo_client.chord import NO_LANE
 from flujo_client.serial import safe_serialize
 from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
 
@@ -25,7 +26,7 @@ _MOVE = "addresses versions cursors statuses merges outputs contexts drops patch
 _OPEN = (
     "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting held errors metadata"
 )
-_NEXT = "keys addresses steps numbers kinds queues after_s guidance"
+_NEXT = "keys addresses steps numbers kinds queues after_s guidance questions statuses errors"
 _CORRECTION = "steps agents models schemas policies stages depths transforms saved_ms"
 _CHILD = "run at name input digest root context key step kind queue after_s"
 _ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
@@ -36,7 +37,7 @@ def is_plain(decision: Decision) -> bool:
     reaches = len(decision.moves) > 1 or decision.opens or len(decision.next) > 1 or decision.branch_end
     move = decision.move
     marks = move.drops_context or move.patch or move.fault or move.metadata or decision.answers
-    return not (reaches or marks or any(each.held for each in decision.next))
+    return not (reaches or marks or any(each.held or each.status != "ready" for each in decision.next))
 
 
 def bind_decision(decision: Decision) -> dict[str, Any]:
@@ -67,6 +68,21 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
         **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
         **_bind_branch_end(decision.branch_end),
         **_bind_child_run(decision.child_run),
+    }
+
+
+def bind_lane_left(decision: Decision) -> dict[str, Any] | None:
+    """Give the parameters of `leave_lane.sql`; None where no branch pauses."""
+    left = decision.lane_left
+    if left is None:
+        return None
+    return {
+        "run": decision.notice.envelope.ticket.run,
+        "fan_out": left.fan_out,
+        "lane": left.lane,
+        "no_lane": NO_LANE,
+        "addresses": list(left.addresses),
+        "grace_s": grace_s(1),
     }
 
 
@@ -174,7 +190,8 @@ def _bind_one(decision: Decision) -> Mapping[str, Any]:
     if not decision.next:
         return dict.fromkeys(_ONE.split())
     run = decision.notice.envelope.ticket.run
-    return dict(zip(_ONE.split(), _next(run, decision.next[0], grace_s(1)), strict=True))
+    *values, _, _, _ = _next(run, decision.next[0], grace_s(1))  # a question is no ordinary step's
+    return dict(zip(_ONE.split(), values, strict=True))
 
 
 def _columns(prefix: str, names: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
@@ -221,7 +238,8 @@ def _opening(opening: Opening, held: Collection[str]) -> tuple[Any, ...]:
 
 
 def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
-    """One work row. Held: it becomes due after no time that is known."""
+    """One work row. Held, or a question that does not expire: it becomes due after no time that is known."""
+    waits = following.held or (following.question is not None and not following.delay_s)
     return (
         str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
         following.address,
@@ -229,8 +247,11 @@ def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
         following.number,
         following.kind,
         following.queue,
-        None if following.held else following.delay_s or grace,
+        None if waits else following.delay_s or grace,
         _text(following.guidance),
+        None if following.question is None else as_json(following.question),
+        following.status,
+        _fault(following.fault),
     )
 
 

@@ -6,13 +6,14 @@ For tests and the in-process engine. One lock makes each act one commit. Its clo
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.errors import IdempotencyConflict
-from flujo_worker.ports import Broker, Due, Member, Publish, publish_nothing
+from flujo_worker.ports import Answer, Broker, Due, Member, Publish, publish_nothing
 from flujo_worker.store.memory_ledger import LedgerInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
 from flujo_worker.store.promises import GRACE_S
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, NewRun, RunRecord, ScopeRecord
+    from flujo_client.serial import Packed
 
 GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
@@ -80,7 +83,8 @@ class MemoryStore(LedgerInMemory):
         """Read a run; raises RunNotFound."""
         with self._lock:
             run = self._run(run_id)
-            return run.record(self._scopes[run_id, run.ticket.root].context, self._spent_by(run_id))
+            record = run.record(self._scopes[run_id, run.ticket.root].context, self._spent_by(run_id))
+            return replace(record, status=self.status(run_id))
 
     def read_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Read a run's attempts in the order they were made."""
@@ -104,6 +108,36 @@ class MemoryStore(LedgerInMemory):
     def _spent_at(self, run_id: str, address: str) -> list[Usage]:
         children = self._child_runs_of(run_id, address)
         return [usage for child in children for usage in self._spent_by(child.ticket.run)]
+
+    def read_questions(self, run_id: str) -> list[Approval]:
+        """Read a run's questions to people, open and closed, in the order they were asked."""
+        with self._lock:
+            run, now = self._run(run_id), self._clock()
+            status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
+            status = "expired" if run.is_live and self._is_over(run) else status
+            return [
+                row.approval(run.name, status, now) for row in self._attempts_of(run_id) if row.question is not None
+            ]
+
+    def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
+        """Answer a question; False when it is not open."""
+        with self._lock:
+            row, now = self._attempts.get(key), self._clock()
+            if row is None or row.status != "paused" or row.available_at <= now:
+                return False
+            run = self._runs[row.key.run]
+            if not self._may_merge(run) or self._is_over(run):
+                return False
+            row.move("ready")
+            row.available_at, row.answer = now, Answer(value, actor, note, now)
+            self._tell(row.key.run, key, "run.answered", "info", {"step": row.key.step, "actor": actor, "note": note})
+            return True
+
+    def status(self, run_id: str) -> str:
+        """A run's status as it is seen: `paused` with a question open and nothing that can run."""
+        with self._lock:
+            run, open_ = self._run(run_id), {row.status for row in self._attempts_of(run_id) if row.is_live}
+            return "paused" if open_ == {"paused"} and run.status in ("queued", "running") else run.status
 
     def read_events(self, run_id: str) -> list[EventRecord]:
         """Read a run's story."""
@@ -216,6 +250,17 @@ class MemoryStore(LedgerInMemory):
             return None
         head = broker.heads[row.queue]
         return "gone" if head is None or head > row.sent_at else None
+
+    def expire_questions(self, limit: int) -> int:
+        with self._lock:
+            asked = [row for row in self._attempts.values() if row.status == "paused"]
+            over = [
+                row for row in asked if self._may_merge(self._runs[row.key.run]) and row.available_at <= self._clock()
+            ]
+            for row in over[:limit]:
+                row.move("ready")
+                self._tell(row.key.run, str(row.key), "run.unanswered", "warning", {"step": row.key.step})
+            return len(over[:limit])
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         with self._lock:

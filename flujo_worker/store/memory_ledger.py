@@ -6,9 +6,10 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
+from flujo_client.chord import NO_LANE
 from flujo_client.contract.run import CorrectionRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.ports import Claim, Committed, Refusal, Verdict
+from flujo_worker.ports import Claim, Committed, Refusal, Reply, Verdict
 from flujo_worker.store.memory_rows import Attempt, Scope, when
 from flujo_worker.store.memory_tree import TreeInMemory
 from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, Move, Notice
+    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, LaneLeft, Move, Notice
 
 
 class LedgerInMemory(TreeInMemory):
@@ -95,6 +96,11 @@ class LedgerInMemory(TreeInMemory):
         with self._lock:
             return {digest: self._blobs[digest] for digest in digests if digest in self._blobs}
 
+    def reply(self, key: str) -> Reply | None:
+        with self._lock:
+            row = self._attempts.get(key)
+            return None if row is None or row.question is None else Reply(row.question, row.answer)
+
     def plan(self, fingerprint: str) -> Plan | None:
         with self._lock:
             return self._plans.get(fingerprint)
@@ -106,7 +112,7 @@ class LedgerInMemory(TreeInMemory):
 
     def _refusal(self, row: Attempt, worker: str, max_lost: int) -> Refusal | None:
         run = self._runs[row.key.run]
-        if not row.is_live:
+        if not row.is_live or row.status == "paused":
             return "ended"
         if run.status == "parked":
             return "parked"
@@ -157,6 +163,7 @@ class LedgerInMemory(TreeInMemory):
         if decision.child_run is not None:
             self._begin_child(run, decision.child_run, now)
         taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)
+        taken = taken if decision.lane_left is None else self._give(run, decision.lane_left)
         for event in (*decision.notice.outcome.events, *decision.events):
             self._tell(run, key, event.name, event.level, event.data)
         self._keep_corrections(decision.notice, now)
@@ -189,8 +196,12 @@ class LedgerInMemory(TreeInMemory):
         run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
         for each in decision.next:
             key = AttemptKey(run, each.address, each.step, each.number, each.kind)
-            available = inf if each.held else now + (each.delay_s or grace)
-            self._add_attempt(Attempt(key, each.kind, each.queue, available, now, each.guidance))
+            waits = each.held or (each.question is not None and not each.delay_s)
+            available = inf if waits else now + (each.delay_s or grace)
+            row = Attempt(key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status)
+            if each.fault is not None:
+                row.fault, row.reason, row.ended_at = each.fault, "error", now
+            self._add_attempt(row)
 
     def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
         first = begun.first
@@ -198,6 +209,12 @@ class LedgerInMemory(TreeInMemory):
         self._add_scope(begun.run, Scope(first.address, first.input, first.context, now))
         key = AttemptKey(begun.run, first.address, first.step, first.number, first.kind)
         self._add_attempt(Attempt(key, first.kind, first.queue, now + grace_s(1), now))
+
+    def _give(self, run: str, left: LaneLeft) -> str | None:
+        taken = None if self._scopes[run, left.fan_out].aborted else self._take(run, left.fan_out, left.lane)
+        for address in left.addresses if taken else ():
+            self._scopes[run, address].lanes[left.fan_out] = NO_LANE
+        return taken
 
     def _leave(self, run: str, end: BranchEnd) -> str | None:
         fan_out = self._scopes[run, end.fan_out]

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.run import LIVE_ATTEMPT, LIVE_RUN, AttemptRecord, RunRecord, ScopeRecord
+from flujo_client.contract.question import Approval, state_of
+from flujo_client.contract.run import LIVE_RUN, OPEN_ATTEMPT, AttemptRecord, RunRecord, ScopeRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import ChildRun, End, Move, Opening, ScopeStatus
+    from flujo_worker.ports import Answer
 
 
 @dataclass
@@ -224,6 +226,8 @@ class Attempt:
     available_at: float
     created_at: float
     guidance: str | None = None
+    question: dict[str, Any] | None = None
+    answer: Answer | None = None
     status: str = "ready"
     reason: str | None = None
     fence: int = 0
@@ -242,7 +246,7 @@ class Attempt:
     @property
     def is_live(self) -> bool:
         """Tell whether the attempt has not ended."""
-        return self.status in LIVE_ATTEMPT
+        return self.status in OPEN_ATTEMPT
 
     @property
     def is_held(self) -> bool:
@@ -258,6 +262,30 @@ class Attempt:
         """Close the attempt, whoever works on it."""
         self.move("cancelled")
         self.reason, self.ended_at = reason, now
+
+    def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
+        """Give the row as clients read its question."""
+        asked, answer = self.question or {}, self.answer
+        is_open = self.status == "paused"
+        is_over = is_open and self.available_at <= now
+        return Approval(
+            run_id=self.key.run,
+            pipeline=pipeline,
+            address=self.key.address,
+            step=self.key.step,
+            key=str(self.key),
+            message=asked["message"],
+            schema=asked["schema"],
+            asked_at=when(self.created_at),
+            run_status=run_status,
+            state=state_of(self.status, run_status, is_answered=answer is not None, is_over=is_over),
+            expires_at=when(self.available_at) if is_open and self.available_at < inf else None,
+            actor=asked.get("actor"),
+            refused=asked.get("refused"),
+            answered_by=answer.actor if answer else None,
+            note=answer.note if answer else None,
+            answered_at=when(answer.at) if answer else None,
+        )
 
     def record(self, spent: Sequence[Usage]) -> AttemptRecord:
         """Give the row as clients read it."""

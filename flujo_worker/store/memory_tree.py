@@ -62,7 +62,7 @@ class TreeInMemory(Tables):
                 return
             now = self._clock()
             for row in self._attempts_of(run):
-                if row.status in ("ready", "queued") and _is_beneath(row.key.address, fan_out):
+                if row.status in ("ready", "queued", "paused") and _is_beneath(row.key.address, fan_out):
                     row.cancel("aborted", now)
             busy = [row.key.address for row in self._attempts_of(run) if row.is_live]
             for scope in self._scopes_of(run):

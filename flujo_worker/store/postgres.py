@@ -14,8 +14,29 @@ import psycopg
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
-from flujo_worker.ports import Broker, Claim, Committed, Due, Member, Publish, Refusal, Verdict, publish_nothing
-from flujo_worker.store.bind import as_json, as_text, bind_corrections, bind_decision, bind_tree, bind_usage, is_plain
+from flujo_worker.ports import (
+    Answer,
+    Broker,
+    Claim,
+    Committed,
+    Due,
+    Member,
+    Publish,
+    Refusal,
+    Reply,
+    Verdict,
+    publish_nothing,
+)
+from flujo_worker.store.bind import (
+    as_json,
+    as_text,
+    bind_corrections,
+    bind_decision,
+    bind_lane_left,
+    bind_tree,
+    bind_usage,
+    is_plain,
+)
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -83,10 +104,14 @@ class PostgresStore(TreeInPostgres):
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"
         parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
-        repaired = bind_corrections(decision.notice) if decision.notice.outcome.corrections else None
+        besides = {
+            "record_corrections": bind_corrections(decision.notice) if decision.notice.outcome.corrections else None
+        }
+        besides["leave_lane"] = bind_lane_left(decision)
+        also = {each: given for each, given in besides.items() if given is not None}
         try:
             failpoints.hit("before_commit")
-            row = self._patiently(lambda connection: _conclude(connection, name, parameters, repaired))
+            row = self._patiently(lambda connection: _conclude(connection, name, parameters, also))
         except psycopg.errors.DivisionByZero:  # it was the attempt's, and a scope or the run did not follow
             row = None
         return Committed("merged", row.get("taken")) if row else self._refused(decision)
@@ -127,6 +152,15 @@ class PostgresStore(TreeInPostgres):
         fetched = {row["digest"]: Packed.from_bytes(row["body"]) for row in rows}
         self._recent.add(blob for digest, blob in fetched.items() if blob.matches(digest))
         return found | fetched
+
+    def reply(self, key: str) -> Reply | None:
+        rows = self._rows("reply", {"key": key}, binary=True)
+        if not rows:
+            return None
+        row = rows[0]
+        given = row["answer"]
+        answer = None if given is None else Answer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])
+        return Reply(row["question"], answer)
 
     def plan(self, fingerprint: str) -> Plan | None:
         rows = self._rows("plan", {"fingerprint": fingerprint})
@@ -176,6 +210,9 @@ class PostgresStore(TreeInPostgres):
 
         return self._patiently(mark_and_publish)
 
+    def expire_questions(self, limit: int) -> int:
+        return self._do("expire_questions", {"limit": limit})
+
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         rows = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
         fences = {row["key"]: row["fence"] for row in rows}
@@ -196,14 +233,15 @@ def _conclude(
     connection: psycopg.Connection[dict[str, Any]],
     name: str,
     parameters: Mapping[str, Any],
-    repaired: Mapping[str, Any] | None,
+    also: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any] | None:
-    """Merge. Only what was repaired needs a transaction around it: it is kept with the merge or not at all."""
-    with nullcontext() if repaired is None else connection.transaction():
+    """Merge. What was repaired, and a lane that is left, need a transaction around it: they are kept with the merge or not at all."""
+    with connection.transaction() if also else nullcontext():
         row = execute(connection, name, parameters).fetchone()
         merged = row if row and row["merged"] else None
-        if merged and repaired is not None:
-            execute(connection, "record_corrections", repaired)
+        for statement, given in also.items() if merged else ():
+            cursor = execute(connection, statement, given)
+            merged = {**(merged or {}), **((cursor.fetchone() or {}) if cursor.description else {})}
     failpoints.hit("answer_lost")
     return merged
 

@@ -20,7 +20,7 @@ def grace_s(rows: int) -> float:
 
 def published(decision: Decision) -> int:
     """How many rows the tail publishes at once."""
-    return sum(not each.held and each.delay_s == 0 for each in decision.next)
+    return sum(each.is_due for each in decision.next)
 
 
 def held_branches(decision: Decision) -> set[str]:

@@ -60,9 +60,26 @@ def test_a_run_is_gone_on_with_by_whoever_knows_its_id(working):
         run = flujo.start([])
         result = asyncio.run(flujo.resume_async(run.id))
         assert asyncio.run(flujo.resume_async(result)) == result
-        with pytest.raises(ResumeError, match="no question open"):
+        with pytest.raises(ResumeError, match="is succeeded"):
             asyncio.run(flujo.resume_async(result, human_input={"approved": True}))
     assert result.success
+
+
+def test_a_run_that_asks_comes_back_paused_and_is_gone_on_with(working):
+    """§2.1 `resume_async(paused_result, human_input)`, §2.2 `resume_task`."""
+
+    async def ask_again():
+        async with TaskClient(working.settings) as tasks:
+            run = working.client.enqueue("human_pipelines:approval", [])
+            await asyncio.to_thread(wait_until, lambda: run.status() == "paused")
+            return await tasks.resume_task(run.id, {"approved": False}, actor="ana")
+
+    with Flujo("human_pipelines:approval", settings=working.settings) as flujo:
+        paused = flujo.run([])
+        assert (paused.run_status, paused.final_pipeline_context.pause_message) == ("paused", "May it go out?")
+        result = asyncio.run(flujo.resume_async(paused, {"approved": True}))
+    assert result.output["approved"] is True
+    assert asyncio.run(ask_again()).step == "ask"
 
 
 def test_the_async_client_has_the_same_verbs(working):

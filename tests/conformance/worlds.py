@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.gateway.requests import Request
+    from flujo_client.serial import Packed
     from flujo_worker.domain.values import Decision, ScopeRow
     from flujo_worker.ports import Due, Store, Verdict
     from flujo_worker.store.postgres import PostgresStore
@@ -55,6 +57,8 @@ class Setting(Protocol):
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]: ...
     def read_events(self, run: str) -> Sequence[EventRecord]: ...
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]: ...
+    def read_questions(self, run: str) -> Sequence[Approval]: ...
+    def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
 
 
 class Memory:
@@ -70,6 +74,7 @@ class Memory:
         self.read_scopes = self.store.read_scopes
         self.read_events = self.store.read_events
         self.read_corrections = self.store.read_corrections
+        self.read_questions, self.answer = self.store.read_questions, self.store.answer
 
     def now(self) -> float:
         return self._now
@@ -124,6 +129,12 @@ class Postgres:
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]:
         return list(self._ask(requests.corrections(run)))
 
+    def read_questions(self, run: str) -> Sequence[Approval]:
+        return list(self._ask(requests.questions(run)))
+
+    def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
+        return bool(self._ask(requests.answer(key, value, actor=actor, note=note)))
+
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
 
@@ -140,6 +151,7 @@ class World:
         self.now, self.pass_time, self.request_cancel = setting.now, setting.pass_time, setting.request_cancel
         self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
+        self.questions, self.answer = setting.read_questions, setting.answer
         self.enlist("w1")
 
     def enlist(self, *names: str, lease_s: float = LEASE_S) -> None:

@@ -8,9 +8,9 @@ import importlib
 import psycopg
 import pytest
 from celery import Celery
-from fleet import Site
+from fleet import Site, wait_until
 
-from examples import client_calls, in_a_transaction
+from examples import client_calls, in_a_transaction, publication
 from examples.test_pipelines import *  # noqa: F403 - these are tests, collected here
 from flujo_client import AsyncFlujoClient
 from flujo_client.errors import PipelineError
@@ -31,6 +31,15 @@ def test_a_client_enqueues_waits_and_reads(site, capsys):
     assert "Good day, Ada Lovelace!" in capsys.readouterr().out
     assert client_calls.story(site.client, run) == ["run.enqueued", "step.succeeded", "step.succeeded", "run.succeeded"]
     assert client_calls.give_up(site.client, run) is False
+
+
+@pytest.mark.acceptance
+def test_a_person_is_asked_and_answers(site):
+    """SYS-17: as "ask a person" shows it."""
+    run = site.client.enqueue("examples.publication:pipeline", "bees")
+    wait_until(lambda: run.status() == "paused")
+    assert publication.approve_all(site.client, "ana") == []
+    assert run.result(timeout=30).output == "All about bees"
 
 
 @pytest.mark.acceptance

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 PIPELINES = """
 import asyncio
-from flujo_client import Pipeline, Step, StepConfig
+from flujo_client import HumanInTheLoopStep, Pipeline, Step, StepConfig
 from pydantic import BaseModel
 
 class Topic(BaseModel):
@@ -32,6 +32,9 @@ def upper(data):
 def measure(data):
     return {"text": data, "length": len(data)}
 
+def measure_any(data):
+    return {"said": data}
+
 def fail(data):
     raise ValueError("nothing useful")
 
@@ -42,6 +45,7 @@ shout = Pipeline([Step("upper", upper), Step("measure", measure)])
 hang = Pipeline([Step("upper", upper), Step("wait", wait)])
 broken = Pipeline([Step("upper", upper), Step("check", fail, config=StepConfig(max_retries=1, backoff={"base_s": 0}))])
 typed = Pipeline([Step("upper", upper)], context_model=Topic)
+asking = Pipeline([HumanInTheLoopStep("ask", "go\\x1b[2J?", input_schema=bool), Step("measure", measure_any)])
 """
 
 
@@ -249,3 +253,46 @@ def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
     assert (process.returncode, out, "Traceback" in talk) == (130, "", False)
     assert read("lens", "show", run)["status"] in ("queued", "running")
     flujo("runs", "cancel", run)
+
+
+# approvals
+
+
+@pytest.fixture
+def paused(site, flujo):
+    """A run that waits for a person."""
+    run = flujo("enqueue", "cli_pipelines:asking").stdout.strip()
+    wait_until(lambda: site.client.get_run(run).status() == "paused", what=site.log)
+    return run
+
+
+def test_open_questions_are_listed(flujo, paused):
+    """SYS-17: what a question says cannot move a terminal."""
+    table = flujo("approvals", "list", "--run", paused).stdout
+    assert "go\\x1b[2J?" in table
+    [asked] = json.loads(flujo("approvals", "list", "--run", paused, "--json").stdout)
+    assert (asked["run"], asked["step"], asked["state"]) == (paused, "ask", "open")
+    assert paused in flujo("lens", "list", "--status", "paused").stdout
+
+
+@pytest.mark.parametrize(("verb", "said"), [("approve", True), ("reject", False)])
+def test_a_question_is_approved_or_rejected(site, flujo, paused, verb, said):
+    """M-452: a second answer exits with 1 and says who was first."""
+    done = json.loads(flujo("approvals", verb, paused, "--actor", "ana", "--note", "so", "--json").stdout)
+    assert done["step"] == "ask"
+    assert site.client.get_run(paused).result(timeout=30).output == {"said": said}
+    refused = flujo("approvals", verb, paused, code=1)
+    assert "ALREADY_ANSWERED" in refused.stderr
+    assert "by ana" in refused.stderr
+
+
+def test_an_answer_is_text_unless_it_is_said_to_be_json(site, flujo, paused):
+    assert "ANSWER_REFUSED" in flujo("approvals", "answer", paused, "true", code=1).stderr
+    assert flujo("approvals", "answer", paused, "true", "--input-json").stdout.strip() == paused
+    assert site.client.get_run(paused).result(timeout=30).output == {"said": True}
+
+
+def test_run_says_that_it_waits_for_a_person(flujo):
+    told = flujo("run", "cli_pipelines:asking", "--timeout", "3", code=1).stderr
+    assert "waits for a person at ask: go" in told
+    assert "still paused after 3 s" in told

@@ -8,21 +8,26 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from builders import member
-from closure_parts import CALLS, plain
+from builders import member, packed
+from closure_parts import CALLS, answer_to, plain
 from closure_pipelines import pipeline_of
 from interpreter import Ending, Told, interpret
 
 from flujo_client.config import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.contract.question import OPEN
 from flujo_client.serial import loads
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flujo_client.contract.results import PipelineResult, StepResult
     from flujo_client.pipeline.compose import Pipeline
 
-LIVE = ("ready", "queued", "running")
+LIVE = ("ready", "queued", "running", "paused")
+ANSWERED = 0.2
+"""How often somebody answers after a message."""
 DOUBLED, WELL, LOST = 0.05, 0.93, 0.97
 """Of all messages, in this order: those that come twice, well, not at all, and to a worker that dies."""
 UNTOLD = {"failed_branch_cost_usd", "failed_branch_tokens", "original_error"}
@@ -48,9 +53,12 @@ class Rough(LocalEngine):
         for _ in range(300):
             while self.bus:
                 self._deliver_one()
+                if self._luck is not None and self._luck.random() < ANSWERED:
+                    self._answer()
             if not self.store.read_run(self.run_id).is_live:
                 return self.result(self.run_id)
             self.now += 100.0
+            self._answer()
             self.recover()
             self.sweep(may_judge=True)
         raise AssertionError(f"stuck: {self.history(self.run_id)}")
@@ -68,6 +76,14 @@ class Rough(LocalEngine):
             self.deliver(message)
         elif mishap > LOST:
             self._die_with(message)
+
+    def _answer(self) -> None:
+        """A person answers the first open question; somebody else, who was slower, is not heard."""
+        asked = next((each for each in self.store.read_questions(self.run_id) if each.state == OPEN), None)
+        if asked is not None:
+            said = [packed(answer_to(asked.message)), packed("too late")]
+            assert [self.store.answer(asked.key, each) for each in said] == [True, False]
+            self.sweep()
 
     def _die_with(self, message: bytes) -> None:
         """Another worker claims what the message is about, and is gone."""
@@ -133,5 +149,5 @@ def nothing_is_left(engine: Rough) -> None:
     assert [place for (_, place), scope in engine.store._scopes.items() if place and scope.context is not None] == []
 
 
-def of_seed(seed: int, chaos: int = 0) -> PipelineResult:
-    return behaves(pipeline_of(seed), f"input {seed % 5}", chaos)
+def of_seed(seed: int, chaos: int = 0, make: Callable[[int], Pipeline] = pipeline_of) -> PipelineResult:
+    return behaves(make(seed), f"input {seed % 5}", chaos)

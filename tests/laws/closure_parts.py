@@ -216,6 +216,23 @@ class Refusal(Part):
 
 
 @dataclass(frozen=True)
+class Question(Part):
+    """What a person is asked; sometimes it is empty, sometimes it fails. What it does to the context is never kept."""
+
+    def __call__(self, data: Any, context: Any) -> str:
+        if hasattr(context, "count"):
+            context.count = -1000
+        if toss(15, self.salt, data) == 0:
+            raise LookupError("no question")
+        return "" if toss(15, self.salt, data) == 1 else f"question {toss(1000, self.salt, data)}"
+
+
+def answer_to(message: str) -> Any:
+    """What every person says to a question."""
+    return [message, {"of": toss(1000, message)}][toss(2, message)]
+
+
+@dataclass(frozen=True)
 class Mapper(Part):
     """A mapper: text made of everything it is given; it fails sometimes. What it does to the context is never kept."""
 

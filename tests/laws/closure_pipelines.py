@@ -25,6 +25,7 @@ from closure_parts import (
     Loose,
     Mapper,
     Original,
+    Question,
     Refusal,
     Selector,
     Worker,
@@ -33,6 +34,7 @@ from closure_parts import (
 
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
+from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.machine import StateMachineStep, Transition
 from flujo_client.pipeline.map import MapStep
@@ -216,6 +218,22 @@ class Maker:
 
     def _salt(self) -> int:
         return self._draw.randrange(1_000_000)
+
+
+class Peopled(Maker):
+    """Makes pipelines in which many a step is a question to a person."""
+
+    def _leaf(self, name: str, model: Any) -> Step:
+        if model is Loose or self._chance(2):  # a context that takes any field keeps times, which no reference knows
+            return super()._leaf(name, model)
+        sink = None if model is None else self._draw.choice((None, None, "last", "word"))
+        return HumanInTheLoopStep(name, Question(self._salt()), sink_to=sink)
+
+
+@cache
+def peopled(seed: int) -> Pipeline:
+    """The pipeline of a seed, with people in it."""
+    return Peopled(seed).pipeline()
 
 
 @cache

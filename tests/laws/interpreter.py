@@ -14,12 +14,13 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from closure_parts import answer_to
 from interpreter_contexts import Stop, absorbed, exported, imported, in_state, included, keep, merged
 
 from flujo_client.contract.refine import Refinement, RefinementCheck
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ExecutionError as Failed
-from flujo_client.errors import NonRetryableError, PipelineAbortSignal, PipelineError, ValidationError
+from flujo_client.errors import HumanInputError, NonRetryableError, PipelineAbortSignal, PipelineError, ValidationError
 from flujo_client.pipeline.compose import steps_of
 
 if TYPE_CHECKING:
@@ -112,6 +113,13 @@ class _Reference:
             _judge(step, output)
             return output, absorbed(step, output, own)
         raise Stop(failure)
+
+    def _human(self, step: Any, _: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:
+        message = _ask(step.message_for_user, value, context)
+        if not message:
+            raise Stop(HumanInputError(""))
+        told.output = answer_to(message)
+        return told.output, absorbed(step, told.output, deepcopy(context))
 
     # one child at a time
 

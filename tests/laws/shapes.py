@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import Decision
 
-LIVE = ("ready", "queued", "running")
+LIVE = ("ready", "queued", "running", "paused")
 SETTINGS = Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 300})
 
 
@@ -154,6 +154,28 @@ SHAPES: dict[str, Pipeline] = {
 }
 
 
+def question(data: Any, context: Book) -> str:
+    """What a person is asked."""
+    return f"{data}, {context.total}?"
+
+
+def asking(name: str) -> Step:
+    return Step.human_in_the_loop(name, question)
+
+
+SHAPES |= {
+    "asking": pipeline(step("a", add, updates_context=True), asking("ask"), *ADDING),
+    "waiting": pipeline(
+        Step.parallel(
+            "p",
+            {f"b{number}": pipeline(step("s", tell), asking("ask"), *ADDING) for number in range(3)},
+            max_concurrency=1,
+        ),
+        Step.loop_until("l", pipeline(asking("ask"), *ADDING), exit_condition_callable=enough, max_loops=3),
+    ),
+}
+
+
 class LargeBook(Book):
     """A context with room for a long text."""
 
@@ -196,7 +218,7 @@ class Rough(LocalEngine):
 
     @property
     def has_a_way_on(self) -> bool:
-        """A live run has work, or a fan-out to ring for; one that has ended has none; and a scope has one owner at most (law 6)."""
+        """A live run has work, a question open, or a fan-out to ring for; one that has ended has none; and a scope has one owner at most (law 6)."""
         owners = [each.address for each in self.live]
         if len(owners) != len(set(owners)):
             return False
@@ -218,8 +240,12 @@ class Rough(LocalEngine):
             del self.bus[place % len(self.bus)]
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, then sweep."""
+        """Let time pass, and people answer, then sweep."""
         self.now += seconds
+        for asked in self.store.read_questions(self.run_id):
+            if asked.state == "open":
+                self.store.answer(asked.key, packed(f"said to {asked.message}"))
+                assert not self.store.answer(asked.key, packed("said too late"))
         self.recover()
         self.sweep(may_judge=True)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from closure_law import Rough, behaves, of_seed
 from closure_parts import Critic, Ledger, Worker
-from closure_pipelines import pipeline_of
+from closure_pipelines import peopled, pipeline_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
@@ -26,12 +26,13 @@ from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.walk import MAX_DEPTH
-from flujo_worker.domain import fallback, loop, nested
+from flujo_worker.domain import fallback, human, loop, nested
 from flujo_worker.domain.decide import KINDS
 from flujo_worker.domain.draft import MAX_HOPS, Scope
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.evaluate import contexts, functions
 from flujo_worker.evaluate.evaluator import ROLES
+from flujo_worker.ports import Answer
 from flujo_worker.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -100,6 +101,13 @@ def test_anything_in_anything_behaves_as_the_reference_says(seed, chaos):
     of_seed(seed, chaos)
 
 
+@lawful
+@given(st.integers(0, LARGEST), st.integers(0, 2**32))
+def test_people_in_anything_behave_as_the_reference_says(seed, chaos):
+    """M-451, M-452, U-01…U-03: asked anywhere, answered at any time and twice, on workers that die."""
+    of_seed(seed, chaos, peopled)
+
+
 @pytest.mark.parametrize("kind", ["nested", "conditional", "loop", "parallel"])
 def test_containers_as_deep_as_they_may_be_end(kind):
     body = tell("core")
@@ -164,11 +172,11 @@ def test_a_map_that_breaks_leaves_what_ended_in_the_same_decision():
 # broken, and noticed
 
 
-def notices(seeds: Iterable[int], chaos: int = 0) -> bool:
+def notices(seeds: Iterable[int], chaos: int = 0, make: Callable[[int], Pipeline] = pipeline_of) -> bool:
     """Tell whether the law fails for one of some pipelines."""
     for seed in seeds:
         try:
-            of_seed(seed, chaos)
+            of_seed(seed, chaos, make)
         except (AssertionError, IllegalTransition):
             return True
     return False
@@ -247,6 +255,42 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     ),
     "never rings": lambda patch: patch.setattr(MemoryStore, "ring", lambda *_: False),
 }
+
+
+def hears_the_last(patch: pytest.MonkeyPatch) -> None:
+    answer = MemoryStore.answer
+
+    def heard(store, key, value, **rest):
+        is_first = answer(store, key, value, **rest)
+        store._attempts[key].answer = Answer(value, None, None, 0.0)
+        return is_first
+
+    patch.setattr(MemoryStore, "answer", heard)
+
+
+def asks_again(patch: pytest.MonkeyPatch) -> None:
+    def answered(draft, scope, node):
+        if draft.notice.envelope.number == 1:
+            yield from human._ask(draft, scope, node, number=2)
+        else:
+            yield from human.answered(draft, scope, node)
+
+    patch.setitem(KINDS, "human", replace(human.KIND, answered=answered))
+
+
+PEOPLES_MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "hears the last of two": hears_the_last,
+    "asks again": asks_again,
+    "loses the answer": lambda patch: patch.setattr(MemoryStore, "reply", lambda *_: None),
+    "asks nothing": lambda patch: patch.setitem(ROLES, "question", lambda _: ("", None, None)),
+    "never closes what was aborted": lambda patch: patch.setattr(MemoryStore, "wind_down_branches", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("mutant", PEOPLES_MUTANTS)
+def test_mutant_who_asks(monkeypatch, mutant):
+    PEOPLES_MUTANTS[mutant](monkeypatch)
+    assert notices(range(301, 16_000, 97), make=peopled)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flujo_worker.attempts.policies.resume import perform_resume
 from flujo_worker.attempts.policies.step import perform_step
 
 if TYPE_CHECKING:
@@ -11,4 +12,4 @@ if TYPE_CHECKING:
 
     from flujo_worker.attempts.work import Done, Work
 
-POLICIES: dict[str, Callable[[Work], Awaitable[Done]]] = {"step": perform_step}
+POLICIES: dict[str, Callable[[Work], Awaitable[Done]]] = {"step": perform_step, "resume": perform_resume}

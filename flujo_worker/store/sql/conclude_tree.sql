@@ -56,12 +56,14 @@ opened AS (
     ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held, error, metadata)
 ),
 next AS (
-    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance)
-    SELECT n.key, live.id, n.address, n.step, n.number, n.kind, n.queue, coalesce(now() + make_interval(secs => n.after_s), 'infinity'), n.guidance
+    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance, question, status, error, reason, ended_at)
+    SELECT n.key, live.id, n.address, n.step, n.number, n.kind, n.queue, coalesce(now() + make_interval(secs => n.after_s), 'infinity'), n.guidance,
+           n.question::jsonb, n.status, n.error::jsonb, CASE WHEN n.status = 'failed' THEN 'error' END, CASE WHEN n.status = 'failed' THEN now() END
     FROM live, unnest(
         %(next_keys)s::text[], %(next_addresses)s::text[], %(next_steps)s::text[], %(next_numbers)s::int[], %(next_kinds)s::text[],
-        %(next_queues)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[]
-    ) AS n (key, address, step, number, kind, queue, after_s, guidance)
+        %(next_queues)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[], %(next_questions)s::text[],
+        %(next_statuses)s::text[], %(next_errors)s::text[]
+    ) AS n (key, address, step, number, kind, queue, after_s, guidance, question, status, error)
 ),
 child AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at, aros,

@@ -133,7 +133,7 @@ def test_exit_codes(error, code):
         (["enqueue", "a:b", "--deadline", "0"], "0.0 is not in the range x>0"),
         (["enqueue", "a:b", "--queue"], "Option '--queue' requires an argument"),
         (["run", "a:b", "--timeout", "-1"], "-1.0 is not in the range x>=0"),
-        (["lens", "list", "--status", "paused"], "'paused' is not one of"),
+        (["lens", "list", "--status", "asleep"], "'asleep' is not one of"),
         (["lens", "list", "--limit", "0"], "0 is not in the range 1<=x<=10000"),
         (["lens", "trace", "x", "--prompt-preview-len", "-2"], "-2 is not in the range x>=-1"),
     ],

@@ -1,0 +1,119 @@
+"""`flujo approvals`: list open questions to people, and answer them.
+
+`--json` prints a question as run, pipeline, address, step, key, message, schema, asked_at, expires_at, actor, refused, state,
+answered_by, note, answered_at and token; what is answered is printed so too.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flujo_client.cli.inputs import read_json
+from flujo_client.cli.lookup import find_run
+from flujo_client.cli.output import say, show, show_json, show_value
+from flujo_client.cli.tables import approvals_table
+from flujo_client.client import FlujoClient
+from flujo_client.contract.question import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.client import RunHandle
+    from flujo_client.contract.question import Approval
+
+
+@click.group("approvals")
+def command() -> None:
+    """List and answer questions to people."""
+
+
+@command.command("list")
+@click.option("--run", metavar="RUN", help="Only those of this run.")
+@click.option("--pipeline", metavar="NAME", help="Only those of this pipeline: its name or its reference.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of questions as JSON.")
+def list_approvals(*, run: str | None, pipeline: str | None, limit: int, as_json: bool) -> None:
+    """List open questions, the oldest first."""
+    with FlujoClient() as client:
+        asked = find_run(client, run).approvals() if run else client.approvals(pipeline=pipeline, limit=limit)
+    if as_json:
+        show_json([_shape(each) for each in asked])
+    elif asked:
+        show(approvals_table(asked, datetime.now(UTC)))
+    else:
+        say("no question is open")
+
+
+def _answering(act: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that every answer takes."""
+
+    @click.argument("run")
+    @click.option("--step", help="Which question, where several are open: the name of its step.")
+    @click.option("--address", help="The same, by the scope it stands in.")
+    @click.option("--actor", help="Who answers; kept with the answer.")
+    @click.option("--note", help="Why; kept with the answer.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the question that was answered as JSON.")
+    @functools.wraps(act)
+    def with_options(**given: Any) -> None:
+        act(**given)
+
+    return with_options
+
+
+@command.command("approve")
+@_answering
+def approve(**given: Any) -> None:
+    """Answer yes: `true` where a boolean is asked for, else `{"approved": true}`."""
+    _answer(lambda asked: _verdict(asked, approved=True), **given)
+
+
+@command.command("reject")
+@_answering
+def reject(**given: Any) -> None:
+    """Answer no: `false` where a boolean is asked for, else `{"approved": false}`."""
+    _answer(lambda asked: _verdict(asked, approved=False), **given)
+
+
+@command.command("answer")
+@_answering
+@click.argument("value")
+@click.option("--input-json", "-j", "is_json", is_flag=True, help="The answer is JSON, and no text.")
+def answer(*, value: str, is_json: bool, **given: Any) -> None:
+    """Answer with a value."""
+    parsed = read_json(value, "VALUE") if is_json else value
+    _answer(lambda _: parsed, **given)
+
+
+def _answer(
+    value_for: Callable[[Approval], Any],
+    *,
+    run: str,
+    step: str | None,
+    address: str | None,
+    actor: str | None,
+    note: str | None,
+    as_json: bool,
+) -> None:
+    with FlujoClient() as client:
+        handle: RunHandle = find_run(client, run)
+        asked = choose(handle.id, handle.status(), handle.questions(), step=step, address=address)
+        done = handle.resume(value_for(asked), step=asked.step, address=asked.address, actor=actor, note=note)
+    if as_json:
+        show_json(_shape(done))
+    else:
+        show_value(done.run_id)
+        say(f"'{done.place}' is answered")
+
+
+def _verdict(asked: Approval, *, approved: bool) -> Any:
+    return approved if (asked.schema or {}).get("type") == "boolean" else {"approved": approved}
+
+
+def _shape(asked: Approval) -> dict[str, Any]:
+    told = asdict(asked)
+    return {"run": told.pop("run_id"), **told}

@@ -1,0 +1,150 @@
+"""Human in the loop: a step at which the run waits for a person's answer, for as long as that takes, and holds no worker.
+
+What may be answered is told by `input_schema`; the message is made when the run comes to the step. It must not decide anything
+about a run: that is the workers' part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pydantic
+from pydantic import TypeAdapter
+
+from flujo_client.contract.question import check_schema, fits_schema
+from flujo_client.errors import FlujoError, HumanInputError
+from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.container import Container, function_findings
+from flujo_client.pipeline.identity import digest, identify
+from flujo_client.serial import encode, safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.pipeline.place import Place
+
+ON_EXPIRY = ("fail", "default", "escalate")
+
+
+@aliases(message="message_for_user")
+@dataclass(frozen=True, eq=False)
+class HumanInTheLoopStep(Container):
+    """Ask a person, and go on with the answer as output (M-449…M-452).
+
+    Args:
+        message_for_user: the question: a text, or a callable of the step's input and the context that gives one; it is called when the
+            run comes here. Without one, a message that names the step. `message` too (C-17). An empty one fails the step (U-26).
+        input_schema: what answers have to be: a pydantic model or any other type, or a JSON Schema as a mapping.
+        sink_to: a dotted context path that receives the answer.
+        expires_s: seconds after which the question is closed; it stays open for good when None.
+        on_expiry: what follows then: `fail`, `default` (the answer is `default`), or `escalate` (the question is asked once more).
+        default: the answer of `default`.
+        escalate_to: whom the second question is for; a word of yours that `approvals` shows.
+    """
+
+    kind = "human"
+    roles: ClassVar[Mapping[str, str]] = {}
+
+    message_for_user: Any = None
+    input_schema: Any = None
+    sink_to: str | None = field(default=None, kw_only=True)
+    expires_s: float | None = None
+    on_expiry: str = "fail"
+    default: Any = None
+    escalate_to: str | None = None
+
+    def rules(self) -> dict[str, Any]:
+        rules = super().rules() | {"expires_s": self.expires_s, "on_expiry": self.on_expiry}
+        return rules | ({"escalate_to": self.escalate_to} if self.on_expiry == "escalate" else {})
+
+    def functions(self) -> dict[str, Any]:
+        return {"message": self.message_for_user} if callable(self.message_for_user) else {}
+
+    def traits(self) -> dict[str, Any]:
+        return {
+            "message": None if callable(self.message_for_user) else self.message_for_user,
+            "input_schema": _identity(self.input_schema),
+            "default": encode(self.default, path="default"),
+        }
+
+    def text(self) -> str:
+        """The question where no function makes it (M-450)."""
+        if self.message_for_user is None:
+            return f"Step '{self.name}' requires human input."
+        return str(self.message_for_user)
+
+    def schema(self) -> dict[str, Any] | None:
+        """What an answer has to be, as a JSON Schema; None: anything."""
+        if self.input_schema is None or isinstance(self.input_schema, Mapping):
+            return None if self.input_schema is None else dict(self.input_schema)
+        return TypeAdapter(self.input_schema).json_schema()
+
+    def read(self, value: Any) -> Any:
+        """Read an answer as what it has to be.
+
+        Raises:
+            HumanInputError: it is something else; the places are named, the values are not.
+        """
+        if self.input_schema is None:
+            return value
+        if isinstance(self.input_schema, Mapping):
+            wrong = fits_schema(value, dict(self.input_schema))
+            if wrong:
+                raise HumanInputError(f"the answer to '{self.name}' does not fit: {wrong}", code="ANSWER_REFUSED")
+            return value
+        try:
+            return TypeAdapter(self.input_schema).validate_python(value)
+        except pydantic.ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in error.errors()
+            )
+            message = f"the answer to '{self.name}' does not fit: {wrong}"
+        raise HumanInputError(message, code="ANSWER_REFUSED")  # without its cause, which shows the values
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        message = self.message_for_user
+        if message is not None and not isinstance(message, str):
+            yield from function_findings("message_for_user", message)
+        elif message is not None and not message.strip():
+            yield "message_for_user is empty"
+        if self.on_expiry not in ON_EXPIRY:
+            yield f"on_expiry {str(self.on_expiry)[:40]!r} is none of {', '.join(ON_EXPIRY)}"
+        elif self.on_expiry != "fail" and self.expires_s is None:
+            yield f"on_expiry '{self.on_expiry}' needs expires_s"
+        if self.expires_s is not None and not _is_time(self.expires_s):
+            yield f"expires_s is a number of seconds above 0, not {str(self.expires_s)[:40]!r}"
+        if self.escalate_to is not None and (not isinstance(self.escalate_to, str) or self.on_expiry != "escalate"):
+            yield "escalate_to is a text, for on_expiry 'escalate'"
+        yield from self._schema_findings()
+
+    def _schema_findings(self) -> Iterator[str]:
+        try:
+            schema = self.schema()
+            if schema is not None:
+                check_schema(schema)
+            encode(self.default, path="default")
+            if self.on_expiry == "default":
+                self.read(self.default)
+        except FlujoError as error:
+            yield error.message
+        except (pydantic.errors.PydanticUserError, TypeError, ValueError) as error:
+            yield f"input_schema is neither a type nor a JSON Schema: {str(error).splitlines()[0][:200]}"
+
+
+def _identity(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {"schema": digest(safe_serialize(schema))}
+    return None if schema is None else identify(schema)
+
+
+def _is_time(given: Any) -> bool:
+    return (
+        isinstance(given, int | float)
+        and not isinstance(given, bool)
+        and 0 < given < inf
+        and given <= 10 * 366 * 86_400
+    )

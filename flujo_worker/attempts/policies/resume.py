@@ -1,0 +1,76 @@
+"""Going on with a person's answer: answer → typed value → context (M-449…M-452). No answer: its time was over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
+from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.errors import HumanInputError, SerializationError
+from flujo_client.serial import decode, safe_serialize
+from flujo_worker.attempts.absorb import absorb
+from flujo_worker.attempts.work import Done, Stumble, Work
+from flujo_worker.domain.human import ESCALATES, REFUSED
+from flujo_worker.errors import StoreError
+
+if TYPE_CHECKING:
+    from flujo_client.serial import Packed
+    from flujo_worker.ports import Reply
+
+
+async def perform_resume(work: Work) -> Done:
+    """Read what became of the question.
+
+    Raises:
+        Stumble: the answer does not fit, or there is none and the step does not go on without.
+    """
+    if work.reply is None:
+        raise Stumble(StoreError(f"no question was asked by step '{work.step.name}'"), "system")
+    try:
+        output = _output(work, work.reply)
+        context = _remember(work.step.name, work.context, work.reply, output)
+        return Done(output, absorb(work.step, output, context), NO_USAGE)
+    except Exception as error:
+        raise Stumble(error, "system") from error
+
+
+def _output(work: Work, reply: Reply) -> Any:
+    step: Any = work.step
+    if reply.answer is not None:
+        return step.read(_value(work, reply.answer.value))
+    if step.on_expiry == "default":
+        return step.read(step.default)
+    escalates = step.on_expiry == "escalate" and not reply.question.get("escalated")
+    said = f"the question of step '{step.name}' was not answered within {reply.question['expires_s']:g} s"
+    raise HumanInputError(said, code=ESCALATES if escalates else "QUESTION_EXPIRED")
+
+
+def _value(work: Work, packed: Packed) -> Any:
+    try:
+        return decode(packed.tree(), resolve=work.resolve, path="answer")
+    except SerializationError as error:  # of a class that is not to be had here: somebody can answer in plain data
+        raise HumanInputError(error.message, code=REFUSED) from None
+
+
+def _remember(step: str, context: Any, reply: Reply, output: Any) -> Any:
+    """Write down who answered what: the answer is kept whole (U-36)."""
+    if not isinstance(context, PipelineContext):
+        return context
+    question, answer = str(reply.question["message"]), reply.answer
+    done = HumanInteraction(step=step, question=question, answer=output)
+    if answer is not None:
+        done = done.model_copy(update={"actor": answer.actor, "note": answer.note, "at": answer.at})
+        turns = [
+            ConversationTurn(role="assistant", content=question),
+            ConversationTurn(role="user", content=_text(output)),
+        ]
+        context.conversation_history = [*context.conversation_history, *turns]
+    context.hitl_history = [*context.hitl_history, done]
+    context.status, context.pause_message = ContextState.RUNNING, None
+    return context
+
+
+def _text(answer: Any) -> str:
+    return answer if isinstance(answer, str) else orjson.dumps(safe_serialize(answer)).decode()

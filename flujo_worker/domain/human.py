@@ -1,0 +1,83 @@
+"""Human in the loop (SYS-17): a question to a person is a work row that is paused, and nothing else waits (M-449, ADR 0030).
+
+A question is asked again when its time is over and it is to be escalated, once, and when its answer does not fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import branch_of
+from flujo_client.chord import NO_LANE
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.flow import fail, succeed
+from flujo_worker.domain.values import Ask, LaneLeft, Refused
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.pipeline.plan import Node
+    from flujo_worker.domain.draft import Draft, Scope, Steps
+
+ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
+"""Codes of the faults after which the question is asked again."""
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Ask."""
+    yield from _ask(draft, scope, node, number=1)
+
+
+def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Go on with the answer."""
+    outcome, number = draft.notice.outcome, draft.notice.envelope.number
+    draft.tell("flujo.resumed", step=node.name)
+    draft.tell("step.succeeded", step=node.name, attempts=number)
+    yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)
+
+
+def asks_again(fault: Fault) -> bool:
+    """Tell whether a question is asked again after this."""
+    return fault.category == "human" and fault.code in (ESCALATES, REFUSED)
+
+
+def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
+    """Ask again: somebody else, or saying why the answer was refused."""
+    number = draft.notice.envelope.number + 1
+    if fault.code == ESCALATES:
+        yield from _ask(draft, scope, node, number=number, escalated=True, actor=node.rules["escalate_to"])
+    else:
+        yield from _ask(draft, scope, node, number=number, refused=fault.message)
+
+
+def _ask(draft: Draft, scope: Scope, node: Node, *, number: int, **told: Any) -> Steps:
+    try:
+        message, schema, context = yield Ask("question", node.path, (scope.output, scope.context))
+    except Refused as refused:
+        draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
+        yield from fail(draft, scope, node, refused.fault)
+        return
+    if context is not None:
+        scope.context, scope.merges = context, True
+    expires_s = node.rules["expires_s"]
+    question = {"message": message, "schema": schema, "expires_s": expires_s, **told}
+    draft.work(scope, node, kind="resume", number=number, question=question, delay_s=expires_s or 0.0)
+    draft.lane_left = _lane_left(draft, scope)
+    draft.tell("flujo.paused", step=node.name, message=message)
+
+
+def _lane_left(draft: Draft, scope: Scope) -> LaneLeft | None:
+    """The lane of the innermost fan-out, if its lanes are counted: whoever waits for a person holds up no sibling."""
+    fan_out = max(scope.lanes, key=len, default=None)
+    if fan_out is None or scope.lanes[fan_out] == NO_LANE:
+        return None
+    container = draft.plan.locate(fan_out).container
+    if container is None or container.rules.get("max_concurrency") is None:
+        return None
+    branch = branch_of(fan_out, scope.address)
+    addresses = [scope.address]
+    while addresses[-1] != branch:
+        addresses.append(draft.plan.locate(addresses[-1]).above or "")
+    return LaneLeft(fan_out, scope.lanes[fan_out], tuple(addresses))
+
+
+KIND = Kind(enter=enter, answered=answered)

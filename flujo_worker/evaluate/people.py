@@ -1,0 +1,29 @@
+"""The question to a person: its text and schema, and the context that says that the run waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.context import ContextState, PipelineContext
+from flujo_client.errors import HumanInputError
+
+if TYPE_CHECKING:
+    from flujo_client.serial import Packed
+    from flujo_worker.evaluate.question import Question
+
+
+def question(question: Question) -> tuple[str, dict[str, Any] | None, Packed | None]:
+    """What is asked, as text and JSON Schema, and the context with the status `paused` (M-449). Values: the input, the context."""
+    step = question.step
+    message = question.call("message", question.value(0), question.value(1)) if step.functions() else step.text()
+    if not isinstance(message, str) or not message.strip():
+        raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
+    return message, step.schema(), _paused(question, message)
+
+
+def _paused(question: Question, message: str) -> Packed | None:
+    context = question.value(1)
+    if not isinstance(context, PipelineContext):
+        return None
+    context.status, context.pause_message = ContextState.PAUSED, message
+    return question.pack(context, "context")

@@ -1,0 +1,264 @@
+"""Questions to people, in memory and in Postgres (SYS-17): one thing moves an open question, and the rest finds it closed."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+from builders import enqueued, envelopes, packed, pipeline_of
+from trees import FAN, closing, concluded, fanned_out, moved, ring
+from worlds import Postgres, World, key_of, run_of
+
+from flujo_client.chord import NO_LANE
+from flujo_client.contract.outcome import Fault
+from flujo_worker.domain.values import End, LaneLeft, NextAttempt
+
+ASKED = {"message": "go?", "schema": {"type": "string"}, "expires_s": None}
+
+
+def asking(at, *, fence=1, expires_s=0.0, **rest):
+    """An attempt ends at a question in its own scope."""
+    given = {"input": at.input, "context": at.context, "version": at.version, "lanes": dict(at.lanes)}
+    question = NextAttempt(
+        at.address, "ask", 1, "flujo.attempts", kind="resume", question=ASKED, delay_s=expires_s, **given
+    )
+    return concluded(at, moved(at), fence=fence, next=(question,), **rest)
+
+
+def asked(world, **rest):
+    """A run with a question open; its envelope."""
+    new = world.record(enqueued(pipeline_of("a", "ask"), context={"n": 0}))
+    decision = asking(new.first, fence=world.claim(new), **rest)
+    assert world.commit(decision) == "merged"
+    [envelope] = envelopes(decision)
+    return envelope
+
+
+def test_an_open_question_is_nobodys_work(world):
+    """M-449: it is neither due nor claimed, however long it waits, whatever becomes of the broker."""
+    question = asked(world)
+    assert (world.status(question), world.run(run_of(question)).status) == ("paused", "paused")
+    world.pass_time(30 * 86_400)
+    world.enlist("w1")
+    assert world.store.expire_questions(10) == 0
+    assert world.due(epoch=world.now()) == []
+    assert world.refusal(question) == "ended"
+
+
+def test_an_answer_makes_it_work_that_is_due(world):
+    """The row is the outbox: whoever sweeps publishes it."""
+    question = asked(world)
+    assert world.answer(key_of(question), packed("yes"), actor="ana", note="so")
+    assert [each.envelope.kind for each in world.due()] == ["resume"]
+    world.claim(question)
+    reply = world.store.reply(key_of(question))
+    assert (reply.question["message"], reply.answer.actor, reply.answer.note) == ("go?", "ana", "so")
+    assert reply.answer.value.tree() == "yes"
+
+
+def test_a_question_takes_one_answer(world):
+    """M-452: single use."""
+    question = asked(world)
+    assert [world.answer(key_of(question), packed(each), actor=each) for each in ("ana", "bob")] == [True, False]
+    [told] = world.questions(run_of(question))
+    assert (told.state, told.answered_by) == ("answered", "ana")
+    world.claim(question)
+    assert world.answer(key_of(question), packed("late")) is False
+    assert world.store.reply(key_of(question)).answer.value.tree() == "ana"
+
+
+def test_a_question_whose_time_is_over_becomes_work_without_an_answer(world):
+    question = asked(world, expires_s=60.0)
+    assert world.store.expire_questions(10) == 0
+    world.pass_time(61)
+    world.enlist("w1")
+    assert world.answer(key_of(question), packed("late")) is False
+    assert world.store.expire_questions(10) == 1
+    assert [each.envelope.key for each in world.due()] == [key_of(question)]
+    assert world.store.reply(key_of(question)).answer is None
+    assert [each.state for each in world.questions(run_of(question))] == ["expired"]
+
+
+def test_only_as_many_questions_expire_as_are_asked_for(world):
+    for _ in range(3):
+        asked(world, expires_s=60.0)
+    world.pass_time(61)
+    assert [world.store.expire_questions(2) for _ in range(3)] == [2, 1, 0]
+
+
+def test_a_cancel_closes_the_question(world):
+    """From the request on nothing is answered; the acknowledgement leaves no open row."""
+    question = asked(world)
+    world.request_cancel(run_of(question))
+    assert world.answer(key_of(question), packed("late")) is False
+    assert world.store.stop(run_of(question), "cancelled", "enough")
+    assert (world.status(question), world.run(run_of(question)).status) == ("cancelled", "cancelled")
+    assert [each.state for each in world.questions(run_of(question))] == ["closed"]
+
+
+def test_a_deadline_closes_the_question(world):
+    new = world.record(enqueued(pipeline_of("a", "ask"), deadline=world.now() + 60))
+    decision = asking(new.first, fence=world.claim(new))
+    world.commit(decision)
+    world.pass_time(61)
+    assert world.answer(envelopes(decision)[0].key, packed("late")) is False
+
+
+def test_work_that_asks_nobody_has_no_reply(world):
+    new = world.record(enqueued())
+    assert world.store.reply(key_of(new)) is None
+    assert world.store.reply("no:such::key") is None
+    assert world.questions(run_of(new)) == []
+
+
+def test_a_question_that_cannot_be_asked_is_a_failed_row(world):
+    """U-26: the history has it, and nobody waits for it."""
+    new = world.record(enqueued(pipeline_of("a", "ask")))
+    first = new.first
+    why = Fault("human", "HumanInputError", "empty", "empty", code="EMPTY_MESSAGE")
+    given = {"input": first.input, "context": None, "version": 0, "kind": "resume", "fault": why}
+    row = NextAttempt("", "ask", 1, "flujo.attempts", **given)
+    end = End("failed", "step 'ask' failed", why)
+    move = moved(first, status="failed", fault=why)
+    assert world.commit(concluded(first, move, fence=world.claim(new), next=(row,), end=end)) == "merged"
+    told = world.attempts(run_of(new))[-1]
+    assert (told.step, told.status, told.reason, told.fault) == ("ask", "failed", "error", why)
+    assert (told.ended_at is not None, world.run(run_of(new)).status) == (True, "failed")
+    assert world.questions(run_of(new)) == []
+
+
+def test_a_run_with_other_work_is_not_paused(world):
+    arm, other, _ = fanned_out(world)
+    world.commit(asking(arm, fence=world.claim(arm)))
+    assert world.run(run_of(arm)).status == "running"
+    world.claim(other)
+
+
+# lanes
+
+
+def pausing(world, arm, lane=0, addresses=None):
+    """A branch pauses and leaves its lane; tell who got it, and the question's envelope."""
+    left = LaneLeft(FAN, lane, addresses or (arm.address,))
+    decision = asking(arm, fence=world.claim(arm), lane_left=left)
+    committed = world.store.commit(decision)
+    assert committed.verdict == "merged"
+    return committed.taken, envelopes(decision)[0]
+
+
+def test_a_branch_that_pauses_gives_its_lane_to_the_next(world):
+    """Design §4: the sibling is due, and the branch has no lane from then on."""
+    first, second, third = fanned_out(world, 3, lanes=1)
+    taken, _ = pausing(world, first)
+    assert taken == second.key
+    assert world.scope(run_of(first), first.address).lanes == {FAN: NO_LANE}
+    assert world.scope(run_of(first), second.address).lanes == {FAN: 0}
+    assert world.scope(run_of(first), third.address).lanes == {}
+
+
+def test_without_a_sibling_that_waits_the_lane_is_kept(world):
+    first, *_ = fanned_out(world, 2)
+    assert pausing(world, first)[0] is None
+    assert world.scope(run_of(first), first.address).lanes == {FAN: 0}
+
+
+def test_a_question_is_rebuilt_without_the_lane(world):
+    """So that its message is no part of the chord."""
+    first, *_ = fanned_out(world, 2, lanes=1)
+    _, question = pausing(world, first)
+    world.answer(key_of(question), packed("yes"))
+    [envelope] = world.store.envelopes([key_of(question)])
+    assert (envelope.kind, envelope.lanes) == ("resume", {FAN: NO_LANE})
+
+
+def test_a_join_waits_for_a_branch_that_paused(world):
+    first, second = fanned_out(world, 2, lanes=1)
+    _, question = pausing(world, first)
+    world.commit(closing(second, fence=world.claim(second)))
+    assert not ring(world, first)
+    world.answer(key_of(question), packed("yes"))
+    [again] = world.store.envelopes([key_of(question)])
+    world.commit(closing(again, fence=world.claim(again), lane=NO_LANE, takes=False))
+    assert ring(world, first)
+
+
+def test_an_aborted_fan_out_closes_its_questions(world):
+    first, second = fanned_out(world, 2)
+    _, question = pausing(world, first)
+    world.commit(closing(second, fence=world.claim(second), status="failed", aborts=True))
+    world.store.wind_down_branches(run_of(first), FAN)
+    assert world.status(question) == "cancelled"
+    assert world.scope(run_of(first), first.address).status == "cancelled"
+    assert ring(world, first)
+
+
+# races, on Postgres
+
+
+ROUNDS = 60
+real = pytest.mark.usefixtures("no_deadlock")
+
+
+@pytest.mark.services
+@real
+class TestRaces:
+    @pytest.fixture
+    def world(self, postgres):
+        postgres.empty()
+        return World(postgres)
+
+    @pytest.fixture
+    def ask_in_threads(self, postgres, database_url):
+        """Answer on a connection of one's own, as another process does."""
+
+        made, own = [], threading.local()
+
+        def answer(key, value, **rest):
+            if not hasattr(own, "setting"):
+                own.setting = Postgres(postgres.store, database_url)
+                made.append(own.setting)
+            return own.setting.answer(key, value, **rest)
+
+        yield answer
+        for each in made:
+            each.close()
+
+    def test_of_two_people_at_once_one_is_heard(self, world, race, ask_in_threads):
+        """M-452."""
+        for _ in range(ROUNDS):
+            key = key_of(asked(world))
+            said = race(*(partial(ask_in_threads, key, packed(who), actor=who) for who in ("ana", "bob", "eve")))
+            assert sorted(said) == [False, False, True]
+            assert world.store.reply(key).answer.actor == ("ana", "bob", "eve")[said.index(True)]
+
+    def test_an_answer_and_a_cancel(self, world, race, ask_in_threads):
+        """Cancel wins: an answered row is cancelled too, and no open one is left."""
+        for _ in range(ROUNDS):
+            question = asked(world)
+            run = run_of(question)
+            _, stopped = race(
+                partial(ask_in_threads, key_of(question), packed("yes")),
+                partial(world.store.stop, run, "cancelled", "enough"),
+            )
+            assert (stopped, world.status(question), world.run(run).status) == (True, "cancelled", "cancelled")
+
+    def test_an_answer_and_the_expiry(self, world, race, ask_in_threads):
+        """Either it is answered, or it is over."""
+        for _ in range(ROUNDS):
+            question = asked(world, expires_s=0.004)
+            heard, _ = race(
+                partial(ask_in_threads, key_of(question), packed("yes")), lambda: world.store.expire_questions(9)
+            )
+            assert (world.store.reply(key_of(question)).answer is not None) == heard
+
+    def test_a_pause_and_a_cancel(self, world, race):
+        """The statement after the merge locks nothing in another order."""
+        for _ in range(ROUNDS):
+            first, second = fanned_out(world, 2, lanes=1)
+            decision = asking(first, fence=world.claim(first), lane_left=LaneLeft(FAN, 0, (first.address,)))
+            race(
+                partial(world.store.commit, decision),
+                partial(world.store.stop, run_of(first), "cancelled", "enough"),
+            )
+            assert {each.status for each in world.attempts(run_of(second))} == {"cancelled", "succeeded"}

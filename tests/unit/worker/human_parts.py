@@ -1,0 +1,36 @@
+"""What the tests of questions to people are made of: answers' types, messages, and an engine that asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from flujo_client import HumanInTheLoopStep, Pipeline
+
+if TYPE_CHECKING:
+    from flujo_worker.testing import LocalEngine
+
+
+class Verdict(BaseModel):
+    """What a person says."""
+
+    approved: bool
+    why: str = ""
+
+
+def ask(name: str = "ask", message: Any = "go?", **rest: Any) -> HumanInTheLoopStep:
+    """A question."""
+    return HumanInTheLoopStep(name, message, **rest)
+
+
+def asked(engine: LocalEngine, pipeline: Pipeline, value: Any = "in", context: Any = None) -> str:
+    """Begin a run and go on until it asks."""
+    run = engine.enqueue(pipeline, value, context=context)
+    engine.drain()
+    return run
+
+
+def told(engine: LocalEngine, run: str, name: str) -> list[dict[str, Any]]:
+    """What the run's story says under a name."""
+    return [each.data for each in engine.story(run) if each.name == name]
