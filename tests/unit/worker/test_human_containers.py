@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from builders import packed
 from container_parts import Notes, more, same, seen
 from human_parts import ask, asked, told
 
@@ -17,7 +18,9 @@ from flujo_client import (
     StateMachineStep,
     Step,
 )
+from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ResumeError
+from flujo_client.serial import loads
 from flujo_worker.testing import LocalEngine
 
 
@@ -168,3 +171,42 @@ def test_one_question_after_the_other(engine):
     engine.answer(run, 1)
     assert [each.step for each in engine.approvals(run)] == ["y"]
     assert engine.answer(run, 2).output == {"a": 2}
+
+
+# one branch at a time, message by message
+
+
+def only(engine, address):
+    """Deliver what stands at an address until nothing is left of it; tell which deliveries counted as their chord's part."""
+    counted = []
+    while True:
+        messages = [Envelope.from_wire(loads(each)) for each in engine.bus]
+        place = next((place for place, each in enumerate(messages) if each.address == address), None)
+        if place is None:
+            return counted
+        del engine.bus[place]
+        counted.append(engine.attempts.perform(messages[place]).counts)
+
+
+@pytest.fixture
+def waiting(engine):
+    """A run of three branches and one lane: the first has paused, the second has its lane, the third is held."""
+    run = engine.enqueue(of(arms(max_concurrency=1)), "in")
+    only(engine, "")
+    only(engine, "fan/a")
+    [question] = engine.approvals(run)
+    engine.store.answer(question.key, packed("yes"))
+    engine.sweep()
+    return run
+
+
+def test_a_branch_without_a_lane_is_no_part_of_its_chord(engine, waiting):
+    """Law of design §4: the sibling that got its lane is that part."""
+    assert only(engine, "fan/a") == [False, False]
+    assert [each.status for each in engine.store.read_scopes(waiting) if each.address == "fan/a"] == ["succeeded"]
+
+
+def test_a_branch_without_a_lane_has_none_to_give(engine, waiting):
+    """Or two would be at work where one may be."""
+    only(engine, "fan/a")
+    assert [each.lanes for each in engine.store.read_scopes(waiting) if each.address == "fan/c"] == [{}]
