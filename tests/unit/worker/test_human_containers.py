@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import packed
 from container_parts import Notes, more, same, seen
@@ -21,6 +23,7 @@ from flujo_client import (
 from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ResumeError
 from flujo_client.serial import loads
+from flujo_worker.attempts.perform import Delivered
 from flujo_worker.testing import LocalEngine
 
 
@@ -204,6 +207,16 @@ def test_a_branch_without_a_lane_is_no_part_of_its_chord(engine, waiting):
     """Law of design §4: the sibling that got its lane is that part."""
     assert only(engine, "fan/a") == [False, False]
     assert [each.status for each in engine.store.read_scopes(waiting) if each.address == "fan/a"] == ["succeeded"]
+
+
+def test_a_redelivery_without_a_lane_counts_as_little(engine, waiting):
+    """The answer to its claim is `ended`, as for the one that closed a branch in its lane."""
+    [message] = [each for each in engine.bus if Envelope.from_wire(loads(each)).address == "fan/a"]
+    only(engine, "fan/a")
+    [last] = [each.key for each in engine.history(waiting) if each.address == "fan/a" and each.step == "last"]
+    again = replace(Envelope.from_wire(loads(message)), step="last", kind="step")
+    assert again.key == last
+    assert engine.attempts.perform(again) == Delivered("ended", counts=False)
 
 
 def test_a_branch_without_a_lane_has_none_to_give(engine, waiting):
