@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from flujo_client import verbs
+from flujo_client import answering, verbs
 from flujo_client.config import ConfigManager
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import AsyncDoor, Door
@@ -153,7 +153,7 @@ class FlujoClient:
     ) -> list[Approval]:
         """List the questions to people that are open, over all runs, the oldest first."""
         filters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
-        asked: list[Approval] = self._door.perform(verbs.open_approvals(self.settings, filters))
+        asked: list[Approval] = self._door.perform(answering.open_approvals(self.settings, filters))
         return asked
 
     def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
@@ -162,7 +162,7 @@ class FlujoClient:
         Raises:
             ResumeError: the token is forged or over, or as for `RunHandle.resume`.
         """
-        answered: Approval = self._door.perform(verbs.answer(self.settings, token, value, actor=actor, note=note))
+        answered: Approval = self._door.perform(answering.answer(self.settings, token, value, actor=actor, note=note))
         return answered
 
     def ask(self, request: requests.Request[Any]) -> Any:
@@ -228,7 +228,7 @@ class RunHandle:
 
     def approvals(self) -> list[Approval]:
         """List the run's questions to people that are open."""
-        asked: list[Approval] = self._client.perform(verbs.approvals_of(self._client.settings, self.id))
+        asked: list[Approval] = self._client.perform(answering.approvals_of(self._client.settings, self.id))
         return asked
 
     def questions(self) -> list[Approval]:
@@ -263,7 +263,9 @@ class RunHandle:
                 `RUN_ENDED`, `UNKNOWN_QUESTION`, `SEVERAL_QUESTIONS`; or the answer does not fit: `ANSWER_REFUSED`.
             SerializationError: the answer cannot travel.
         """
-        verb = verbs.resume(self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note)
+        verb = answering.resume(
+            self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note
+        )
         answered: Approval = self._client.perform(verb)
         return answered
 
@@ -317,12 +319,14 @@ class AsyncFlujoClient:
 
     async def approvals(self, **filters: Any) -> list[Approval]:
         """List the questions to people that are open, with the filters of `FlujoClient.approvals`."""
-        asked: list[Approval] = await self._door.perform(verbs.open_approvals(self.settings, filters))
+        asked: list[Approval] = await self._door.perform(answering.open_approvals(self.settings, filters))
         return asked
 
     async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
         """Answer the question that a token is for, as `FlujoClient.answer` does."""
-        answered: Approval = await self._door.perform(verbs.answer(self.settings, token, value, actor=actor, note=note))
+        answered: Approval = await self._door.perform(
+            answering.answer(self.settings, token, value, actor=actor, note=note)
+        )
         return answered
 
     async def ask(self, request: requests.Request[Any]) -> Any:
@@ -376,7 +380,7 @@ class AsyncRunHandle:
 
     async def approvals(self) -> list[Approval]:
         """List the run's questions to people that are open."""
-        asked: list[Approval] = await self._client.perform(verbs.approvals_of(self._client.settings, self.id))
+        asked: list[Approval] = await self._client.perform(answering.approvals_of(self._client.settings, self.id))
         return asked
 
     async def questions(self) -> list[Approval]:
@@ -386,7 +390,9 @@ class AsyncRunHandle:
 
     async def resume(self, value: Any, **named: Any) -> Approval:
         """Answer the run's open question, as `RunHandle.resume` does and with its options."""
-        answered: Approval = await self._client.perform(verbs.resume(self._client.settings, self.id, value, **named))
+        answered: Approval = await self._client.perform(
+            answering.resume(self._client.settings, self.id, value, **named)
+        )
         return answered
 
     async def cancel(

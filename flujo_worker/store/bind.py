@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Correction, Event, Fault, Usage
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, End, Move, NextAttempt, Notice, Opening
+    from flujo_worker.domain.values import (
+        BranchEnd,
+        ChildRun,
+        Decision,
+        End,
+        LaneLeft,
+        Move,
+        NextAttempt,
+        Notice,
+        Opening,
+    )
 
 _MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
 _OPEN = (
@@ -71,11 +81,8 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
     }
 
 
-def bind_lane_left(decision: Decision) -> dict[str, Any] | None:
-    """Give the parameters of `leave_lane.sql`; None where no branch pauses."""
-    left = decision.lane_left
-    if left is None:
-        return None
+def bind_lane_left(decision: Decision, left: LaneLeft) -> dict[str, Any]:
+    """Give the parameters of `leave_lane.sql`."""
     return {
         "run": decision.notice.envelope.ticket.run,
         "fan_out": left.fan_out,

@@ -104,11 +104,7 @@ class PostgresStore(TreeInPostgres):
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"
         parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
-        besides = {
-            "record_corrections": bind_corrections(decision.notice) if decision.notice.outcome.corrections else None
-        }
-        besides["leave_lane"] = bind_lane_left(decision)
-        also = {each: given for each, given in besides.items() if given is not None}
+        also = _besides(decision)
         try:
             failpoints.hit("before_commit")
             row = self._patiently(lambda connection: _conclude(connection, name, parameters, also))
@@ -229,6 +225,16 @@ class PostgresStore(TreeInPostgres):
         return bool(self._do("unpark", {"run": run}))
 
 
+def _besides(decision: Decision) -> dict[str, dict[str, Any]]:
+    """The statements that go with a merge, which few have."""
+    besides = {}
+    if decision.notice.outcome.corrections:
+        besides["record_corrections"] = bind_corrections(decision.notice)
+    if decision.lane_left is not None:
+        besides["leave_lane"] = bind_lane_left(decision, decision.lane_left)
+    return besides
+
+
 def _conclude(
     connection: psycopg.Connection[dict[str, Any]],
     name: str,
@@ -241,7 +247,8 @@ def _conclude(
         merged = row if row and row["merged"] else None
         for statement, given in also.items() if merged else ():
             cursor = execute(connection, statement, given)
-            merged = {**(merged or {}), **((cursor.fetchone() or {}) if cursor.description else {})}
+            found = cursor.fetchone() if cursor.description else None
+            merged = found or merged
     failpoints.hit("answer_lost")
     return merged
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fleet import PATIENCE_S, wait_until
+from fleet import BRISK, PATIENCE_S, Site, wait_until
 
 from flujo_client.errors import ResumeError
 
@@ -142,3 +142,19 @@ def test_a_cancel_of_a_paused_run_closes_its_question(site):
     with pytest.raises(ResumeError, match="is cancelled"):
         run.resume(YES)
     site.dismiss()
+
+
+def test_a_token_answers_its_own_question_and_no_other(services, tmp_path):
+    """M-452: bound to the run and the attempt, and of no use once that is answered."""
+    keys = {"k1": "a secret of sixteen characters"}
+    with Site(services, tmp_path, worker=BRISK, signing_keys=keys) as site:
+        site.workers(1)
+        first, second = (paused(site, "approval") for _ in range(2))
+        [token] = [each.token for each in first.approvals()]
+        assert site.client.answer(token, YES, actor="ana").run_id == first.id
+        assert first.result(timeout=PATIENCE_S).success
+        for wrong, code in ((token, "ALREADY_ANSWERED"), (token + "x", "BAD_TOKEN")):
+            with pytest.raises(ResumeError) as refused:
+                site.client.answer(wrong, YES)
+            assert refused.value.error_code == code
+        assert second.status() == "paused"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from container_checks import assert_nothing_left
-from fleet import PATIENCE_S
+from fleet import PATIENCE_S, wait_until
+
+from flujo_client.errors import ResumeError
 
 pytestmark = pytest.mark.acceptance
 
@@ -18,6 +21,9 @@ SEEDS = (
     *(147945, 149722, 155053, 156830, 162161, 167492, 179931, 181708, 185262),
 )
 """Those of a hundred with the most attempts and the most kinds of containers."""
+
+PEOPLED = (246635, 359947, 186438, 250176, 101454, 136864, 374111, 264340, 384734, 299750)
+"""Those of a hundred with the most questions and the most branches that leave their lane."""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +48,25 @@ def test_anything_in_anything_behaves_as_the_reference_says_in_real_processes(si
             result, law.reference_of(law.pipeline_of(seed), f"input {seed % 5}", places(site, run.id, "cancelled"))
         )
         assert_nothing_left(site, run)
+
+
+def test_people_in_anything_behave_as_the_reference_says_in_real_processes(site, law):
+    """M-451, U-01…U-03: whatever is asked is answered, in branches with and without a lane."""
+    parts, pipelines = importlib.import_module("closure_parts"), importlib.import_module("closure_pipelines")
+    runs = {seed: site.client.enqueue(f"closure_pipelines:q_{seed}", f"input {seed % 5}") for seed in PEOPLED}
+
+    def all_have_ended() -> bool:
+        for asked in site.client.approvals():
+            with suppress(ResumeError):  # its fan-out may be aborted meanwhile
+                site.client.get_run(asked.run_id).resume(parts.answer_to(asked.message), address=asked.address)
+        return not any(run.record().is_live for run in runs.values())
+
+    wait_until(all_have_ended, 2 * PATIENCE_S, what=site.log)
+    for seed, run in runs.items():
+        reference = law.reference_of(pipelines.peopled(seed), f"input {seed % 5}", places(site, run.id, "cancelled"))
+        law.same(run.result(), reference)
+        assert places(site, run.id, "open") == set(), site.log()
+        assert [each["key"] for each in site.attempts(run.id) if each["status"] in law.LIVE] == []
 
 
 def places(site: Any, run: str, status: str) -> set[str]:

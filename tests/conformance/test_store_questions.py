@@ -80,6 +80,13 @@ def test_a_question_whose_time_is_over_becomes_work_without_an_answer(world):
     assert [each.state for each in world.questions(run_of(question))] == ["expired"]
 
 
+def test_what_is_cancelled_does_not_expire(world):
+    question = asked(world, expires_s=60.0)
+    world.request_cancel(run_of(question))
+    world.pass_time(61)
+    assert world.store.expire_questions(10) == 0
+
+
 def test_only_as_many_questions_expire_as_are_asked_for(world):
     for _ in range(3):
         asked(world, expires_s=60.0)

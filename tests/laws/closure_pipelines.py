@@ -1,6 +1,6 @@
 """Pipelines of anything nested in anything, one for each seed: `p_1234`, the same in every process.
 
-A worker finds them by reference, as `closure_pipelines:p_1234`. Small seeds make small pipelines.
+A worker finds them by reference, as `closure_pipelines:p_1234`, or `q_1234` with questions to people in it. Small seeds make small pipelines.
 """
 
 from __future__ import annotations
@@ -243,6 +243,6 @@ def pipeline_of(seed: int) -> Pipeline:
 
 
 def __getattr__(name: str) -> Pipeline:
-    if not re.fullmatch(r"p_\d+", name):
+    if not re.fullmatch(r"[pq]_\d+", name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return pipeline_of(int(name[2:]))
+    return (pipeline_of if name[0] == "p" else peopled)(int(name[2:]))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.address import AttemptKey
-from flujo_client.chord import group_of, membership
+from flujo_client.chord import NO_LANE, group_of, membership
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.errors import SerializationError
@@ -113,3 +113,10 @@ def test_what_is_no_doorbell_is_refused(wire):
     assert GOOD["task"] == TASK_JOIN
     with pytest.raises(SerializationError):
         Doorbell.from_wire(wire)
+
+
+def test_a_branch_without_a_lane_is_no_part_of_any_chord():
+    """It paused, and a sibling is that part now; what stands around it is its join's, not its own."""
+    assert membership("run", {"f": NO_LANE}, queue=QUEUE) == {}
+    assert membership("run", {"f": 1, "f/a/g": NO_LANE}, queue=QUEUE) == {}
+    assert membership("run", {"f": NO_LANE, "f/a/g": 1}, queue=QUEUE)["group_index"] == 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from builders import packed
 from container_parts import Notes, more, same, seen
 from human_parts import ask, asked, told
 
@@ -17,7 +20,10 @@ from flujo_client import (
     StateMachineStep,
     Step,
 )
+from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ResumeError
+from flujo_client.serial import loads
+from flujo_worker.attempts.perform import Delivered
 from flujo_worker.testing import LocalEngine
 
 
@@ -168,3 +174,52 @@ def test_one_question_after_the_other(engine):
     engine.answer(run, 1)
     assert [each.step for each in engine.approvals(run)] == ["y"]
     assert engine.answer(run, 2).output == {"a": 2}
+
+
+# one branch at a time, message by message
+
+
+def only(engine, address):
+    """Deliver what stands at an address until nothing is left of it; tell which deliveries counted as their chord's part."""
+    counted = []
+    while True:
+        messages = [Envelope.from_wire(loads(each)) for each in engine.bus]
+        place = next((place for place, each in enumerate(messages) if each.address == address), None)
+        if place is None:
+            return counted
+        del engine.bus[place]
+        counted.append(engine.attempts.perform(messages[place]).counts)
+
+
+@pytest.fixture
+def waiting(engine):
+    """A run of three branches and one lane: the first has paused, the second has its lane, the third is held."""
+    run = engine.enqueue(of(arms(max_concurrency=1)), "in")
+    only(engine, "")
+    only(engine, "fan/a")
+    [question] = engine.approvals(run)
+    engine.store.answer(question.key, packed("yes"))
+    engine.sweep()
+    return run
+
+
+def test_a_branch_without_a_lane_is_no_part_of_its_chord(engine, waiting):
+    """Law of design §4: the sibling that got its lane is that part."""
+    assert only(engine, "fan/a") == [False, False]
+    assert [each.status for each in engine.store.read_scopes(waiting) if each.address == "fan/a"] == ["succeeded"]
+
+
+def test_a_redelivery_without_a_lane_counts_as_little(engine, waiting):
+    """The answer to its claim is `ended`, as for the one that closed a branch in its lane."""
+    [message] = [each for each in engine.bus if Envelope.from_wire(loads(each)).address == "fan/a"]
+    only(engine, "fan/a")
+    [last] = [each.key for each in engine.history(waiting) if each.address == "fan/a" and each.step == "last"]
+    again = replace(Envelope.from_wire(loads(message)), step="last", kind="step")
+    assert again.key == last
+    assert engine.attempts.perform(again) == Delivered("ended", counts=False)
+
+
+def test_a_branch_without_a_lane_has_none_to_give(engine, waiting):
+    """Or two would be at work where one may be."""
+    only(engine, "fan/a")
+    assert [each.lanes for each in engine.store.read_scopes(waiting) if each.address == "fan/c"] == [{}]

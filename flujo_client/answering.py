@@ -1,0 +1,78 @@
+"""What a client can do about questions to people: list them and answer them. Verbs, as those of `flujo_client.verbs`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.question import OPEN, check_answer, choose, closed
+from flujo_client.contract.token import make_token, read_token
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Ask, Ring
+from flujo_client.pipeline.submit import Limits, pack
+from flujo_client.serial import encode
+from flujo_client.verbs import status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_client.config import Settings
+    from flujo_client.contract.question import Approval
+    from flujo_client.verbs import Doing
+
+
+def approvals_of(settings: Settings, run_id: str) -> Doing:
+    """Read a run's open questions, with tokens where there is a key to sign them; raises RunNotFound."""
+    yield from status_of(run_id)
+    asked: list[Approval] = yield Ask(requests.questions(run_id))
+    return with_tokens(settings, [each for each in asked if each.state == OPEN])
+
+
+def open_approvals(settings: Settings, filters: Mapping[str, Any]) -> Doing:
+    """List open questions over all runs."""
+    return with_tokens(settings, (yield Ask(requests.approvals(**filters))))
+
+
+def with_tokens(settings: Settings, asked: list[Approval]) -> list[Approval]:
+    """Give questions their tokens."""
+    keys = settings.keys()
+    return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in asked]
+
+
+def resume(  # noqa: PLR0913 - the seed's signature
+    settings: Settings,
+    run_id: str,
+    value: Any,
+    *,
+    step: str | None = None,
+    address: str | None = None,
+    key: str | None = None,
+    actor: str | None = None,
+    note: str | None = None,
+) -> Doing:
+    """Answer a run's open question: the one that is named, or the only one. A worker goes on with it (U-37).
+
+    Returns:
+        the question that was answered.
+
+    Raises:
+        RunNotFound: there is no such run.
+        ResumeError: there is no such question open; it was answered by somebody else; or the answer does not fit.
+    """
+    status: str = yield from status_of(run_id)
+    asked: list[Approval] = yield Ask(requests.questions(run_id))
+    meant = choose(run_id, status, [each for each in asked if key in (None, each.key)], step=step, address=address)
+    check_answer(meant, value)
+    packed = pack(encode(value, path="answer"), "answer", Limits(most=settings.limits.snapshot_max_bytes))
+    if not (yield Ask(requests.answer(meant.key, packed, actor=actor, note=note))):
+        asked = yield Ask(requests.questions(run_id))
+        raise closed(next(each for each in asked if each.key == meant.key))
+    yield Ring()
+    return meant
+
+
+def answer(settings: Settings, token: str, value: Any, *, actor: str | None, note: str | None) -> Doing:
+    """Answer the question that a token is for; raises ResumeError for a token that is forged or over."""
+    bound = read_token(token, settings.keys(), now=time.time())
+    return (yield from resume(settings, bound.run_id, value, key=bound.key, actor=actor, note=note))
