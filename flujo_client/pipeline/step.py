@@ -14,6 +14,7 @@ from flujo_client.pipeline.factories import Factories
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.compose import Body, Pipeline
     from flujo_client.pipeline.place import Place
 
@@ -37,6 +38,7 @@ class StepConfig(BaseModel):
         timeout_s: seconds one attempt may take; the agents' default when None.
         backoff: waits between attempts; the worker's `[retry]` settings when None.
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them (M-024).
+        expected_cost_usd, expected_tokens: what an attempt under limits reserves; `max_tokens` counts where no tokens are named.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -48,6 +50,8 @@ class StepConfig(BaseModel):
     top_k: int | None = None
     top_p: float | None = None
     max_tokens: int | None = Field(default=None, gt=0)
+    expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)
+    expected_tokens: int | None = Field(default=None, ge=0, le=10**15)
 
     def options(self) -> dict[str, Any]:
         """Give the model options that are set."""
@@ -85,6 +89,7 @@ class Step(Factories):
         meta: kept with the plan; yours. A key `processing` in it is the argument of that name.
         processing: how the model's output is asked for, read and repaired (AROS): the keys of the reference "AROS".
         processors: what the agent's input and output pass through.
+        usage_limits: what all attempts at it, and at all that runs inside it, may spend together in one run and its child runs.
 
     Raises:
         BlueprintError: `processing` is no such block; the key is named (M-148).
@@ -104,6 +109,7 @@ class Step(Factories):
     meta: dict[str, Any] = field(default_factory=dict)
     processing: Mapping[str, Any] | None = None
     processors: AgentProcessors = field(default_factory=AgentProcessors)
+    usage_limits: UsageLimits | None = None
 
     def __post_init__(self) -> None:
         if "processing" in self.meta:
@@ -171,7 +177,16 @@ class Step(Factories):
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
 
 
-_NOT_CONFIG = ("updates_context", "sink_to", "validators", "plugins", "queue", "processing", "processors")
+_NOT_CONFIG = (
+    "updates_context",
+    "sink_to",
+    "validators",
+    "plugins",
+    "queue",
+    "processing",
+    "processors",
+    "usage_limits",
+)
 
 
 @overload
@@ -187,6 +202,7 @@ def step(
     queue: str | None = None,
     processing: Mapping[str, Any] | None = None,
     processors: AgentProcessors | None = None,
+    usage_limits: UsageLimits | None = None,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Amount
     from flujo_worker.domain.values import ChildRun, End, Move, Opening, ScopeStatus
 
 
@@ -43,6 +44,7 @@ class Run:
     ended_at: float | None = None
     stopped_at: float | None = None
     asked: bool = False
+    ended_by: str | None = None
 
     def child(self, begun: ChildRun, now: float) -> Run:
         """Make the run that begins as a step of this one."""
@@ -283,6 +285,14 @@ class Attempt:
             tokens=tokens,
             cost_usd=cost,
         )
+
+
+@dataclass
+class Held:
+    """One row of the reservations."""
+
+    amount: Amount
+    is_held: bool = True
 
 
 def totals(spent: Sequence[Usage]) -> tuple[int, float]:

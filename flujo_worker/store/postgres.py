@@ -7,7 +7,8 @@ whose answer was lost finds its own work done (`verdict.sql`).
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psycopg
 
@@ -15,7 +16,17 @@ from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.ports import Broker, Claim, Committed, Due, Member, Publish, Refusal, Verdict, publish_nothing
-from flujo_worker.store.bind import as_json, as_text, bind_corrections, bind_decision, bind_tree, bind_usage, is_plain
+from flujo_worker.store.bind import (
+    as_json,
+    as_text,
+    bind_corrections,
+    bind_decision,
+    bind_settlement,
+    bind_spend,
+    bind_tree,
+    is_plain,
+)
+from flujo_worker.store.budgets import bind_asks, bind_opening, over, settle
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
 
 
@@ -74,22 +86,43 @@ class PostgresStore(TreeInPostgres):
     # ledger
 
     def claim(
-        self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
+        self,
+        key: str,
+        worker: str,
+        *,
+        max_lost: int,
+        may_judge: bool = True,
+        fan_outs: Sequence[str] = (),
+        asks: Sequence[Reservation] = (),
     ) -> Claim:
         parameters = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
-        rows = self._rows("claim", {**parameters, "fan_outs": list(fan_outs) or None})
-        return _read_claim(rows[0] if rows else None, worker)
+        parameters["fan_outs"] = list(fan_outs) or None
+        if not asks:
+            rows = self._rows("claim", parameters)
+            return _read_claim(rows[0] if rows else None, worker)
+        parameters |= bind_asks(asks)
+        rows = self._rows("claim_limited", parameters)
+        if rows and rows[0]["is_unopened"]:
+            self._do("open_budgets", bind_opening(asks))
+            rows = self._rows("claim_limited", parameters)
+        claim = _read_claim(rows[0] if rows else None, worker)
+        return claim if claim.fence is None else replace(claim, over=over(rows[0], asks))
 
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"
         parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
-        repaired = bind_corrections(decision.notice) if decision.notice.outcome.corrections else None
+        notice = decision.notice
+        repaired = bind_corrections(notice) if notice.outcome.corrections else None
+        settled = bind_settlement(notice) if notice.envelope.ticket.limits is not None else None
+        if settled:
+            parameters["spends"] = False  # settle.sql records it, for it must know whether it was the first to
+        rest = _Rest(repaired, settled, ends=decision.end is not None)
         try:
             failpoints.hit("before_commit")
-            row = self._patiently(lambda connection: _conclude(connection, name, parameters, repaired))
+            row = self._patiently(lambda connection: _conclude(connection, name, parameters, rest))
         except psycopg.errors.DivisionByZero:  # it was the attempt's, and a scope or the run did not follow
             row = None
-        return Committed("merged", row.get("taken")) if row else self._refused(decision)
+        return Committed("merged", row.get("taken"), row.get("breach")) if row else self._refused(decision)
 
     def _refused(self, decision: Decision) -> Committed:
         run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
@@ -101,13 +134,20 @@ class PostgresStore(TreeInPostgres):
         return Committed(verdict, self._lane(run, decision.branch_end.address)[1])
 
     def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
-        if not usage.is_nothing:
-            self._do("spend", {"run": run, "key": key, "fence": fence, **bind_usage(usage)})
+        if usage.is_nothing:
+            return
+        spent = bind_spend(run, key, fence, usage)
+
+        def book(connection: psycopg.Connection[dict[str, Any]]) -> None:
+            with connection.transaction():
+                settle(connection, spent)
+
+        self._patiently(book)
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
-    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         if not self._rows("stop_run", {"run": run}):
             return False
         parameters = {"run": run, "status": status, "reason": as_text(reason)}
@@ -181,9 +221,11 @@ class PostgresStore(TreeInPostgres):
         fences = {row["key"]: row["fence"] for row in rows}
         return [(envelope, fences[envelope.key]) for envelope in self.envelopes(fences)]
 
-    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
+    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         rows = self._rows("turned", {"limit": limit})
-        return [(row["id"], "cancelled" if row["cancelled"] else "expired") for row in rows]
+        return [
+            (row["id"], "failed" if row["failed"] else "cancelled" if row["cancelled"] else "expired") for row in rows
+        ]
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]
@@ -192,18 +234,28 @@ class PostgresStore(TreeInPostgres):
         return bool(self._do("unpark", {"run": run}))
 
 
+class _Rest(NamedTuple):
+    """What goes with some merges: parameters of `record_corrections.sql` and of `settle.sql`; and whether the run ends."""
+
+    repaired: Mapping[str, Any] | None
+    settled: Mapping[str, Any] | None
+    ends: bool
+
+
 def _conclude(
     connection: psycopg.Connection[dict[str, Any]],
     name: str,
     parameters: Mapping[str, Any],
-    repaired: Mapping[str, Any] | None,
+    rest: _Rest,
 ) -> dict[str, Any] | None:
-    """Merge. Only what was repaired needs a transaction around it: it is kept with the merge or not at all."""
-    with nullcontext() if repaired is None else connection.transaction():
+    """Merge. Only what goes with it needs a transaction around it: it is kept with the merge or not at all."""
+    with connection.transaction() if rest.repaired or rest.settled else nullcontext():
         row = execute(connection, name, parameters).fetchone()
         merged = row if row and row["merged"] else None
-        if merged and repaired is not None:
-            execute(connection, "record_corrections", repaired)
+        if merged and rest.repaired:
+            execute(connection, "record_corrections", rest.repaired)
+        if merged and rest.settled:
+            merged["breach"] = settle(connection, rest.settled, ends=rest.ends)
     failpoints.hit("answer_lost")
     return merged
 
@@ -213,6 +265,7 @@ def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mappi
         with connection.transaction(), connection.pipeline():
             execute(connection, "wind_down_attempts", parameters)
             execute(connection, "wind_down_scopes", parameters)
+            execute(connection, "release", parameters)
             done = execute(connection, "wind_down_run", parameters)
         if done.rowcount or not execute(connection, "live_run", parameters).fetchone():
             return bool(done.rowcount)
