@@ -18,6 +18,7 @@ from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
+from flujo_worker.agents.pricing import priced_by
 from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.budget import reservations
 from flujo_worker.attempts.catalog import Unfit
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
+    from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.catalog import Catalog, Entry
     from flujo_worker.attempts.lease import Held, Lease
@@ -220,7 +222,7 @@ class Attempts:
         return next(node.path for node in nodes if node.name == envelope.step)
 
     def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
-        future = self._loop.submit(_perform(envelope.kind, work))
+        future = self._loop.submit(_perform(envelope.kind, work, self._settings.cost))
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
@@ -256,5 +258,6 @@ def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
     return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(notes.corrections))
 
 
-async def _perform(kind: str, work: Work) -> Done:
-    return await POLICIES[kind](work)
+async def _perform(kind: str, work: Work, cost: Cost) -> Done:
+    with priced_by(cost):
+        return await POLICIES[kind](work)
