@@ -1,6 +1,6 @@
 """Budgets on Postgres: what a claim asks for as parameters, and what a settlement answers as values; one act that settles.
 
-Called inside the transactions of `postgres.py`; opens none of its own.
+What settles is called inside the transactions of `postgres.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
 
 
+class Unopened(Exception):
+    """A budget that is asked has no row yet."""
+
+
 def bind_opening(asks: Sequence[Reservation]) -> dict[str, Any]:
     """Give the parameters of `open_budgets.sql`."""
     return {
@@ -37,6 +41,20 @@ def bind_asks(asks: Sequence[Reservation]) -> dict[str, Any]:
         "usd": [each.asked.usd for each in asks],
         "tokens": [each.asked.tokens for each in asks],
     }
+
+
+def claim_limited(
+    connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Claim and reserve, in a transaction of its own: first all locks, then what is judged by them.
+
+    Raises:
+        Unopened: a budget has no row, so there was nothing to hold.
+    """
+    with connection.transaction():
+        if execute(connection, "hold_claim", parameters).rowcount < len(parameters["scopes"]):
+            raise Unopened
+        return execute(connection, "claim_limited", parameters).fetchone()
 
 
 def over(row: Mapping[str, Any], asks: Sequence[Reservation]) -> Fault | None:
@@ -69,6 +87,7 @@ def settle(
         settlement: the parameters of `settle.sql`.
         ends: the merge that this belongs to has ended the attempt's run.
     """
+    execute(connection, "hold_budgets", settlement)
     rows = execute(connection, "settle", settlement).fetchall()
     run = settlement["run"]
     if ends:

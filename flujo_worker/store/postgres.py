@@ -26,7 +26,7 @@ from flujo_worker.store.bind import (
     bind_tree,
     is_plain,
 )
-from flujo_worker.store.budgets import bind_asks, bind_opening, over, settle
+from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -101,12 +101,13 @@ class PostgresStore(TreeInPostgres):
             rows = self._rows("claim", parameters)
             return _read_claim(rows[0] if rows else None, worker)
         parameters |= bind_asks(asks)
-        rows = self._rows("claim_limited", parameters)
-        if rows and rows[0]["is_unopened"]:
+        try:
+            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+        except Unopened:
             self._do("open_budgets", bind_opening(asks))
-            rows = self._rows("claim_limited", parameters)
-        claim = _read_claim(rows[0] if rows else None, worker)
-        return claim if claim.fence is None else replace(claim, over=over(rows[0], asks))
+            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+        claim = _read_claim(row, worker)
+        return claim if row is None or claim.fence is None else replace(claim, over=over(row, asks))
 
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"

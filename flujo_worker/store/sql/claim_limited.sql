@@ -1,13 +1,12 @@
 -- The claim of an attempt under limits: claim.sql, and all of what it asks from its budgets or nothing of it. Refused a reservation it
--- is claimed all the same, so that it can be concluded. Locks in the one order: attempt → reservations → budgets, by name → run.
--- Nothing is claimed while a budget has no row yet: who asks makes it, and asks again.
+-- is claimed all the same, so that it can be concluded. What it judges by was held by hold_claim.sql before, in the same transaction:
+-- a lock that is taken in the middle of a statement comes too late for what that statement has computed.
 -- What an attempt holds from a claim before, whose worker was lost, it goes on with: nobody knows what that one has spent.
 WITH claimed AS (
     UPDATE flujo_attempts a
     SET status = 'running', fence = a.fence + 1, losses = a.losses + (a.status = 'running')::int,
         worker = %(worker)s, started_at = now()
     WHERE a.key = %(key)s
-      AND (SELECT count(*) FROM flujo_budgets o WHERE o.scope = ANY(%(scopes)s::text[])) = cardinality(%(scopes)s::text[])
       AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = %(worker)s AND w.lease_until > now())
       AND EXISTS (
           SELECT 1 FROM flujo_runs r
@@ -25,13 +24,12 @@ WITH claimed AS (
 ),
 kept AS (
     SELECT r.scope FROM flujo_reservations r
-    WHERE r.key = %(key)s AND r.held AND EXISTS (SELECT 1 FROM claimed) ORDER BY r.scope FOR UPDATE
+    WHERE r.key = %(key)s AND r.held AND EXISTS (SELECT 1 FROM claimed)
 ),
 budget AS (
     SELECT b.*, q.asked_usd, q.asked_tokens
     FROM flujo_budgets b JOIN unnest(%(scopes)s::text[], %(usd)s::numeric[], %(tokens)s::bigint[]) AS q (scope, asked_usd, asked_tokens) ON q.scope = b.scope
     WHERE b.scope = ANY(%(scopes)s::text[]) AND EXISTS (SELECT 1 FROM claimed) AND NOT EXISTS (SELECT 1 FROM kept)
-    ORDER BY b.scope FOR UPDATE OF b
 ),
 judged AS (
     SELECT *, coalesce(settled_usd + reserved_usd + asked_usd <= limit_usd, true)
@@ -63,7 +61,6 @@ SELECT
     %(fan_outs)s::text[] IS NOT NULL AND EXISTS (
         SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted
     ) AS aborted,
-    (SELECT count(*) FROM flujo_budgets o WHERE o.scope = ANY(%(scopes)s::text[])) < cardinality(%(scopes)s::text[]) AS is_unopened,
     EXISTS (SELECT 1 FROM written) OR EXISTS (SELECT 1 FROM flujo_reservations h WHERE h.key = a.key AND h.held) AS is_granted,
     (SELECT jsonb_agg(to_jsonb(j) - 'limit_usd' - 'settled_usd' - 'reserved_usd' - 'overrun_usd' - 'asked_usd'
                       || jsonb_build_object('limit_usd', j.limit_usd::text, 'settled_usd', j.settled_usd::text,

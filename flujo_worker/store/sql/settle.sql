@@ -1,6 +1,6 @@
 -- What an attempt under limits has spent, once for each of its fences, and its reservation back once it is over. What the limit does
 -- not cover is overrun. An attempt that is not over goes on under what it holds, and so does, until its run ends, one that was lost.
--- Locks: reservations → budgets, by name; in a merge after the attempt and its scopes.
+-- All it changes was held by hold_budgets.sql before: what is booked is computed, so it must not be computed of rows that still move.
 WITH spent AS (
     INSERT INTO flujo_spends (key, fence, run_id, input_tokens, output_tokens, requests, cost_usd)
     SELECT %(key)s::text, %(fence)s::int, %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
@@ -15,7 +15,7 @@ ended AS (
 ),
 taken AS (
     SELECT r.scope, r.usd, r.tokens, r.held AND (SELECT yes FROM ended) AS frees
-    FROM flujo_reservations r WHERE r.key = %(key)s::text ORDER BY r.scope FOR UPDATE
+    FROM flujo_reservations r WHERE r.key = %(key)s::text
 ),
 freed AS (
     UPDATE flujo_reservations r SET held = false FROM taken t WHERE r.key = %(key)s::text AND r.scope = t.scope AND t.frees
@@ -30,7 +30,6 @@ booked AS (
     SELECT p.*, least(p.usd, coalesce(b.limit_usd - b.settled_usd - b.reserved_usd + p.back_usd, p.usd)) AS covered_usd,
            least(p.tokens, coalesce(b.limit_tokens - b.settled_tokens - b.reserved_tokens + p.back_tokens, p.tokens)) AS covered_tokens
     FROM flujo_budgets b JOIN part p ON p.scope = b.scope
-    ORDER BY b.scope FOR UPDATE OF b
 )
 UPDATE flujo_budgets b
 SET reserved_usd = b.reserved_usd - k.back_usd, reserved_tokens = b.reserved_tokens - k.back_tokens,
