@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flujo_client.client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, RunHandle
     from flujo_client.config import ConfigManager, Settings
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
+    from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.refine import Refinement, RefinementCheck
     from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
@@ -76,6 +77,9 @@ _HOME = {
     "TaskClient": "runner",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
+    "UsageEstimate": "contract.limits",
+    "UsageGovernor": "contract.limits",
+    "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
@@ -125,6 +129,9 @@ __all__ = [
     "TaskClient",
     "TraceNode",
     "Transition",
+    "UsageEstimate",
+    "UsageGovernor",
+    "UsageLimits",
     "ValidationResult",
     "register_custom_deserializer",
     "register_custom_serializer",

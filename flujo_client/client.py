@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from flujo_client.config import Settings
+    from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import EventRecord, RunRecord
@@ -76,6 +77,7 @@ class FlujoClient:
         deadline_s: float | None = None,
         metadata: Mapping[str, Any] | None = None,
         trace_parent: str | None = None,
+        limits: UsageLimits | None = None,
         connection: Any = None,
     ) -> RunHandle:
         """Enqueue a pipeline.
@@ -91,6 +93,7 @@ class FlujoClient:
             deadline_s: seconds after which the run expires.
             metadata: kept with the run, for `list_runs`.
             trace_parent: a W3C trace context to carry.
+            limits: what the run may spend with all its child runs; the project's `[budgets]` count besides, the smaller of each.
             connection: your own psycopg connection: the run exists if and only if you commit. It is published by a sweep within
                 a second, or at once by `RunHandle.publish()` after your commit.
 
@@ -109,6 +112,7 @@ class FlujoClient:
             "deadline_s": deadline_s,
             "metadata": metadata or {},
             "trace_parent": trace_parent,
+            "limits": limits,
             "connection": connection,
         }
         return RunHandle(self, self._door.perform(verbs.enqueue(self.settings, pipeline, value, options)))

@@ -10,6 +10,7 @@ Every key has one variable: `FLUJO_<KEY>` at the top level, `FLUJO_<SECTION>_<KE
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -18,12 +19,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from flujo_client.errors import SettingsError
 from flujo_client.sections import (
     Agents,
     Aros,
+    Budgets,
+    Cost,
     Limits,
     Log,
     ModulePrefix,
@@ -89,6 +92,8 @@ class Settings(Section):
     retry: Retry = Retry()
     agents: Agents = Agents()
     aros: Aros = Aros()
+    budgets: Budgets = Budgets()
+    cost: Cost = Cost()
     log: Log = Log()
 
     @property
@@ -163,8 +168,10 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and any(isinstance(each, SecretStr) for each in value.values()):
         return ",".join(f"{name}:{secret.get_secret_value()}" for name, secret in value.items())
+    if isinstance(value, Mapping):
+        return json.dumps(value) if value else ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

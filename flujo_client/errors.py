@@ -6,6 +6,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── PipelineError           a pipeline that cannot be sent: all findings at once
 │   ├── BlueprintError          a step's `processing` block that cannot be; names the key
 │   ├── MissingAgentError       a step without anything to run
+│   ├── PricingNotConfiguredError    costs are strict, and a model has no price
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
 ├── ExecutionError              a run that went wrong
@@ -13,6 +14,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   │   └── AgentIOValidationError   a model's output that cannot be made to hold under its schema; names place and rule
 │   ├── PluginError             a plugin refused the output
 │   ├── RunFailed / RunCancelled / RunExpired   how a run ended, for whoever waits for its result
+│   ├── UsageLimitExceededError      a budget is used up; the partial result is on it
 │   ├── NonRetryableError       raise it in an agent: do not try this again
 │   ├── ResumeError             a run that cannot be gone on with in this way
 │   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
@@ -95,6 +97,18 @@ class MissingAgentError(ConfigurationError):
     code = "MISSING_AGENT"
 
 
+class PricingNotConfiguredError(ConfigurationError):
+    """A model without a price where `[cost] strict` demands one."""
+
+    code = "PRICING_NOT_CONFIGURED"
+
+    def __init__(self, provider: str | None, model: str, **rest: Any) -> None:
+        named = f"{provider}.{model}" if provider else model
+        suggestion = f"set [cost.providers.{named}] in flujo.toml, or strict = false in [cost]"
+        super().__init__(f"no price is configured for model '{named}'", **{"suggestion": suggestion, **rest})
+        self.provider, self.model = provider, model
+
+
 class SchemaVersionError(ConfigurationError):
     code = "SCHEMA_VERSION"
 
@@ -161,6 +175,16 @@ class RunCancelled(RunEnded):
 
 class RunExpired(RunEnded):
     code = "RUN_EXPIRED"
+
+
+class UsageLimitExceededError(ExecutionError):
+    """A limit on cost or tokens is passed, or would be. `result` is the partial PipelineResult."""
+
+    code = "USAGE_LIMIT_EXCEEDED"
+
+    def __init__(self, message: str = "", result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
 
 
 class ControlFlowError(FlujoError):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from flujo_client.client import RunHandle
     from flujo_client.config import Settings
+    from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult, StepOutcome
     from flujo_client.contract.run import RunRecord
@@ -50,6 +51,7 @@ class Flujo:
         registry: where to find the pipeline by name.
         pipeline_name: its name there.
         pipeline_version: its version there, or "latest".
+        usage_limits: what each run may spend with all its child runs.
         settings: as for FlujoClient.
 
     Raises:
@@ -66,11 +68,13 @@ class Flujo:
         registry: PipelineRegistry | None = None,
         pipeline_name: str | None = None,
         pipeline_version: str = "latest",
+        usage_limits: UsageLimits | None = None,
         settings: Settings | None = None,
     ) -> None:
         found = pipeline if pipeline is not None else _registered(registry, pipeline_name, pipeline_version)
         self._pipeline = found if resources is None else with_resources(found, resources)
         self._context_model, self._initial = context_model, dict(initial_context_data or {})
+        self._limits = usage_limits
         self._client = FlujoClient(settings)
         self._fleet: Fleet | None = None
 
@@ -133,7 +137,7 @@ class Flujo:
         context: Any = {**self._initial, **(initial_context_data or {})} or None
         if self._context_model is not None:
             context = build_context(context, self._context_model)
-        run = self._client.enqueue(self._pipeline, value, context=context)
+        run = self._client.enqueue(self._pipeline, value, context=context, limits=self._limits)
         self._need_worker()
         return run
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from flujo_client.contract.limits import Dollars, UsageEstimate, UsageLimits
 
 MIN_KEY_BYTES = 16
 
@@ -164,6 +167,47 @@ class Aros(Section):
     def table(self) -> dict[str, Any] | None:
         """Give the section as plain data; None where nobody has written it."""
         return self.model_dump() if self.model_fields_set else None
+
+
+def _table(value: Any) -> Any:
+    """Read what a variable carries: JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON, such as {"total_tokens_limit": 1000}') from None
+
+
+class Budgets(Section):
+    """What runs may spend where their code does not say less (requirements §2.7).
+
+    `default` counts for each run whose pipeline is not named; `pipeline` maps names and patterns such as `billing-*` to limits,
+    `tenant` those of tenants to what all their runs may spend in one day, UTC. A variable carries JSON.
+    """
+
+    default: Annotated[UsageLimits | None, BeforeValidator(_table)] = None
+    pipeline: Annotated[dict[str, UsageLimits], BeforeValidator(_table)] = Field(default_factory=dict)
+    tenant: Annotated[dict[str, UsageLimits], BeforeValidator(_table)] = Field(default_factory=dict)
+
+
+class ModelPrice(Section):
+    """What a model costs, in US dollars for 1000 tokens."""
+
+    prompt_tokens_per_1k: Dollars = 0.0
+    completion_tokens_per_1k: Dollars = 0.0
+
+
+class Cost(Section):
+    """What models cost and what attempts are expected to (requirements §2.7). A variable carries tables as JSON.
+
+    `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
+    to what one attempt reserves. `strict` refuses the answer of a model without a price.
+    """
+
+    strict: bool = False
+    providers: Annotated[dict[str, dict[str, ModelPrice]], BeforeValidator(_table)] = Field(default_factory=dict)
+    estimators: Annotated[dict[str, UsageEstimate], BeforeValidator(_table)] = Field(default_factory=dict)
 
 
 class Log(Section):

@@ -27,6 +27,7 @@ from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Ask, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import load_pipeline, reference_of
 from flujo_client.pipeline.submit import Limits, Order, new_run
@@ -82,11 +83,13 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
     options = dict(options)
     connection, deadline_s = options.pop("connection", None), options.pop("deadline_s", None)
     found: Found = yield from _find(settings, pipeline, has_context=options.get("context") is not None)
+    run_id, limits = new_run_id(time.time()), options.pop("limits", None)
     order = Order(
-        new_run_id(time.time()),
+        run_id,
         context_model=found.context_model,
         deadline=None if deadline_s is None else time.time() + deadline_s,
         aros=settings.aros.table(),
+        limits=in_force(settings.budgets, found.plan, limits, run=run_id, tenant=options.get("tenant", "")),
         **options,
     )
     size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)

@@ -94,6 +94,9 @@ class Coordinator:
         committed = self._store.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return self._late(notice, committed.verdict)
+        if committed.breach is not None:
+            self.handle_proactive_cancellation(notice.envelope.ticket, committed.breach)
+            return Concluded(committed.verdict)
         failpoints.hit("before_publish")
         self._publish(decision, committed)
         failpoints.hit("after_publish")
@@ -101,10 +104,21 @@ class Coordinator:
             self._ring_parent(notice.envelope.ticket.run, by="worker")
         return Concluded(committed.verdict, counts=self._after_branch(decision, committed))
 
-    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> None:
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent goes on without it."""
         if self._store.stop(run, status, reason):
             self._ring_parent(run, by="sweeper")
+
+    def handle_proactive_cancellation(self, ticket: Ticket, breach: Fault) -> None:
+        """A limit was passed, and the commit that passed it marked the tree's first run: wind it down now, child runs too (M-433).
+
+        Were this process gone, a sweep would do it.
+        """
+        first = str((ticket.limits or {}).get("run", ticket.run))
+        self.stop(first, "failed", breach.message)
+        while orphans := self._store.orphaned(100):
+            for run in orphans:
+                self.stop(run, "cancelled", "parent ended")
 
     def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
         """Fail a step whose worker died under it every time (poison)."""

@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Event, Usage
+    from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
 Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked"]
@@ -24,19 +25,26 @@ class Claim:
     """The answer to a claim: the fence to work under, or why not.
 
     `aborted`: a fan-out the attempt stands in was aborted, so it is to close itself without being performed.
+    `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
     """
 
     fence: int | None = None
     refusal: Refusal | None = None
     aborted: bool = False
+    over: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to a commit. `taken`: the sibling's first attempt that got the lane of the branch that closed."""
+    """The answer to a commit.
+
+    `taken`: the sibling's first attempt that got the lane of the branch that closed.
+    `breach`: why the first run of the tree is to be stopped: what this attempt spent has passed a limit.
+    """
 
     verdict: Verdict
     taken: str | None = None
+    breach: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +122,35 @@ class Ledger(Protocol):
     """What an attempt and the coordinator do to a run."""
 
     def claim(
-        self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
+        self,
+        key: str,
+        worker: str,
+        *,
+        max_lost: int,
+        may_judge: bool = True,
+        fan_outs: Sequence[str] = (),
+        asks: Sequence[Reservation] = (),
     ) -> Claim:
         """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that.
 
-        `fan_outs` are those it stands in, for the answer's `aborted`.
+        `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
+        act. A reservation it holds already is kept instead.
         """
 
     def commit(self, decision: Decision) -> Committed:
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
+        Under limits, what was spent is settled with it; a limit that this passes fails the first run of the tree.
         What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
-        """Record what an outcome that was not merged has cost; once per attempt and fence."""
+        """Record what an outcome that was not merged has cost, in its budgets too; once per attempt and fence."""
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back."""
 
-    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
 
     def keep(self, blobs: Sequence[Packed]) -> None:
@@ -223,7 +240,7 @@ class Backlog(Protocol):
     def aborted(self, limit: int) -> list[tuple[str, str]]:
         """Aborted fan-outs (run, address) that still wait for branches."""
 
-    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
+    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         """Runs that are to be wound down."""
 
     def orphaned(self, limit: int) -> list[str]:

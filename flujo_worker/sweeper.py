@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH = 200
+STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
 UNRUNG_S = 2.0
 """How long after its last branch closed a fan-out's chord has to ring by itself."""
@@ -85,8 +86,7 @@ class Sweeper:
     def sweep(self) -> int:
         """Sweep once, whoever's turn it is; return how many messages went out."""
         for run, status in self._store.turned(BATCH):
-            reason = "cancel requested" if status == "cancelled" else "deadline passed"
-            _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, reason))
+            _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
         for run in self._store.orphaned(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, "cancelled", "parent ended"))
         may_judge = self._may_judge()

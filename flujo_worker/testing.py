@@ -19,6 +19,7 @@ from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.question import OPEN, check_answer, choose, closed
 from flujo_client.contract.read import read_result
 from flujo_client.pipeline.check import check
+from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
@@ -113,7 +114,9 @@ class LocalEngine:
             "aros": self.settings.aros.table(),
             **options,
         }
-        order = Order(new_run_id(self.now), **options)
+        run, tenant = new_run_id(self.now), options.get("tenant", "")
+        options["limits"] = in_force(self.settings.budgets, plan, options.get("limits"), run=run, tenant=tenant)
+        order = Order(run, **options)
         size = Limits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
         run_id = self.store.record(new)

@@ -43,6 +43,8 @@ class Ticket:
         root: where in the plan the run begins; a child run's is the body of its import.
         aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts (M-149); None
             where the project has none.
+        limits: the budgets that the run's attempts must reserve from, in the words of `flujo_client.pipeline.limits`; None where
+            nothing limits any of them.
     """
 
     run: str
@@ -55,6 +57,7 @@ class Ticket:
     tenant: str = ""
     root: str = ROOT
     aros: Mapping[str, Any] | None = None
+    limits: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class Envelope:
             "tenant": ticket.tenant,
             "root": ticket.root,
             "aros": None if ticket.aros is None else dict(ticket.aros),
+            "limits": None if ticket.limits is None else dict(ticket.limits),
             "version": self.version,
             "input": self.input.to_wire(),
             "context": None if self.context is None else self.context.to_wire(),
@@ -155,6 +159,7 @@ class Envelope:
                     tenant=wire["tenant"],
                     root=wire["root"],
                     aros=wire.get("aros"),
+                    limits=wire.get("limits"),
                 ),
                 address=wire["address"],
                 step=wire["step"],

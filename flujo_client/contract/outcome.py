@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flujo_client.serial import Packed
 
-OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled"]
+OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "limit"]
 
 
 @dataclass(frozen=True, slots=True)

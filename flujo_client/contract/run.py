@@ -35,7 +35,6 @@ class NewRun:
     digest: str
     blobs: tuple[Packed, ...] = ()
     idempotency_key: str | None = None
-    limits: dict[str, Any] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 

@@ -62,7 +62,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "plan": _json(new.plan.to_tree()),
         "input": bytes(first.input),
         "context": None if first.context is None else bytes(first.context),
-        "limits": None if new.limits is None else _json(new.limits),
+        "limits": None if ticket.limits is None else _json(dict(ticket.limits)),
         "tenant": ticket.tenant,
         "run_queue": ticket.queue,
         "priority": ticket.priority,

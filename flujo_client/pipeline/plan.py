@@ -224,7 +224,7 @@ def _traits(step: Step) -> dict[str, Any]:
 
 
 def _shaping(step: Step) -> dict[str, Any]:
-    """What its `processing` and processors change; nothing for a step that has neither, so that its fingerprint stays."""
+    """What its `processing`, processors and limits change; nothing for a step that has none, so that its fingerprint stays."""
     traits: dict[str, Any] = {}
     if step.processing is not None:
         block = dict(step.processing)
@@ -236,6 +236,8 @@ def _shaping(step: Step) -> dict[str, Any]:
     for key in ("prompt_processors", "output_processors"):
         if given := getattr(step.processors, key):
             traits[key] = [identify(each) for each in given]
+    if step.usage_limits is not None:
+        traits["usage_limits"] = step.usage_limits.model_dump()
     return traits
 
 

@@ -14,6 +14,7 @@ from flujo_client.pipeline.factories import Factories
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.compose import Body, Pipeline
     from flujo_client.pipeline.place import Place
 
@@ -38,6 +39,7 @@ class StepConfig(BaseModel):
         backoff: waits between attempts; the worker's `[retry]` settings when None.
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them (M-024).
         preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed (M-406).
+        expected_cost_usd, expected_tokens: what an attempt under limits reserves; `max_tokens` counts where no tokens are named.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -50,6 +52,8 @@ class StepConfig(BaseModel):
     top_p: float | None = None
     max_tokens: int | None = Field(default=None, gt=0)
     preserve_fallback_diagnostics: bool = False
+    expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)
+    expected_tokens: int | None = Field(default=None, ge=0, le=10**15)
 
     def options(self) -> dict[str, Any]:
         """Give the model options that are set."""
@@ -88,6 +92,7 @@ class Step(Factories):
         processing: how the model's output is asked for, read and repaired (AROS): the keys of the reference "AROS".
         processors: what the agent's input and output pass through.
         fallback_step: what runs with this one's input when it has failed for good (M-406).
+        usage_limits: what all attempts at it, and at all that runs inside it, may spend together in one run and its child runs.
 
     Raises:
         BlueprintError: `processing` is no such block; the key is named (M-148).
@@ -108,6 +113,7 @@ class Step(Factories):
     processing: Mapping[str, Any] | None = None
     processors: AgentProcessors = field(default_factory=AgentProcessors)
     fallback_step: Step | None = None
+    usage_limits: UsageLimits | None = None
 
     def __post_init__(self) -> None:
         if "processing" in self.meta:
@@ -188,6 +194,7 @@ _NOT_CONFIG = (
     "processing",
     "processors",
     "fallback_step",
+    "usage_limits",
 )
 
 
@@ -205,6 +212,7 @@ def step(
     processing: Mapping[str, Any] | None = None,
     processors: AgentProcessors | None = None,
     fallback_step: Step | None = None,
+    usage_limits: UsageLimits | None = None,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:

@@ -54,7 +54,7 @@ class Order:
     priority: int | None = None
     tenant: str = ""
     deadline: float | None = None
-    limits: dict[str, Any] | None = None
+    limits: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     trace_parent: str | None = None
     aros: Mapping[str, Any] | None = None
@@ -96,6 +96,7 @@ def new_run(
         trace_parent=order.trace_parent,
         tenant=order.tenant,
         aros=order.aros,
+        limits=order.limits,
     )
     large = [packed for packed in (sent_input, snapshot) if packed is not None and packed.size > size.inline]
     first = Envelope(
@@ -110,7 +111,7 @@ def new_run(
         kind="step" if is_performed else "start",
     )
     metadata = safe_serialize(dict(order.metadata))
-    return NewRun(first, plan, same, tuple(large), order.idempotency_key, order.limits, metadata)
+    return NewRun(first, plan, same, tuple(large), order.idempotency_key, metadata)
 
 
 def by_reference(packed: Packed, inline: int) -> Packed:

@@ -12,6 +12,7 @@ from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.factory import FlujoAgent, ask
 from flujo_worker.agents.hint import response_format
+from flujo_worker.agents.pricing import usage_of
 from flujo_worker.aio import is_async
 from flujo_worker.attempts.inject import injectable
 
@@ -77,6 +78,5 @@ def _is_pydantic_agent(agent: Any) -> bool:
 def _unwrap(given: Any) -> tuple[Any, Usage]:
     """A pydantic-ai run result becomes its output and what it spent."""
     if type(given).__module__.startswith("pydantic_ai.") and hasattr(given, "output"):
-        spent = given.usage
-        return given.output, Usage(spent.input_tokens, spent.output_tokens, spent.requests)
+        return given.output, usage_of(given.usage, getattr(given, "response", None))
     return given, Usage()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.identity import agent_traits, model_name
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.pricing import usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pydantic_ai import Agent
     from pydantic_ai.agent import AbstractAgent
     from pydantic_ai.models import Model
-    from pydantic_ai.usage import RunUsage
 
     from flujo_worker.agents.shaping import Shaping
 
@@ -139,9 +138,10 @@ async def ask(
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
-        error.flujo_usage = _usage(spent)  # type: ignore[attr-defined]
+        error.flujo_usage = usage_of(spent, asked=model_name(agent))  # type: ignore[attr-defined]
         raise
-    return Answer(result.output, _usage(spent), model=result.response.model_name, is_shaped=is_shaped)
+    usage = usage_of(spent, result.response, model_name(agent))
+    return Answer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
 
 
 async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:
@@ -155,8 +155,3 @@ async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any],
 def _prompt(data: Any, guidance: str | None) -> str:
     text = data if isinstance(data, str) else orjson.dumps(safe_serialize(data), option=orjson.OPT_INDENT_2).decode()
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"
-
-
-def _usage(spent: RunUsage) -> Usage:
-    """What a run spent, its cost by `genai-prices`; 0.0 for a model that it does not know."""
-    return Usage(spent.input_tokens, spent.output_tokens, spent.requests, float(spent.cost or 0))

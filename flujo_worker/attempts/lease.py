@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+TOLD_S = 0.5
+"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped (M-433: a second)."""
+
 
 @dataclass(eq=False)
 class Held:
-    """One attempt this process works on. `fence` is None until the claim has answered."""
+    """One attempt this process works on. `fence` is None until the claim has answered; `is_limited`: it reserved from a budget."""
 
     key: str
     fence: int | None = None
     cancelled: bool = False
+    is_limited: bool = False
     on_cancel: list[Callable[[], object]] = field(default_factory=list)
 
     def cancel(self) -> None:
@@ -109,13 +113,20 @@ class Lease:
             return self._changed.wait_for(lambda: self.worker != worker or self._stopping.is_set(), seconds)
 
     def _renew_forever(self) -> None:
-        while not self._stopping.wait(self._renew_s):
+        while not self._stopping.wait(min(self._renew_s, TOLD_S)):
             try:
-                self._renew()
+                if self._is_due():
+                    self._renew()
             except StoreError:
                 return
             except Exception:
                 logger.exception("the lease could not be renewed; trying again")
+
+    def _is_due(self) -> bool:
+        """Tell whether to renew now: what stands under a limit asks sooner whether it may go on."""
+        with self._lock:
+            is_limited = any(each.is_limited for each in self._held.values())
+        return is_limited or time.monotonic() - self._beat_at >= self._renew_s - TOLD_S / 2
 
     def _renew(self) -> None:
         with self._lock:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
@@ -16,7 +18,9 @@ from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
+from flujo_worker.agents.pricing import priced_by
 from flujo_worker.aros.tally import tally
+from flujo_worker.attempts.budget import reservations
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.policies import POLICIES
@@ -27,7 +31,6 @@ from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import telling
 from flujo_worker.observe.redact import redact
-from flujo_worker.ports import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,11 +39,13 @@ if TYPE_CHECKING:
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
+    from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.catalog import Catalog, Entry
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
-    from flujo_worker.ports import Ledger, Refusal, Verdict
+    from flujo_worker.domain.budget import Reservation
+    from flujo_worker.ports import Claim, Ledger, Refusal, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -104,9 +109,13 @@ class Attempts:
             failpoints.hit("after_claim")
             if claim.aborted:
                 return self._conclude(Notice(envelope, held.fence or 0, Outcome("cancelled")), time.monotonic())
+            if claim.over is not None:
+                refused = Outcome("limit", fault=claim.over)
+                return self._conclude(Notice(envelope, held.fence or 0, refused), time.monotonic())
             return self._carry_out(envelope, held)
 
     def _claim(self, envelope: Envelope, held: Held) -> Claim:
+        asks = self._asks(envelope)
         while True:
             worker = self._lease.worker
             claim = self._ledger.claim(
@@ -115,14 +124,27 @@ class Attempts:
                 max_lost=self._settings.worker.max_lost,
                 may_judge=self._lease.may_judge(),
                 fan_outs=tuple(envelope.lanes),
+                asks=asks,
             )
             if claim.fence is not None:
-                held.fence = claim.fence
-                return Claim(claim.fence, aborted=claim.aborted)
+                held.fence, held.is_limited = claim.fence, bool(asks)
+                return replace(claim, refusal=None)
             if claim.refusal != "unleased":
                 return claim
             if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
                 return claim
+
+    def _asks(self, envelope: Envelope) -> Sequence[Reservation]:
+        """What the attempt is to reserve. Code that is not here reserves nothing: it is parked, not run."""
+        ticket = envelope.ticket
+        if ticket.limits is None or envelope.kind != "step":
+            return ()
+        with suppress(Unfit):
+            entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
+            path = self._path(envelope, entry)
+            agent = self.catalog.agent(entry.steps[path].agent)
+            return reservations(envelope, entry, path, agent, self._settings.cost, datetime.now(UTC).date())
+        return ()
 
     def _carry_out(self, envelope: Envelope, held: Held) -> Delivered:
         fence = held.fence or 0
@@ -205,7 +227,7 @@ class Attempts:
         return next(node.path for node in nodes if node.name == envelope.step)
 
     def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
-        future = self._loop.submit(_perform(envelope.kind, work))
+        future = self._loop.submit(_perform(envelope.kind, work, self._settings.cost))
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
@@ -241,5 +263,6 @@ def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
     return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(notes.corrections))
 
 
-async def _perform(kind: str, work: Work) -> Done:
-    return await holding(work, POLICIES[kind])
+async def _perform(kind: str, work: Work, cost: Cost) -> Done:
+    with priced_by(cost):
+        return await holding(work, POLICIES[kind])

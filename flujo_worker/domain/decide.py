@@ -105,6 +105,10 @@ def _lost(draft: Draft, own: Scope, _: Backoff) -> Steps:
     yield from _stop(draft, own, reason="lost")
 
 
+def _limited(draft: Draft, own: Scope, _: Backoff) -> Steps:
+    yield from _stop(draft, own, reason="limit")
+
+
 def _cancelled(draft: Draft, own: Scope, _: Backoff) -> Steps:
     draft.close = Close("cancelled", "aborted")
     yield from cancel(draft, own)
@@ -125,4 +129,5 @@ _DECIDERS: dict[str, Callable[[Draft, Scope, Backoff], Steps]] = {
     "aborted": _aborted,
     "lost": _lost,
     "cancelled": _cancelled,
+    "limit": _limited,
 }

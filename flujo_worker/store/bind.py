@@ -13,6 +13,7 @@ import orjson
 from flujo_client.address import AttemptKey
 from flujo_client.chord import NO_LANE
 from flujo_client.serial import safe_serialize
+from flujo_worker.domain.budget import Amount
 from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
@@ -101,6 +102,21 @@ def bind_corrections(notice: Notice) -> dict[str, Any]:
         "fence": notice.fence,
         **_columns("correction", _CORRECTION, map(_correction, notice.outcome.corrections)),
     }
+
+
+def bind_settlement(notice: Notice) -> dict[str, Any]:
+    """Give the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and keeps what it holds."""
+    envelope, outcome = notice.envelope, notice.outcome
+    return {
+        **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage),
+        "releases": outcome.kind != "lost",
+    }
+
+
+def bind_spend(run: str, key: str, fence: int, usage: Usage) -> dict[str, Any]:
+    """Give the parameters of `settle.sql` for an outcome that is not merged."""
+    spent_usd = Amount.of(usage).usd
+    return {"run": run, "key": key, "fence": fence, "releases": True, "spent_usd": spent_usd, **bind_usage(usage)}
 
 
 def bind_usage(usage: Usage) -> dict[str, Any]:

@@ -269,15 +269,17 @@ class MemoryStore(LedgerInMemory):
                 row.fence += 1
             return [(self._envelope(row), row.fence) for row in rows]
 
-    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
+    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         with self._lock:
             turned = [
                 run for run in self._runs.values() if run.is_live and (run.stopped_at is not None or self._is_over(run))
             ]
-            return [
-                (run.ticket.run, "cancelled" if run.asked or not self._is_over(run) else "expired")
-                for run in turned[:limit]
-            ]
+            return [(run.ticket.run, self._turn(run)) for run in turned[:limit]]
+
+    def _turn(self, run: Run) -> Literal["cancelled", "expired", "failed"]:
+        if run.fault is not None:
+            return "failed"
+        return "cancelled" if run.asked or not self._is_over(run) else "expired"
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:

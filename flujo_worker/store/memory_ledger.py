@@ -10,24 +10,32 @@ from flujo_client.chord import NO_LANE
 from flujo_client.contract.run import CorrectionRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.ports import Claim, Committed, Refusal, Reply, Verdict
+from flujo_worker.store.memory_budgets import BudgetsInMemory
 from flujo_worker.store.memory_rows import Attempt, Scope, when
-from flujo_worker.store.memory_tree import TreeInMemory
 from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from flujo_client.contract.outcome import Event, Usage
+    from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, LaneLeft, Move, Notice
 
 
-class LedgerInMemory(TreeInMemory):
+class LedgerInMemory(BudgetsInMemory):
     """The port `Ledger`."""
 
     def claim(
-        self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
+        self,
+        key: str,
+        worker: str,
+        *,
+        max_lost: int,
+        may_judge: bool = True,
+        fan_outs: Sequence[str] = (),
+        asks: Sequence[Reservation] = (),
     ) -> Claim:
         with self._lock:
             row = self._attempts.get(key)
@@ -38,24 +46,38 @@ class LedgerInMemory(TreeInMemory):
                 self._begin(row, worker)
             mine = refusal == "busy" and row.worker == worker
             fence = row.fence if refusal is None or mine else None
-            return Claim(fence, refusal, aborted=fence is not None and self.is_aborted(row.key.run, fan_outs))
+            over = None if fence is None else self._reserve(key, asks)
+            return Claim(
+                fence, refusal, aborted=fence is not None and self.is_aborted(row.key.run, fan_outs), over=over
+            )
 
     def commit(self, decision: Decision) -> Committed:
         with self._lock:
             verdict = self._judge(decision)
             envelope, outcome, end = decision.notice.envelope, decision.notice.outcome, decision.branch_end
-            self.spend(envelope.ticket.run, envelope.key, decision.notice.fence, outcome.usage)
-            taken = None
+            taken = breach = None
             if verdict == "merged":
                 taken = self._apply(decision)
+                breach = self._settle_merged(decision)
             elif verdict == "repeated" and end is not None:
                 taken = self._after_in_lane(envelope.ticket.run, self._scopes[envelope.ticket.run, end.address])
-            return Committed(verdict, taken)
+            if verdict != "merged":
+                self.spend(envelope.ticket.run, envelope.key, decision.notice.fence, outcome.usage)
+            return Committed(verdict, taken, breach)
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:  # noqa: ARG002 - the key names the run
-        if not usage.is_nothing:
-            with self._lock:
-                self._spends.setdefault((key, fence), usage)
+    def _settle_merged(self, decision: Decision) -> Fault | None:
+        notice = decision.notice
+        run, key, outcome = notice.envelope.ticket.run, notice.envelope.key, notice.outcome
+        breach = self._settle(run, key, notice.fence, outcome.usage, frees=outcome.kind != "lost")
+        if decision.end is not None:
+            self._release(run)
+        return breach
+
+    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
+        with self._lock:
+            row = self._attempts.get(key)
+            if row is not None and not usage.is_nothing:
+                self._settle(run, key, fence, usage, frees=not row.is_live)
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         with self._lock:
@@ -72,7 +94,7 @@ class LedgerInMemory(TreeInMemory):
             self._tell(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
-    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         with self._lock:
             row, now = self._runs.get(run), self._clock()
             if row is None or not row.is_live:
@@ -85,6 +107,7 @@ class LedgerInMemory(TreeInMemory):
                     scope.wind_down(status, now)
             row.move(status)
             row.reason, row.ended_at, row.stopped_at = reason, now, row.stopped_at or now
+            self._release(run)
             self._tell(run, None, f"run.{status}", "warning", {"reason": reason})
             return True
 
@@ -169,6 +192,7 @@ class LedgerInMemory(TreeInMemory):
         self._keep_corrections(decision.notice, now)
         if decision.end is not None:
             self._runs[run].end(decision.end, now)
+            self._runs[run].ended_by = key
         return taken
 
     def _require(self, decision: Decision) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault, Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Amount
     from flujo_worker.domain.values import ChildRun, End, Move, Opening, ScopeStatus
     from flujo_worker.ports import Answer
 
@@ -45,6 +46,7 @@ class Run:
     ended_at: float | None = None
     stopped_at: float | None = None
     asked: bool = False
+    ended_by: str | None = None
 
     def child(self, begun: ChildRun, now: float) -> Run:
         """Make the run that begins as a step of this one."""
@@ -311,6 +313,14 @@ class Attempt:
             tokens=tokens,
             cost_usd=cost,
         )
+
+
+@dataclass
+class Held:
+    """One row of the reservations."""
+
+    amount: Amount
+    is_held: bool = True
 
 
 def totals(spent: Sequence[Usage]) -> tuple[int, float]:

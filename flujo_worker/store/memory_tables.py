@@ -10,7 +10,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.run import CorrectionRecord, EventRecord
 from flujo_client.errors import RunNotFound
-from flujo_worker.store.memory_rows import Attempt, Run, Scope, when
+from flujo_worker.store.memory_rows import Attempt, Held, Run, Scope, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Usage
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Budget
 
 
 class Tables:
@@ -40,6 +41,8 @@ class Tables:
         self._plans: dict[str, Plan] = {}
         self._epochs: dict[str, float] = {}
         self._spends: dict[tuple[str, int], Usage] = {}
+        self._budgets: dict[str, Budget] = {}
+        self._reservations: dict[str, dict[str, Held]] = {}
         self._events: list[EventRecord] = []
         self._corrections: list[CorrectionRecord] = []
         self._swept_at = float("-inf")

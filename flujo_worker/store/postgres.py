@@ -7,7 +7,8 @@ whose answer was lost finds its own work done (`verdict.sql`).
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psycopg
 
@@ -33,10 +34,12 @@ from flujo_worker.store.bind import (
     bind_corrections,
     bind_decision,
     bind_lane_left,
+    bind_settlement,
+    bind_spend,
     bind_tree,
-    bind_usage,
     is_plain,
 )
+from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
 
 
@@ -95,22 +99,44 @@ class PostgresStore(TreeInPostgres):
     # ledger
 
     def claim(
-        self, key: str, worker: str, *, max_lost: int, may_judge: bool = True, fan_outs: Sequence[str] = ()
+        self,
+        key: str,
+        worker: str,
+        *,
+        max_lost: int,
+        may_judge: bool = True,
+        fan_outs: Sequence[str] = (),
+        asks: Sequence[Reservation] = (),
     ) -> Claim:
         parameters = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
-        rows = self._rows("claim", {**parameters, "fan_outs": list(fan_outs) or None})
-        return _read_claim(rows[0] if rows else None, worker)
+        parameters["fan_outs"] = list(fan_outs) or None
+        if not asks:
+            rows = self._rows("claim", parameters)
+            return _read_claim(rows[0] if rows else None, worker)
+        parameters |= bind_asks(asks)
+        try:
+            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+        except Unopened:
+            self._do("open_budgets", bind_opening(asks))
+            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+        claim = _read_claim(row, worker)
+        return claim if row is None or claim.fence is None else replace(claim, over=over(row, asks))
 
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"
         parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
+        notice = decision.notice
         also = _besides(decision)
+        settled = bind_settlement(notice) if notice.envelope.ticket.limits is not None else None
+        if settled:
+            parameters["spends"] = False  # settle.sql records it, for it must know whether it was the first to
+        rest = _Rest(also, settled, ends=decision.end is not None)
         try:
             failpoints.hit("before_commit")
-            row = self._patiently(lambda connection: _conclude(connection, name, parameters, also))
+            row = self._patiently(lambda connection: _conclude(connection, name, parameters, rest))
         except psycopg.errors.DivisionByZero:  # it was the attempt's, and a scope or the run did not follow
             row = None
-        return Committed("merged", row.get("taken")) if row else self._refused(decision)
+        return Committed("merged", row.get("taken"), row.get("breach")) if row else self._refused(decision)
 
     def _refused(self, decision: Decision) -> Committed:
         run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
@@ -122,13 +148,20 @@ class PostgresStore(TreeInPostgres):
         return Committed(verdict, self._lane(run, decision.branch_end.address)[1])
 
     def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
-        if not usage.is_nothing:
-            self._do("spend", {"run": run, "key": key, "fence": fence, **bind_usage(usage)})
+        if usage.is_nothing:
+            return
+        spent = bind_spend(run, key, fence, usage)
+
+        def book(connection: psycopg.Connection[dict[str, Any]]) -> None:
+            with connection.transaction():
+                settle(connection, spent)
+
+        self._patiently(book)
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
-    def stop(self, run: str, status: Literal["cancelled", "expired"], reason: str) -> bool:
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         if not self._rows("stop_run", {"run": run}):
             return False
         parameters = {"run": run, "status": status, "reason": as_text(reason)}
@@ -214,9 +247,11 @@ class PostgresStore(TreeInPostgres):
         fences = {row["key"]: row["fence"] for row in rows}
         return [(envelope, fences[envelope.key]) for envelope in self.envelopes(fences)]
 
-    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired"]]]:
+    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         rows = self._rows("turned", {"limit": limit})
-        return [(row["id"], "cancelled" if row["cancelled"] else "expired") for row in rows]
+        return [
+            (row["id"], "failed" if row["failed"] else "cancelled" if row["cancelled"] else "expired") for row in rows
+        ]
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]
@@ -235,20 +270,30 @@ def _besides(decision: Decision) -> dict[str, dict[str, Any]]:
     return besides
 
 
+class _Rest(NamedTuple):
+    """What goes with some merges: parameters of statements by their names, and of `settle.sql`; and whether the run ends."""
+
+    also: Mapping[str, Mapping[str, Any]]
+    settled: Mapping[str, Any] | None
+    ends: bool
+
+
 def _conclude(
     connection: psycopg.Connection[dict[str, Any]],
     name: str,
     parameters: Mapping[str, Any],
-    also: Mapping[str, Mapping[str, Any]],
+    rest: _Rest,
 ) -> dict[str, Any] | None:
-    """Merge. What was repaired, and a lane that is left, need a transaction around it: they are kept with the merge or not at all."""
-    with connection.transaction() if also else nullcontext():
+    """Merge. What goes with it needs a transaction around it: it is kept with the merge or not at all."""
+    with connection.transaction() if rest.also or rest.settled else nullcontext():
         row = execute(connection, name, parameters).fetchone()
         merged = row if row and row["merged"] else None
-        for statement, given in also.items() if merged else ():
+        for statement, given in rest.also.items() if merged else ():
             cursor = execute(connection, statement, given)
             found = cursor.fetchone() if cursor.description else None
             merged = found or merged
+        if merged and rest.settled:
+            merged["breach"] = settle(connection, rest.settled, ends=rest.ends)
     failpoints.hit("answer_lost")
     return merged
 
@@ -258,6 +303,7 @@ def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mappi
         with connection.transaction(), connection.pipeline():
             execute(connection, "wind_down_attempts", parameters)
             execute(connection, "wind_down_scopes", parameters)
+            execute(connection, "release", parameters)
             done = execute(connection, "wind_down_run", parameters)
         if done.rowcount or not execute(connection, "live_run", parameters).fetchone():
             return bool(done.rowcount)

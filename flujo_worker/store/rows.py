@@ -26,6 +26,7 @@ def envelope_of(row: Mapping[str, Any]) -> Envelope:
         tenant=row["tenant"],
         root=row["root"],
         aros=row["aros"],
+        limits=row["limits"],
     )
     return Envelope(
         ticket=ticket,

@@ -94,6 +94,19 @@ def test_a_child_run_inherits_it_however_deep(world, new):
     assert first_of(world, inner).ticket.aros == TABLE
 
 
+def test_a_child_run_stands_under_the_limits_of_its_first_run(world):
+    """M-435: however deep, one budget for the tree."""
+    limits = {"run": "run_first", "limits": {"total_cost_usd_limit": None, "total_tokens_limit": 7}}
+    new = world.record(enqueued(run_id="run_first", limits=limits))
+    outer = beginning(new.first, fence=world.claim(new))
+    world.commit(outer)
+    child = first_of(world, outer)
+    inner = beginning(child, fence=world.claim(child))
+    world.commit(inner)
+
+    assert [each.ticket.limits for each in (child, first_of(world, inner))] == [limits, limits]
+
+
 def test_a_run_without_one_gives_its_children_none(world):
     arms = fanned_out(world, 1)
     decision = beginning(arms[0], fence=world.claim(arms[0]))

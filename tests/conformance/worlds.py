@@ -13,6 +13,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.gateway import requests
 from flujo_worker.ports import Broker
+from flujo_worker.store.budgets import budget_of
 from flujo_worker.store.memory import MemoryStore
 from flujo_worker.store.statements import statement
 
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.gateway.requests import Request
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Budget
     from flujo_worker.domain.values import Decision, ScopeRow
     from flujo_worker.ports import Due, Store, Verdict
     from flujo_worker.store.postgres import PostgresStore
 
 MAX_LOST = 2
 LEASE_S = 30.0
-_TABLES = "runs scopes attempts spends workers events inputs blobs broker_epochs pipelines"
+_TABLES = "runs scopes attempts budgets reservations spends workers events inputs blobs broker_epochs pipelines"
 _AGES = {
     "workers": "lease_until",
     "attempts": "available_at sent_at started_at",
@@ -59,6 +61,7 @@ class Setting(Protocol):
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]: ...
     def read_questions(self, run: str) -> Sequence[Approval]: ...
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
+    def read_budgets(self) -> Mapping[str, Budget]: ...
 
 
 class Memory:
@@ -75,6 +78,7 @@ class Memory:
         self.read_events = self.store.read_events
         self.read_corrections = self.store.read_corrections
         self.read_questions, self.answer = self.store.read_questions, self.store.answer
+        self.read_budgets = self.store.read_budgets
 
     def now(self) -> float:
         return self._now
@@ -135,6 +139,10 @@ class Postgres:
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         return bool(self._ask(requests.answer(key, value, actor=actor, note=note)))
 
+    def read_budgets(self) -> Mapping[str, Budget]:
+        rows = self.rows("SELECT * FROM flujo_budgets ORDER BY scope")
+        return {row["scope"]: budget_of(row) for row in rows}
+
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
 
@@ -152,6 +160,7 @@ class World:
         self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.questions, self.answer = setting.read_questions, setting.answer
+        self.budgets = setting.read_budgets
         self.enlist("w1")
 
     def enlist(self, *names: str, lease_s: float = LEASE_S) -> None:

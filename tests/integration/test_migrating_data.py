@@ -81,8 +81,9 @@ def files(connection):
 
 
 def test_no_row_is_rewritten(connection, database_url):
+    """But for the budgets, which nobody wrote to before limits were there."""
     record_as_before(connection, enqueued())
-    before = files(connection)
+    before = {file for file in files(connection) if file[0] != "flujo_budgets"}
     migrate(database_url)
 
     assert before <= files(connection)

@@ -66,10 +66,10 @@ next AS (
     ) AS n (key, address, step, number, kind, queue, after_s, guidance, question, status, error)
 ),
 child AS (
-    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at, aros,
+    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at, aros, limits,
                             root, parent_run, parent_address)
     SELECT %(child_run)s::text, r.fingerprint, r.reference, %(child_name)s::text, %(child_input)s::bytea, r.tenant, r.queue, r.priority,
-           %(child_digest)s::text, r.trace_parent, r.deadline_at, r.aros, %(child_root)s::text, r.id, %(child_at)s::text
+           %(child_digest)s::text, r.trace_parent, r.deadline_at, r.aros, r.limits, %(child_root)s::text, r.id, %(child_at)s::text
     FROM live JOIN flujo_runs r ON r.id = live.id WHERE %(child_run)s::text IS NOT NULL
     RETURNING id, reference, parent_run
 ),

@@ -41,7 +41,7 @@ marked AS (
 )
 SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance,
        s.version, s.output AS input, s.context, s.lanes,
-       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros,
+       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros, r.limits,
        extract(epoch FROM r.deadline_at)::float8 AS deadline
 FROM marked m
 JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address

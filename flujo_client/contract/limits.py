@@ -1,0 +1,102 @@
+"""What a run may spend: limits, estimates, the sentences about them, and the governor that judges a result by its limits.
+
+Must not know where spending is counted. In: limits and figures. Out: the tighter of limits, texts, UsageLimitExceededError.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flujo_client.errors import UsageLimitExceededError
+
+if TYPE_CHECKING:
+    from flujo_client.contract.results import PipelineResult
+
+Dollars = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=0, le=10**15)]
+
+LIMIT_NAMES = ("total_cost_usd_limit", "total_tokens_limit")
+
+
+class UsageLimits(BaseModel):
+    """How much may be spent (M-430). None is no limit.
+
+    Attributes:
+        total_cost_usd_limit: US dollars.
+        total_tokens_limit: input and output tokens together.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    total_cost_usd_limit: Dollars | None = None
+    total_tokens_limit: Tokens | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Tell whether nothing is limited."""
+        return self.total_cost_usd_limit is None and self.total_tokens_limit is None
+
+
+class UsageEstimate(BaseModel):
+    """What one attempt is expected to cost, in US dollars and tokens."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cost_usd: Dollars = 0.0
+    tokens: Tokens = 0
+
+
+class UsageGovernor:
+    """Judges results by limits (M-431).
+
+    Args:
+        limits: what may have been spent.
+    """
+
+    def __init__(self, limits: UsageLimits) -> None:
+        self.limits = limits
+
+    def guard(self, result: PipelineResult) -> None:
+        """Check totals that include the step just run.
+
+        Raises:
+            UsageLimitExceededError: more was spent than the limits allow; the result is on it.
+        """
+        cost, tokens = self.limits.total_cost_usd_limit, self.limits.total_tokens_limit
+        if cost is not None and money(result.total_cost_usd) > money(cost):
+            raise UsageLimitExceededError(cost_exceeded(money(cost), money(result.total_cost_usd)), result)
+        if tokens is not None and result.total_tokens > tokens:
+            raise UsageLimitExceededError(tokens_exceeded(tokens, result.total_tokens), result)
+
+
+def tightest(*limits: UsageLimits | None) -> UsageLimits:
+    """Combine limits: of each field the smallest that is set (requirements §2.1)."""
+    given = [each for each in limits if each is not None]
+    found: dict[str, Any] = {}
+    for name in LIMIT_NAMES:
+        values = [value for each in given if (value := getattr(each, name)) is not None]
+        found[name] = min(values, default=None)
+    return UsageLimits(**found)
+
+
+def money(dollars: float | Decimal) -> Decimal:
+    """US dollars that add up exactly, to a millionth of a millionth."""
+    return Decimal(str(dollars)).quantize(Decimal("1e-12"))
+
+
+def dollars(amount: Decimal) -> str:
+    """Write US dollars without trailing zeros."""
+    return f"${amount.normalize():f}"
+
+
+def cost_exceeded(limit: Decimal, actual: Decimal) -> str:
+    """Say that a limit in US dollars is passed."""
+    return f"Cost limit of {dollars(limit)} exceeded. Current cost: {dollars(actual)}"
+
+
+def tokens_exceeded(limit: int, actual: int) -> str:
+    """Say that a limit in tokens is passed."""
+    return f"Token limit of {limit} exceeded. Current tokens: {actual}"

@@ -1,0 +1,134 @@
+"""Budgets: reserve before a call, settle after it (M-044, SYS-18). Pure, and what both stores do.
+
+A budget never holds more than its limit, settled and reserved together; what a call has cost beyond that is its overrun, which is a
+breach. Dollars are decimals, so that they add up exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.limits import cost_exceeded, dollars, money, tokens_exceeded
+from flujo_client.contract.outcome import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flujo_client.contract.outcome import Usage
+
+CODE = "USAGE_LIMIT_EXCEEDED"
+ZERO = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """US dollars and tokens."""
+
+    usd: Decimal = ZERO
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, usage: Usage) -> Amount:
+        """What was spent."""
+        return cls(money(usage.cost_usd), usage.input_tokens + usage.output_tokens)
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.usd + other.usd, self.tokens + other.tokens)
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(self.usd - other.usd, self.tokens - other.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What an attempt asks of one budget, and the limit that the budget begins with; a limit of None is none."""
+
+    scope: str
+    asked: Amount
+    limit_usd: Decimal | None = None
+    limit_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One budget as it stands."""
+
+    scope: str
+    limit_usd: Decimal | None = None
+    limit_tokens: int | None = None
+    settled: Amount = Amount()
+    reserved: Amount = Amount()
+    overrun: Amount = Amount()
+
+    @property
+    def counted(self) -> Amount:
+        """What the limit bounds (law)."""
+        return self.settled + self.reserved
+
+    @property
+    def spent(self) -> Amount:
+        """All that was spent, overrun and all."""
+        return self.settled + self.overrun
+
+    def fits(self, asked: Amount) -> bool:
+        """Tell whether that may be reserved."""
+        after = self.counted + asked
+        return (self.limit_usd is None or after.usd <= self.limit_usd) and (
+            self.limit_tokens is None or after.tokens <= self.limit_tokens
+        )
+
+    def reserve(self, asked: Amount) -> Budget:
+        """Set aside."""
+        return replace(self, reserved=self.reserved + asked)
+
+    def settle(self, spent: Amount, back: Amount) -> Budget:
+        """Give a reservation back and book what was spent: up to the limit, and the rest as overrun."""
+        reserved = self.reserved - back
+        usd, tokens = spent.usd, spent.tokens
+        if self.limit_usd is not None:
+            usd = min(usd, self.limit_usd - self.settled.usd - reserved.usd)
+        if self.limit_tokens is not None:
+            tokens = min(tokens, self.limit_tokens - self.settled.tokens - reserved.tokens)
+        covered = Amount(usd, tokens)
+        return replace(
+            self, reserved=reserved, settled=self.settled + covered, overrun=self.overrun + (spent - covered)
+        )
+
+
+def refusal(budget: Budget, asked: Amount) -> Fault:
+    """Why an attempt is not begun: what it asks for does not fit any more."""
+    after = budget.counted + asked
+    limit_usd, limit_tokens = budget.limit_usd, budget.limit_tokens
+    if limit_usd is not None and after.usd > limit_usd:
+        said = (
+            f"Insufficient quota: Cost limit of {dollars(limit_usd)} exceeded by an attempt that asks for {dollars(asked.usd)}: "
+            f"{dollars(budget.spent.usd)} spent, {dollars(budget.reserved.usd)} reserved ({budget.scope})"
+        )
+    else:
+        said = (
+            f"Insufficient quota: Token limit of {limit_tokens} exceeded by an attempt that asks for {asked.tokens}: "
+            f"{budget.spent.tokens} spent, {budget.reserved.tokens} reserved ({budget.scope})"
+        )
+    return _fault(said)
+
+
+def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
+    """Why the run fails whose attempt has passed a limit, with the event's data; None where none is passed (M-431, C-10)."""
+    for budget in budgets:
+        if budget.limit_usd is not None and budget.overrun.usd > 0:
+            figures = _violation("cost_usd", budget.scope, float(budget.limit_usd), float(budget.spent.usd))
+            return _fault(cost_exceeded(budget.limit_usd, budget.spent.usd)), figures
+        if budget.limit_tokens is not None and budget.overrun.tokens > 0:
+            figures = _violation("tokens", budget.scope, budget.limit_tokens, budget.spent.tokens)
+            return _fault(tokens_exceeded(budget.limit_tokens, budget.spent.tokens)), figures
+    return None
+
+
+def _fault(said: str) -> Fault:
+    return Fault("limit", "UsageLimitExceededError", said, said, module="flujo_client.errors", code=CODE)
+
+
+def _violation(kind: str, scope: str, limit: float, actual: float) -> dict[str, Any]:
+    return {"limit_type": kind, "limit_value": limit, "actual_value": actual, "scope": scope}

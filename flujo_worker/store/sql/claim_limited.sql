@@ -1,0 +1,71 @@
+-- The claim of an attempt under limits: claim.sql, and all of what it asks from its budgets or nothing of it. Refused a reservation it
+-- is claimed all the same, so that it can be concluded. What it judges by was held by hold_claim.sql before, in the same transaction:
+-- a lock that is taken in the middle of a statement comes too late for what that statement has computed.
+-- What an attempt holds from a claim before, whose worker was lost, it goes on with: nobody knows what that one has spent.
+WITH claimed AS (
+    UPDATE flujo_attempts a
+    SET status = 'running', fence = a.fence + 1, losses = a.losses + (a.status = 'running')::int,
+        worker = %(worker)s, started_at = now()
+    WHERE a.key = %(key)s
+      AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = %(worker)s AND w.lease_until > now())
+      AND EXISTS (
+          SELECT 1 FROM flujo_runs r
+          WHERE r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+            AND (r.deadline_at IS NULL OR r.deadline_at > now())
+      )
+      AND (
+          a.status IN ('ready', 'queued')
+          OR (
+              a.status = 'running' AND %(may_judge)s::bool AND a.losses < %(max_lost)s
+              AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
+          )
+      )
+    RETURNING a.fence, a.run_id
+),
+kept AS (
+    SELECT r.scope FROM flujo_reservations r
+    WHERE r.key = %(key)s AND r.held AND EXISTS (SELECT 1 FROM claimed)
+),
+budget AS (
+    SELECT b.*, q.asked_usd, q.asked_tokens
+    FROM flujo_budgets b JOIN unnest(%(scopes)s::text[], %(usd)s::numeric[], %(tokens)s::bigint[]) AS q (scope, asked_usd, asked_tokens) ON q.scope = b.scope
+    WHERE b.scope = ANY(%(scopes)s::text[]) AND EXISTS (SELECT 1 FROM claimed) AND NOT EXISTS (SELECT 1 FROM kept)
+),
+judged AS (
+    SELECT *, coalesce(settled_usd + reserved_usd + asked_usd <= limit_usd, true)
+          AND coalesce(settled_tokens + reserved_tokens + asked_tokens <= limit_tokens, true) AS fits
+    FROM budget
+),
+granted AS (SELECT * FROM judged WHERE (SELECT bool_and(fits) AND count(*) = cardinality(%(scopes)s::text[]) FROM judged)),
+reserved AS (
+    UPDATE flujo_budgets b
+    SET reserved_usd = b.reserved_usd + g.asked_usd, reserved_tokens = b.reserved_tokens + g.asked_tokens
+    FROM granted g WHERE b.scope = g.scope
+),
+written AS (
+    INSERT INTO flujo_reservations (key, scope, run_id, usd, tokens)
+    SELECT %(key)s, g.scope, (SELECT run_id FROM claimed), g.asked_usd, g.asked_tokens FROM granted g
+    ON CONFLICT (key, scope) DO UPDATE SET held = true, usd = excluded.usd, tokens = excluded.tokens
+    RETURNING 1
+),
+begun AS (
+    UPDATE flujo_runs r SET status = 'running', started_at = now()
+    WHERE r.id = (SELECT run_id FROM claimed) AND r.status = 'queued'
+)
+SELECT
+    (SELECT fence FROM claimed) AS fence,
+    a.status AS was, a.worker AS holder, a.fence AS standing_fence,
+    (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s) AS leased,
+    r.status AS run_status,
+    r.cancel_requested_at IS NOT NULL OR coalesce(r.deadline_at <= now(), false) AS stopped,
+    %(fan_outs)s::text[] IS NOT NULL AND EXISTS (
+        SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted
+    ) AS aborted,
+    EXISTS (SELECT 1 FROM written) OR EXISTS (SELECT 1 FROM flujo_reservations h WHERE h.key = a.key AND h.held) AS is_granted,
+    (SELECT jsonb_agg(to_jsonb(j) - 'limit_usd' - 'settled_usd' - 'reserved_usd' - 'overrun_usd' - 'asked_usd'
+                      || jsonb_build_object('limit_usd', j.limit_usd::text, 'settled_usd', j.settled_usd::text,
+                                            'reserved_usd', j.reserved_usd::text, 'overrun_usd', j.overrun_usd::text,
+                                            'asked_usd', j.asked_usd::text) ORDER BY j.scope)
+     FROM judged j WHERE NOT j.fits) AS refused
+FROM flujo_attempts a LEFT JOIN flujo_runs r ON r.id = a.run_id
+WHERE a.key = %(key)s;

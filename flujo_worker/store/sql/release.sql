@@ -1,0 +1,15 @@
+-- What a run that has ended still holds: for attempts that were lost or cancelled, and whose cost nobody has told.
+WITH freed AS (
+    SELECT r.key, r.scope, r.usd, r.tokens FROM flujo_reservations r
+    WHERE r.run_id = %(run)s::text AND r.held
+    ORDER BY r.key, r.scope FOR UPDATE
+),
+marked AS (
+    UPDATE flujo_reservations r SET held = false FROM freed f WHERE r.key = f.key AND r.scope = f.scope
+),
+sums AS (SELECT scope, sum(usd) AS usd, sum(tokens)::bigint AS tokens FROM freed GROUP BY scope),
+budget AS (
+    SELECT b.scope, s.usd, s.tokens FROM flujo_budgets b JOIN sums s ON s.scope = b.scope ORDER BY b.scope FOR UPDATE OF b
+)
+UPDATE flujo_budgets b SET reserved_usd = b.reserved_usd - g.usd, reserved_tokens = b.reserved_tokens - g.tokens
+FROM budget g WHERE b.scope = g.scope;

@@ -1,0 +1,204 @@
+"""Budgets over real processes: admitted, refused, and counted to the last token, whoever dies (SYS-18)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from fleet import Site, wait_until
+
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.errors import UsageLimitExceededError
+
+pytestmark = pytest.mark.acceptance
+
+WATCHED = """
+CREATE TABLE IF NOT EXISTS watched (scope text, counted_usd numeric, counted_tokens bigint);
+CREATE OR REPLACE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO watched VALUES (new.scope, new.settled_usd + new.reserved_usd, new.settled_tokens + new.reserved_tokens);
+    RETURN new;
+END $$;
+CREATE OR REPLACE TRIGGER watch AFTER INSERT OR UPDATE ON flujo_budgets FOR EACH ROW EXECUTE FUNCTION watch();
+"""
+"""Every version of every budget that was ever committed."""
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(site):
+    yield
+    site.dismiss()
+
+
+def enqueue(site, name, **limits):
+    options = {"limits": UsageLimits(**limits)} if limits else {}
+    return site.client.enqueue(f"budget_pipelines:{name}", "in", **options)
+
+
+def budget(site, scope):
+    return site.rows("SELECT * FROM flujo_budgets WHERE scope = %(scope)s", scope=scope)[0]
+
+
+def assert_settled(site, scope, *, tokens, overrun=0):
+    row = budget(site, scope)
+    assert (row["settled_tokens"], row["reserved_tokens"], row["overrun_tokens"]) == (tokens, 0, overrun)
+    assert row["reserved_usd"] == 0
+
+
+def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
+    """M-044, M-430: the call that does not fit is never made; what was done stands in the partial result."""
+    site.workers()
+    run = enqueue(site, "three", total_tokens_limit=25)
+    result = run.result(30)
+
+    assert [each.step for each in site.executions(run.id)] == ["first", "second"]
+    assert [(each.name, each.success, each.token_counts) for each in result.step_history] == [
+        ("first", True, 10),
+        ("second", True, 10),
+        ("third", False, 0),
+    ]
+    assert (result.total_tokens, result.error.category) == (20, "limit")
+    with pytest.raises(UsageLimitExceededError, match="Token limit of 25 exceeded") as raised:
+        result.raise_for_status()
+    assert raised.value.result.step_history == result.step_history
+    assert_settled(site, f"run:{run.id}", tokens=20)
+
+
+def test_a_run_within_its_limits_succeeds(site):
+    site.workers()
+    run = enqueue(site, "three", total_tokens_limit=30, total_cost_usd_limit=0.3)
+
+    assert run.result(30).run_status == "succeeded"
+    assert_settled(site, f"run:{run.id}", tokens=30)
+
+
+@pytest.mark.parametrize("limit", [15, 25])
+def test_what_nobody_expected_fails_the_run_with_the_breaking_step_in_its_history(site, limit):
+    """M-430, M-431, C-10: a step of unknown cost is admitted; passing the limit, it is merged and the run has failed."""
+    site.workers()
+    run = enqueue(site, "surprising", total_tokens_limit=limit)
+    result = run.result(30)
+    spent = limit + 5
+
+    with pytest.raises(UsageLimitExceededError, match=f"Token limit of {limit} exceeded. Current tokens: {spent}"):
+        result.raise_for_status()
+    assert (result.run_status, result.total_tokens) == ("failed", spent)
+    assert [each.token_counts for each in result.step_history][: spent // 10] == [10] * (spent // 10)
+    assert_settled(site, f"run:{run.id}", tokens=limit, overrun=5)
+    assert [event["data"]["actual_value"] for event in site.told(run.id, "flujo.budget.violation")] == [spent]
+
+
+def test_running_siblings_are_told_within_a_second(services, tmp_path):
+    """M-433: at default settings, the sibling of the step that passes the limit is cancelled, and nothing more begins."""
+    with Site(services, tmp_path) as site:
+        site.workers(2)
+        run = enqueue(site, "siblings", total_tokens_limit=5)
+        site.wait_for_execution(run.id, "waits")
+        site.wait_for_execution(run.id, "gate")
+        site.open_gate(run.id)
+        [told] = wait_until(lambda: site.told(run.id, "flujo.budget.violation"), what=site.log)
+        wait_until((site.folder / f"cancelled-{run.id}").exists, what=site.log)
+        took = (site.folder / f"cancelled-{run.id}").stat().st_mtime - told["at"].timestamp()
+        assert run.result(30).error.type_name == "UsageLimitExceededError"
+        site.dismiss()
+    print(f"breach → sibling cancelled: {took:.2f} s")
+    assert took < 1
+
+
+@pytest.mark.parametrize(("name", "width", "fit"), [("twenty", 20, 5), ("two_hundred", 200, 100)])
+def test_branches_that_race_never_have_more_than_the_limit(site, name, width, fit):
+    """M-435: on two workers; every version of the budget's row is within its limit, and exactly what fits is called."""
+    with site.connection() as connection:
+        connection.execute(WATCHED)
+    site.workers(2)
+    run = enqueue(site, name, total_cost_usd_limit=fit / 10, total_tokens_limit=fit * 10)
+    result = run.result(120)
+
+    assert len(site.executions(run.id)) == fit
+    assert (result.run_status, result.total_tokens) == ("succeeded", fit * 10)
+    [race] = result.step_history
+    refused = [branch for branch in race.step_history if not branch.success]
+    assert len(refused) == width - fit
+    assert all("Insufficient quota" in branch.feedback for branch in refused)
+    scope = f"run:{run.id}"
+    [most] = site.rows(
+        "SELECT max(counted_usd) AS usd, max(counted_tokens) AS tokens FROM watched WHERE scope = %(scope)s",
+        scope=scope,
+    )
+    assert (float(most["usd"]), most["tokens"]) == (fit / 10, fit * 10)
+    assert_settled(site, scope, tokens=fit * 10)
+
+
+def test_a_worker_killed_between_claim_and_outcome_loses_and_doubles_nothing(site):
+    """M-013, M-435: its reservation stays, the redelivery goes on with it, and settles it once."""
+    fleet = site.workers()
+    run = enqueue(site, "gated", total_tokens_limit=10)
+    site.wait_for_execution(run.id, "gate")
+    fleet.kill()
+    assert budget(site, f"run:{run.id}")["reserved_tokens"] == 10
+    site.workers()
+    site.wait_for_execution(run.id, "gate", times=2)
+    site.open_gate(run.id)
+
+    assert (run.result(30).run_status, run.result().total_tokens) == ("succeeded", 10)
+    assert_settled(site, f"run:{run.id}", tokens=10)
+
+
+@pytest.mark.parametrize("failpoint", ["after_claim", "before_commit", "answer_lost", "before_publish"])
+def test_a_worker_that_dies_anywhere_settles_each_attempt_once(site, tmp_path, failpoint):
+    """Law 7 across the failpoints: all three steps are admitted, and thirty tokens are settled."""
+    site.workers(failpoints=f"{failpoint}:kill:{tmp_path / failpoint}")
+    run = enqueue(site, "three", total_tokens_limit=30)
+    wait_until((tmp_path / failpoint).exists, what=site.log)
+    site.workers()
+
+    assert run.result(30).run_status == "succeeded", site.log()
+    assert_settled(site, f"run:{run.id}", tokens=30)
+
+
+def test_a_doubled_message_reserves_once(site):
+    """M-013: the same message twice is one attempt, one reservation, one settlement."""
+    run = enqueue(site, "three", total_tokens_limit=30)
+    for queue in site.redis.scan_iter("flujo.attempts*"):
+        site.redis.lpush(queue, *site.redis.lrange(queue, 0, -1))
+    site.workers(2)
+
+    assert run.result(30).run_status == "succeeded"
+    assert_settled(site, f"run:{run.id}", tokens=30)
+
+
+def test_child_runs_share_the_budget_of_the_first_run(site):
+    """M-435, U-12, U-14: one budget for the tree; the child's call that does not fit is refused."""
+    site.workers()
+    run = enqueue(site, "child", total_tokens_limit=20)
+    result = run.result(30)
+
+    assert (result.run_status, result.total_tokens, result.error.category) == ("failed", 20, "limit")
+    assert_settled(site, f"run:{run.id}", tokens=20)
+    assert [
+        row["scope"] for row in site.rows("SELECT scope FROM flujo_budgets WHERE scope LIKE %(s)s", s=f"%{run.id}%")
+    ] == [f"run:{run.id}"]
+
+
+def test_a_step_has_limits_of_its_own(site):
+    """Requirements §2.1: without any limit of the run's."""
+    site.workers()
+    run = enqueue(site, "own_limits")
+
+    assert "Token limit of 9 exceeded" in run.result(30).error.message
+    assert [each.step for each in site.executions(run.id)] == ["free"]
+
+
+def test_a_tenant_has_a_budget_for_its_day(services, tmp_path):
+    """Requirements §2.7: `[budgets.tenant]`, shared by the runs of one tenant and of no other."""
+    budgets = {"tenant": {"acme": {"total_tokens_limit": 40}}}
+    with Site(services, tmp_path, worker={"lease_s": 1.5, "renew_s": 0.5, "sweep_s": 0.3}, budgets=budgets) as site:
+        site.workers()
+        runs = [site.client.enqueue("budget_pipelines:three", "in", tenant=name) for name in ("acme", "acme", "other")]
+        results = [run.result(30) for run in runs]
+        assert sum(each.total_tokens for each in results[:2]) == 40
+        assert sorted(each.run_status for each in results[:2]) in (["failed", "succeeded"], ["failed", "failed"])
+        assert results[2].run_status == "succeeded"
+        [row] = site.rows("SELECT * FROM flujo_budgets")
+        assert (row["settled_tokens"], row["reserved_tokens"]) == (40, 0)
+        assert row["scope"] == f"tenant:acme:{time.strftime('%Y-%m-%d', time.gmtime())}"

@@ -1,0 +1,204 @@
+"""Budgets: all of a reservation or nothing, settled once, and a run that has passed a limit fails (SYS-18, C-10)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from builders import SPENT, decided, enqueued, failed, following, member, pipeline_of, succeeded
+from worlds import LEASE_S, MAX_LOST
+
+from flujo_client.contract.outcome import Outcome, Usage
+from flujo_worker.domain.budget import Amount, Reservation
+
+RUN = "run_budgets"
+TOKENS = SPENT.input_tokens + SPENT.output_tokens
+NOTHING = Amount()
+
+
+def limited(*names, run=RUN, tokens=100, usd=None, tenant=None):
+    limits = {"total_cost_usd_limit": usd, "total_tokens_limit": tokens}
+    asked = {"run": run, "limits": limits, "tenant": tenant or "", "tenant_limits": None}
+    return enqueued(pipeline_of(*names), run_id=run, limits=asked)
+
+
+def asks(tokens=0, usd="0", *, scope=f"run:{RUN}", most=100, most_usd=None):
+    return Reservation(scope, Amount(Decimal(usd), tokens), None if most_usd is None else Decimal(most_usd), most)
+
+
+def claimed(world, at, *reservations, worker="w1"):
+    key = at.first.key if hasattr(at, "first") else at.key
+    return world.store.claim(key, worker, max_lost=MAX_LOST, asks=reservations)
+
+
+def budget(world, scope=f"run:{RUN}"):
+    return world.budgets()[scope]
+
+
+def test_a_claim_reserves_and_its_outcome_settles(world):
+    """M-044: reserved before the call, what was spent after it."""
+    new = world.record(limited("a", "b"))
+
+    assert claimed(world, new, asks(40)).over is None
+    assert budget(world).reserved == Amount(tokens=40)
+
+    world.conclude(new, succeeded(usage=SPENT))
+    assert (budget(world).settled.tokens, budget(world).reserved) == (TOKENS, NOTHING)
+
+
+def test_what_does_not_fit_is_claimed_and_reserves_nothing(world):
+    """M-435: all of it or nothing, and the text names limit and figures (§2.11)."""
+    new = world.record(limited())
+    answer = claimed(world, new, asks(40), asks(40, scope="tenant:acme:2026-01-01", most=39))
+
+    assert (answer.fence, answer.over.category, answer.over.type_name) == (1, "limit", "UsageLimitExceededError")
+    assert answer.over.message.startswith(
+        "Insufficient quota: Token limit of 39 exceeded by an attempt that asks for 40"
+    )
+    assert [each.reserved for each in world.budgets().values()] == [NOTHING, NOTHING]
+
+
+def test_dollars_add_up_to_the_last_digit(world):
+    """M-435: three times 0.1 are 0.3."""
+    new = world.record(limited("a", "b", "c", tokens=None, usd=0.3))
+    at = new.first
+    for name in "abc":
+        assert claimed(world, at, asks(usd="0.1", most=None, most_usd="0.3")).over is None, name
+        decision = decided(new, succeeded(usage=Usage(cost_usd=0.1)), at=at)
+        world.commit(decision)
+        at = following(decision) if name != "c" else at
+
+    assert budget(world).settled.usd == Decimal("0.3")
+    assert budget(world).overrun == NOTHING
+
+
+def test_a_redelivery_goes_on_with_what_is_held(world):
+    """M-013: a lost worker's reservation stays, for nobody knows what was spent, and is not asked for again."""
+    new = world.record(limited())
+    claimed(world, new, asks(60))
+    world.pass_time(LEASE_S + 1)
+    world.enlist("w2")
+
+    assert claimed(world, new, asks(60), worker="w2").over is None
+    assert budget(world).reserved.tokens == 60
+
+
+def test_a_late_outcome_is_booked_once_and_frees_nothing_of_the_new_claim(world):
+    """M-013: the zombie's call cost money too."""
+    new = world.record(limited())
+    claimed(world, new, asks(60))
+    world.pass_time(LEASE_S + 1)
+    world.enlist("w2")
+    claimed(world, new, asks(60), worker="w2")
+    for _ in range(2):
+        assert world.conclude(new, succeeded(usage=SPENT), fence=1) == "stale"
+
+    assert (budget(world).settled.tokens, budget(world).reserved.tokens) == (TOKENS, 60)
+    world.conclude(new, succeeded(usage=SPENT), fence=2)
+    assert (budget(world).settled.tokens, budget(world).reserved) == (2 * TOKENS, NOTHING)
+
+
+def test_a_repeated_outcome_settles_once(world):
+    """Law 1."""
+    new = world.record(limited("a", "b"))
+    claimed(world, new, asks(60))
+    for verdict in ("merged", "repeated"):
+        assert world.conclude(new, succeeded(usage=SPENT)) == verdict
+
+    assert (budget(world).settled.tokens, budget(world).reserved) == (TOKENS, NOTHING)
+
+
+def test_each_try_reserves_for_itself(world):
+    """C-37: what failed tries spent counts."""
+    new = world.record(limited())
+    claimed(world, new, asks(60))
+    decision = decided(new, failed())
+    world.commit(decision)
+    claimed(world, following(decision), asks(60))
+
+    assert (budget(world).settled.tokens, budget(world).reserved.tokens) == (TOKENS, 60)
+
+
+def test_a_cancel_gives_back_what_is_held_and_books_what_comes_late(world):
+    new = world.record(limited())
+    claimed(world, new, asks(60))
+    world.request_cancel(RUN)
+    world.store.stop(RUN, "cancelled", "asked")
+    assert budget(world).reserved == NOTHING
+
+    assert world.conclude(new, succeeded(usage=SPENT)) == "stopped"
+    assert budget(world).settled.tokens == TOKENS
+
+
+def test_a_lost_attempt_keeps_its_reservation_until_its_run_ends(world):
+    """Nobody knows what it spent; the run's end frees it (design §5)."""
+    new = world.record(limited())
+    claimed(world, new, asks(60))
+    world.conclude(new, Outcome("lost", fault=failed().fault))
+
+    assert world.run(RUN).status == "failed"
+    assert budget(world).reserved == NOTHING
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a",)], ids=["goes on", "was its last"])
+def test_a_limit_that_is_passed_fails_the_run(world, names):
+    """M-430, C-10: the step is merged with its cost; what it spent beyond the limit is overrun, and the run has failed."""
+    new = world.record(limited(*names, tokens=10))
+    claimed(world, new, asks(most=10))
+    committed = world.store.commit(decided(new, succeeded(usage=SPENT)))
+
+    assert committed.verdict == "merged"
+    assert committed.breach.message == f"Token limit of 10 exceeded. Current tokens: {TOKENS}"
+    assert (budget(world).settled.tokens, budget(world).overrun.tokens) == (10, TOKENS - 10)
+    if len(names) > 1:
+        assert world.store.turned(10) == [(RUN, "failed")]
+        assert world.store.stop(RUN, "failed", committed.breach.message)
+    run = world.run(RUN)
+    assert (run.status, run.error.type_name, run.reason) == (
+        "failed",
+        "UsageLimitExceededError",
+        committed.breach.message,
+    )
+    assert next(each.status for each in world.attempts(RUN)) == "succeeded"
+    told = [event.name for event in world.events(RUN)]
+    assert ("flujo.budget.violation" in told, told.count("run.failed"), "run.succeeded" in told) == (True, 1, False)
+
+
+def test_a_budget_is_shared_by_runs(world):
+    """A tenant's day holds for all its runs, and a limit that one of them began it with stays."""
+    scope = "tenant:acme:2026-01-01"
+    first, second = (world.record(limited(run=name, tokens=None)) for name in ("run_one", "run_two"))
+
+    assert claimed(world, first, asks(60, scope=scope)).over is None
+    assert "60 reserved" in claimed(world, second, asks(60, scope=scope, most=1000)).over.message
+
+
+def test_runs_without_limits_touch_no_budget(world):
+    new = world.record(enqueued())
+    world.claim(new)
+    world.conclude(new, succeeded(usage=SPENT))
+
+    assert world.budgets() == {}
+
+
+def test_a_claim_whose_answer_was_lost_says_the_same_again(world):
+    """The holder asks again: what it holds is granted, what it was refused is refused."""
+    new = world.record(limited())
+    claimed(world, new, asks(60))
+    assert claimed(world, new, asks(60)).over is None
+    assert budget(world).reserved.tokens == 60
+
+    other = world.record(limited(run="run_other"))
+    claimed(world, other, asks(60))
+    assert claimed(world, other, asks(60)).over is not None
+
+
+def test_a_refused_claim_ends_its_attempt(world):
+    """A refused claim is concluded as limit: the attempt ends, nothing is tried again, the run fails as such."""
+    new = world.record(limited())
+    world.store.enlist(member("w3"), LEASE_S)
+    answer = claimed(world, new, asks(101), worker="w3")
+    world.conclude(new, Outcome("limit", fault=answer.over))
+
+    [attempt] = world.attempts(RUN)
+    assert (attempt.status, attempt.reason, world.run(RUN).error.category) == ("failed", "limit", "limit")

@@ -1,0 +1,89 @@
+"""Limits and prices over whole runs in one process (SYS-18)."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai.models.test import TestModel
+
+from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageLimits
+from flujo_client.config import Settings
+from flujo_client.contract.outcome import Usage
+from flujo_client.errors import UsageLimitExceededError
+from flujo_worker.agents import make_agent_async
+from flujo_worker.agents.answer import Answer
+from flujo_worker.testing import LocalEngine
+
+TEN = StepConfig(max_retries=1, expected_tokens=10)
+
+
+class Billed(TestModel):
+    """A model that somebody sends a bill for."""
+
+    __test__ = False
+
+    async def request(self, *args, **rest):
+        response = await super().request(*args, **rest)
+        response.provider_name = "acme"
+        return response
+
+
+def spend(data):
+    return Answer(data, Usage(6, 4, 1, 0.1))
+
+
+def talk(**cost):
+    agent = make_agent_async(Billed(custom_output_text="yes", model_name="m1"))
+    with LocalEngine(Settings.model_validate({"cost": cost})) as engine:
+        return engine.run(Pipeline([Step("talk", agent)]), "hello")
+
+
+def fan(strategy, width=3):
+    branches = {f"b{number}": Step("call", spend, config=TEN) for number in range(width)}
+    return Pipeline([Step.parallel("fan", branches, on_branch_failure=strategy)])
+
+
+@pytest.mark.parametrize(("strategy", "status"), [("ignore", "succeeded"), ("propagate", "failed")])
+def test_a_refused_branch_follows_the_fan_outs_rule(strategy, status):
+    """C-10, M-435: ignore keeps the siblings, propagate ends them; nothing is tried again."""
+    with LocalEngine() as engine:
+        result = engine.run(fan(strategy), "in", limits=UsageLimits(total_tokens_limit=20))
+        kinds = [each.reason for each in engine.history(result.run_id) if each.kind == "step"]
+    assert (result.run_status, kinds.count("limit"), result.total_tokens) == (status, 1, 20)
+
+
+def test_where_every_branch_is_refused_the_run_fails_with_the_limits_own_error():
+    with LocalEngine() as engine:
+        result = engine.run(fan("ignore"), "in", limits=UsageLimits(total_tokens_limit=9))
+    with pytest.raises(UsageLimitExceededError, match="Insufficient quota: Token limit of 9 exceeded"):
+        result.raise_for_status()
+
+
+def test_a_containers_limits_hold_for_all_that_runs_inside():
+    """Requirements §2.1: three iterations at ten tokens do not fit under 25."""
+    body = Pipeline([Step("call", spend, config=TEN)])
+    limits = UsageLimits(total_tokens_limit=25)
+    limited = LoopStep(
+        name="rounds",
+        loop_body_pipeline=body,
+        exit_condition_callable=lambda *_: False,
+        max_loops=3,
+        usage_limits=limits,
+    )
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([limited]), "in")
+        assert set(engine.store.read_budgets()) == {f"step:{result.run_id}:rounds"}
+    assert (result.run_status, result.total_tokens, result.error.category) == ("failed", 20, "limit")
+
+
+def test_a_projects_price_is_what_a_call_costs():
+    """Requirements §2.7."""
+    price = {"prompt_tokens_per_1k": 1000.0, "completion_tokens_per_1k": 0.0}
+    result = talk(providers={"acme": {"m1": price}}, strict=True)
+    assert result.total_cost_usd == result.total_tokens - 1 > 0
+
+
+def test_a_model_without_a_price_fails_where_costs_are_strict():
+    """Requirements §2.7, §2.10: once, with what it spent."""
+    result = talk(strict=True)
+    assert (result.error.type_name, result.error.code) == ("PricingNotConfiguredError", "PRICING_NOT_CONFIGURED")
+    assert (result.step_history[0].attempts, result.total_tokens > 0) == (1, True)

@@ -1,0 +1,76 @@
+"""What a call cost, and what an attempt is expected to (requirements §2.7)."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+from pydantic_ai.usage import RunUsage
+
+from flujo_client import Step, StepConfig
+from flujo_client.errors import PricingNotConfiguredError
+from flujo_client.sections import Cost
+from flujo_worker.agents.pricing import priced_by, usage_of
+from flujo_worker.attempts.budget import estimate
+
+SPENT = RunUsage(requests=1, input_tokens=2000, output_tokens=1000)
+OWN = Cost.model_validate(
+    {"providers": {"acme": {"m1": {"prompt_tokens_per_1k": 0.5, "completion_tokens_per_1k": 2.0}}}}
+)
+STRICT = Cost(strict=True)
+
+
+def response(model, provider="acme"):
+    return SimpleNamespace(provider_name=provider, model_name=model)
+
+
+@pytest.mark.parametrize("asked", ["m1", "acme:m1"])
+def test_the_projects_price_counts_also_for_a_dated_answer(asked):
+    with priced_by(OWN):
+        assert usage_of(SPENT, response("m1-2026-01-01"), asked).cost_usd == 3.0
+
+
+def test_the_projects_price_goes_before_the_known_one():
+    known = RunUsage(requests=1, input_tokens=2000, output_tokens=1000, cost=99)
+    with priced_by(OWN):
+        assert usage_of(known, response("m1")).cost_usd == 3.0
+    assert usage_of(known, response("m1")).cost_usd == 99
+
+
+def test_strict_refuses_a_model_without_a_price_and_keeps_what_was_spent():
+    with priced_by(STRICT), pytest.raises(PricingNotConfiguredError, match=r"'acme\.m2'") as raised:
+        usage_of(SPENT, response("m2"))
+    assert raised.value.flujo_usage.input_tokens == 2000
+    assert "[cost.providers.acme.m2]" in raised.value.suggestion
+
+
+def test_without_strict_it_costs_nothing_and_that_is_said_once(caplog):
+    with caplog.at_level(logging.CRITICAL):
+        costs = [usage_of(SPENT, response("m3")).cost_usd for _ in range(2)]
+    assert costs == [0.0, 0.0]
+    assert [record.message for record in caplog.records] == ["model acme.m3 has no price: what it costs counts as 0"]
+
+
+@pytest.mark.parametrize("provider", ["function", "test", None])
+def test_a_function_as_a_model_is_free(provider):
+    with priced_by(STRICT):
+        assert usage_of(SPENT, response("scripted", provider)).cost_usd == 0.0
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "expected"),
+    [
+        ("openai:gpt-4o", {}, (0.10, 500)),
+        ("openai:gpt-3.5-turbo", {}, (0.02, 300)),
+        ("acme:x", {}, (0.0, 0)),
+        ("acme:known", {}, (0.5, 7)),
+        ("acme:known", {"max_tokens": 9}, (0.5, 9)),
+        ("openai:gpt-4o", {"max_tokens": 9, "expected_tokens": 8, "expected_cost_usd": 0.0}, (0.0, 8)),
+    ],
+)
+def test_an_attempt_reserves_what_its_step_the_project_or_its_model_says(model, config, expected):
+    """Requirements §2.7: step hints; then TOML; then the class of the model; else nothing."""
+    cost = Cost.model_validate({"estimators": {"acme:kn*": {"cost_usd": 0.5, "tokens": 7}}})
+    found = estimate(Step("a", str, config=StepConfig(**config)), SimpleNamespace(model=model), cost)
+    assert (found.cost_usd, found.tokens) == expected
