@@ -16,6 +16,7 @@ from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.place import Place
 
 MOST = 1_000_000_000
@@ -41,6 +42,7 @@ class Container(Step):
     processing: Mapping[str, Any] | None = field(default=None, init=False)
     processors: AgentProcessors = field(default_factory=AgentProcessors, init=False)
     fallback_step: Step | None = None
+    usage_limits: UsageLimits | None = None
 
     def rules(self) -> dict[str, Any]:
         return {"functions": sorted(self.functions())}

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from flujo_worker.domain.draft import Draft, Scope, Steps
 
 
+LIMIT = "limit"
+
+
 def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
     """Begin the step itself."""
     yield from _begin(draft, open_box(draft, scope, node), PRIMARY)
@@ -26,11 +29,16 @@ def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
     if body.status == "succeeded":
         said = f"Original error: {_original(box)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
         yield from finish(draft, box, body.output, body.context, feedback=said)
-    elif body.name == PRIMARY and not is_final(body.fault):
+    elif body.name == PRIMARY and not is_final(body.fault) and not _is_limit(body.fault):
         yield from _fall_back(draft, box, body.fault)
     else:
         fault = body.fault if body.name == PRIMARY else _both(box, body.fault)
         yield from give_up(draft, box, fault, context=body.context)
+
+
+def _is_limit(fault: Fault | None) -> bool:
+    """Tell whether what there was to spend is spent: a fallback would only spend more (C-10)."""
+    return fault is not None and fault.category == LIMIT
 
 
 def _fall_back(draft: Draft, box: Scope, fault: Fault | None) -> Steps:
