@@ -30,9 +30,16 @@ from container_parts import (
 
 from flujo_client.config import Settings
 from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.results import StepResult
 from flujo_client.contract.trace import build_trace
-from flujo_client.errors import InfiniteFallbackError, PipelineAbortSignal, PluginError, RunFailed
+from flujo_client.errors import (
+    InfiniteFallbackError,
+    PipelineAbortSignal,
+    PluginError,
+    RunFailed,
+    UsageLimitExceededError,
+)
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
@@ -40,6 +47,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.step import step as step_of
 from flujo_client.serial import loads
 from flujo_worker.agents.answer import Answer
+from flujo_worker.testing import LocalEngine
 
 NO = "Agent execution failed with NonRetryableError: no in"
 THRICE = StepConfig(max_retries=2)
@@ -455,3 +463,17 @@ def test_a_fallback_is_given_by_option_or_method():
 def test_a_run_without_luck_raises_as_ever(engine):
     with pytest.raises(RunFailed, match="a bug"):
         engine.run(bare(step("x", fails).fallback(step("y", raises))), "in").raise_for_status()
+
+
+def test_what_has_nothing_left_to_spend_is_no_reason_to_spend_more():
+    """C-10: a limit that refuses the primary refuses the step; its fallback is never asked."""
+    asked = []
+    primary = Step("dear", lambda _: "never", config=StepConfig(expected_tokens=100))
+    step = primary.fallback(Step("cheap", lambda _: asked.append(1)))
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([step]), "go", limits=UsageLimits(total_tokens_limit=10))
+
+    assert not result.success
+    assert asked == []
+    with pytest.raises(UsageLimitExceededError):
+        result.raise_for_status()
