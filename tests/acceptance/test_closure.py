@@ -65,8 +65,7 @@ def test_people_in_anything_behave_as_the_reference_says_in_real_processes(site,
     for seed, run in runs.items():
         reference = law.reference_of(pipelines.peopled(seed), f"input {seed % 5}", places(site, run.id, "cancelled"))
         law.same(run.result(), reference)
-        assert places(site, run.id, "open") == set(), site.log()
-        assert [each["key"] for each in site.attempts(run.id) if each["status"] in law.LIVE] == []
+        assert_nothing_left(site, run)
 
 
 def places(site: Any, run: str, status: str) -> set[str]:
