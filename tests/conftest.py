@@ -1,3 +1,20 @@
 """The fixtures every test may ask for. pytest puts this folder on the path, so `services` is tests/services.py."""
 
+from __future__ import annotations
+
+import logging
+
+import pytest
+
 pytest_plugins = ["services"]
+
+
+@pytest.fixture(autouse=True)
+def logging_as_at_the_start():
+    """What a test before this one told `logging`, by Celery's set-up or our own, does not hold for this one."""
+    logging.disable(logging.NOTSET)
+    logging.getLogger().setLevel(logging.WARNING)
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and name.startswith("flujo"):
+            logger.disabled, logger.propagate = False, True
+            logger.setLevel(logging.NOTSET)
