@@ -5,15 +5,14 @@ It must not ask anybody anything. In: rows and values; out: `Approval`s, and why
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.run import LIVE_RUN
-from flujo_client.errors import ConfigurationError, FlujoError, ResumeError
-from flujo_client.serial import canonical
+from flujo_client.errors import ConfigurationError, ResumeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,16 +155,5 @@ def fits_schema(value: Any, schema: dict[str, Any]) -> str | None:
 
 def check_schema(schema: dict[str, Any]) -> None:
     """Refuse what is no JSON Schema, as far as that can be told here; raises ConfigurationError."""
-    try:
-        written = canonical(schema)
-    except FlujoError as error:
-        raise ConfigurationError(f"input_schema is no JSON: {error.message}") from None
-    try:
-        import jsonschema_rs
-    except ImportError:
-        return
-    try:
-        jsonschema_rs.Draft202012Validator(json.loads(written))
-    except (jsonschema_rs.ValidationError, ValueError) as error:
-        said = str(error).splitlines()[0][:200]
-        raise ConfigurationError(f"input_schema is no JSON Schema: {said}") from None
+    if wrong := wrong_schema(schema):
+        raise ConfigurationError(f"input_schema {wrong}")

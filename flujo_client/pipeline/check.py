@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import MAX_NAME, is_name
+from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.compose import Pipeline, steps_of
@@ -19,7 +19,6 @@ from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.walk import MAX_DEPTH, MAX_NODES
-from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -185,28 +184,12 @@ def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
         agent = ((step.processing or {}).get("reasoning_precheck") or {}).get(key)
         for finding in _agent_findings(agent, allowed) if agent is not None else ():
             yield f"processing.reasoning_precheck.{key}: {finding}"
-    yield from _schema_findings((step.processing or {}).get("schema"))
+    schema = (step.processing or {}).get("schema")
+    if schema is not None and (wrong := wrong_schema(schema)):
+        yield f"processing.schema {wrong}"
     for processor in (*step.processors.prompt_processors, *step.processors.output_processors):
         if not (callable(processor) or callable(getattr(processor, "process", None))):
             yield f"processor {type(processor).__name__} is no callable and has no process(data, context)"
-
-
-def _schema_findings(schema: Any) -> Iterator[str]:
-    if schema is None:
-        return
-    try:
-        written = canonical(schema)
-    except FlujoError as error:
-        yield f"processing.schema is no JSON: {error.message}"
-        return
-    try:
-        import jsonschema_rs  # a worker's need; where only the client is installed, the workers find it out
-    except ImportError:
-        return
-    try:
-        jsonschema_rs.Draft202012Validator(json.loads(written))
-    except (jsonschema_rs.ValidationError, ValueError) as error:
-        yield f"processing.schema is no JSON Schema: {str(error).splitlines()[0][:200]}"
 
 
 def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
