@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 2
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test check lint types imports bench bench-aros chaos clean
+.PHONY: help lock demo test laws check lint types imports bench bench-aros chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,10 @@ demo: $(STAMP) ## audit the licence of every installed distribution: the main jo
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+
+laws: $(STAMP) ## search for what breaks the parser's laws, at 2000 random examples each
+	@$(ALONE) AROS_EXAMPLES=2000 $(BIN)/python -m pytest -q -o timeout=0 -n $(TEST_PROCESSES) --dist load \
+		--hypothesis-profile search tests/aros/test_aros_laws.py
 
 check: lint types imports test ## what CI runs
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("check", derandomize=True)
+settings.register_profile("search", print_blob=True)
+settings.load_profile("check")
+"""A check says the same of the same code every time; `make laws` looks for what no one has seen yet."""
 
 pytest_plugins = ["services"]
 

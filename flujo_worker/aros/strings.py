@@ -24,8 +24,8 @@ _SAID5: Final = {**_SAID, "'": "'", "v": "\v", "0": "\0", "\n": "", "\r\n": "", 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
 _ANY_QUOTE: Final = re.compile('["“”„]')
-_NEXT: Final = re.compile(r"\s*+,[\s,]*+[\"'“„]")
-_NEXT_TO_WORD: Final = re.compile(r"\s*+(?:,[\s,]*+[\"'“„]|[\"“„{\[])")
+_NEXT: Final = re.compile(r"\s*+(?:,[\s,]*+[\"'“„]|:)")
+_NEXT_TO_WORD: Final = re.compile(r"\s*+(?:,[\s,]*+[\"'“„]|[\"“„{\[:])")
 _INCHES: Final = re.compile(r"(?:\A|[\s(x×])\d[\d./-]*\Z")
 _STRUCTURE: Final = re.compile(r"[,:{}\[\]\n]")
 _ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT, "in-tuple": ENDS_IN_TUPLE}
@@ -82,7 +82,7 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
 
 
 def _closes_late(body: str, place: int) -> bool:
-    """What should open a quotation looks like the end of the string: another value follows."""
+    """What should open a quotation looks like the end of the string: another value follows, or what a key names."""
     after_word = body[place - 1 : place].isalnum()
     if (_NEXT_TO_WORD if after_word else _NEXT).match(body, place + 1) is None:
         return False
