@@ -16,7 +16,7 @@ from flujo_client.gateway.effects import Ask
 from flujo_client.local import open_services
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
     from pydantic import BaseModel
@@ -220,10 +220,29 @@ class RunHandle:
         """List the run's child runs, newest first; theirs are not among them."""
         return self._client.list_runs(parent=self.id, limit=limit)
 
-    def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
-        """Read the run's story; the last event's `id` is the cursor to go on from."""
+    def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
+        """Read what is known of the run's story, after an event's `cursor`, and at most so many events.
+
+        Raises:
+            ClientError: that is no event's cursor.
+        """
         events: list[EventRecord] = self._client.ask(requests.events(self.id, after=after, limit=limit))
         return events
+
+    def follow(self, after: str | None = None) -> Iterator[EventRecord]:
+        """Tell the run's story as it happens, each event once, until the run has ended.
+
+        Args:
+            after: the `cursor` of the last event that was seen: who was cut off goes on from there.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ClientError: that is no event's cursor.
+        """
+        page: list[EventRecord]
+        while page := self._client.perform(verbs.more_of_the_story(self.id, after)):
+            yield from page
+            after = page[-1].cursor
 
     def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""
@@ -372,10 +391,18 @@ class AsyncRunHandle:
         """List the run's child runs, newest first."""
         return await self._client.list_runs(parent=self.id, limit=limit)
 
-    async def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
-        """Read the run's story from a cursor on."""
+    async def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
+        """Read what is known of the run's story, after an event's `cursor`."""
         events: list[EventRecord] = await self._client.ask(requests.events(self.id, after=after, limit=limit))
         return events
+
+    async def follow(self, after: str | None = None) -> AsyncIterator[EventRecord]:
+        """Tell the run's story as it happens, each event once, until the run has ended."""
+        page: list[EventRecord]
+        while page := await self._client.perform(verbs.more_of_the_story(self.id, after)):
+            for event in page:
+                yield event
+            after = page[-1].cursor
 
     async def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""

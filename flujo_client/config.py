@@ -27,6 +27,7 @@ from flujo_client.sections import (
     Aros,
     Budgets,
     Cost,
+    Events,
     Limits,
     Log,
     ModulePrefix,
@@ -95,6 +96,7 @@ class Settings(Section):
     budgets: Budgets = Budgets()
     cost: Cost = Cost()
     log: Log = Log()
+    events: Events = Events()
 
     @property
     def is_embedded(self) -> bool:

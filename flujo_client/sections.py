@@ -211,10 +211,20 @@ class Cost(Section):
 
 
 class Log(Section):
-    """What is logged and how."""
+    """What is logged and how.
+
+    `redact` names fields whose values are hidden wherever they are told, besides those whose names tell a secret.
+    """
 
     level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
         BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text),
     ] = "INFO"
     as_json: bool = Field(default=True, alias="json")
+    redact: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+
+
+class Events(Section):
+    """Events in Postgres. `keep_days` says for how many days they are kept; 0: for ever."""
+
+    keep_days: Annotated[int, Field(ge=0, le=36_500)] = 90

@@ -207,6 +207,27 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     return (yield from wait_for(run_id, timeout)) == "cancelled"
 
 
+def more_of_the_story(run_id: str, after: str | None) -> Doing:
+    """Wait until something more is told of a run, and read it; nothing: it has ended, and this is all.
+
+    Raises:
+        RunNotFound: there is no such run.
+        ClientError: that is no event's cursor.
+    """
+    pause = FIRST_POLL_S
+    page: list[EventRecord] = yield Ask(requests.events(run_id, after=after))
+    while not page:
+        with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+            status = yield from status_of(run_id)  # before the page: what is told until it is read stands in it
+            page = yield Ask(requests.events(run_id, after=after))
+            if status not in LIVE_RUN:
+                break
+        if not page:
+            yield Sleep(pause)
+            pause = min(pause * 1.5, SLOWEST_POLL_S)
+    return page
+
+
 def _rows_of(run_id: str) -> Doing:
     """Read attempts and scopes. Scopes last: rows are only added, so each attempt's scope is among them."""
     attempts = yield Ask(requests.attempts(run_id))
@@ -218,7 +239,8 @@ def _story_of(run_id: str) -> Doing:
     """Read all of a run's events, however many they are."""
     events: list[EventRecord] = []
     while True:
-        page = yield Ask(requests.events(run_id, after=events[-1].id if events else 0, limit=EVENTS_AT_ONCE))
+        after = events[-1].cursor if events else None
+        page = yield Ask(requests.events(run_id, after=after, limit=EVENTS_AT_ONCE))
         events += page
         if len(page) < EVENTS_AT_ONCE:
             return events

@@ -7,11 +7,13 @@ import os
 import secrets
 import socket
 import threading
+import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Event
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.step import Backoff
 from flujo_worker.aio import Loop
@@ -22,6 +24,8 @@ from flujo_worker.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.observe.redact import hide_fields
+from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres import PostgresStore
@@ -78,7 +82,10 @@ class Host:
             every_s=own.sweep_s,
             max_lost=own.max_lost,
             control_queue=own.control_queue,
+            keep_events_days=settings.events.keep_days or None,
         )
+        self._system = SystemEvents(self._store, lambda: self._lease.worker)
+        hide_fields(settings.log.redact)
 
     def start(self) -> None:
         """Take a lease and begin to mark and sweep."""
@@ -86,10 +93,14 @@ class Host:
         self._lease.start()
         self._sender.start()
         self._sweeper.start()
+        self._system.start()
+        self._system.put(Event("worker.started", {"build": _build()}, at=time.time()))
         logger.info("worker %s is up", self._lease.worker)
 
     def stop(self) -> None:
         """Give the lease back and let go of everything."""
+        self._system.put(Event("worker.stopped", at=time.time()))
+        self._system.stop()
         self._stopping.set()
         self._sweeper.stop()
         self._sender.stop()
@@ -140,8 +151,11 @@ class Host:
 
 def _this_process(slots: int) -> Member:
     host = socket.gethostname()
+    return Member(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots)
+
+
+def _build() -> str:
     try:
-        build = version("flujo-worker")
+        return version("flujo-worker")
     except PackageNotFoundError:
-        build = "unknown"
-    return Member(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", host, os.getpid(), build, slots)
+        return "unknown"

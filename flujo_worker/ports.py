@@ -165,8 +165,8 @@ class Ledger(Protocol):
     def plan(self, fingerprint: str) -> Plan | None:
         """Read a plan."""
 
-    def note(self, run: str, events: Sequence[Event], *, key: str | None = None) -> None:
-        """Append lines to a run's story that belong to no merge."""
+    def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
+        """Append lines that belong to no merge: to a run's story, or, without one, to what is told of workers."""
 
 
 class Tree(Protocol):
@@ -245,6 +245,9 @@ class Backlog(Protocol):
 
     def orphaned(self, limit: int) -> list[str]:
         """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
+
+    def keep_events(self, keep_days: int | None) -> None:
+        """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         """Parked runs: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""

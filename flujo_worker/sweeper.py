@@ -1,7 +1,8 @@
 """The sweeper: finds what was dropped and rings again. Every worker process runs one; about one sweep a second is done in all.
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
-are past their deadline, questions whose time is over, child runs without their parent, joins whose doorbell was lost, and parked runs whose code is here.
+are past their deadline, questions whose time is over, child runs without their parent, joins whose doorbell was lost, and parked runs whose code is here. Now and
+then it makes place for the events of the days to come, and drops those that are kept no longer.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+HOUSEKEEPING_EVERY_S = 3600.0
 UNRUNG_S = 2.0
 """How long after its last branch closed a fan-out's chord has to ring by itself."""
 UNRUNG_BEHIND_S = 10.0
@@ -50,6 +52,7 @@ class Sweeper:
         every_s: seconds between two sweeps of the whole fleet.
         max_lost: how often an attempt may be lost.
         control_queue: where doorbells wait.
+        keep_events_days: for how many days events are kept; None: for ever.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -64,12 +67,14 @@ class Sweeper:
         every_s: float = 1.0,
         max_lost: int = 3,
         control_queue: str = CONTROL_QUEUE,
+        keep_events_days: int | None = None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
         self._control_queue = control_queue
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
-        self._unparked_at = float("-inf")
+        self._unparked_at = self._housekept_at = float("-inf")
+        self._keep_events_days = keep_events_days
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -97,6 +102,7 @@ class Sweeper:
         self._unpark()
         self._join()
         self._store.expire_questions(BATCH)
+        self._keep_house()
         broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH, publish=self._publish)
         return len(due)
@@ -139,6 +145,12 @@ class Sweeper:
                 unfit.add(tuple(code))
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
+
+    def _keep_house(self) -> None:
+        now = time.monotonic()
+        if now - self._housekept_at >= HOUSEKEEPING_EVERY_S:
+            self._housekept_at = now
+            _safely("making place for events", partial(self._store.keep_events, self._keep_events_days))
 
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter

@@ -132,15 +132,22 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """One row of `flujo_events`. `id` is the cursor to read on from."""
+    """One row of `flujo_events`.
+
+    Attributes:
+        at: when it was told, by the clock of who told it.
+        run_id: the run; None for what happened to a worker.
+        cursor: the place to read on from. Ids do not do: of two branches the lower one may be committed later.
+    """
 
     id: int
     at: datetime
-    run_id: str
+    run_id: str | None
     name: str
     level: str
     attempt: str | None
     data: dict[str, Any]
+    cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

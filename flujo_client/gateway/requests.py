@@ -5,6 +5,7 @@ The client writes three facts and nothing else: a run, a request to cancel, an a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,6 +16,7 @@ import orjson
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.question import Approval, state_of
 from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, RunRecord, ScopeRecord, WorkerRecord
+from flujo_client.errors import ClientError
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed, safe_serialize
 
@@ -27,6 +29,7 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 GRACE_S = 1.0
+_CURSOR = re.compile(r"(\d{1,20})-(\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +144,19 @@ def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     return Request("scopes", {"run": run_id}, lambda rows: [_scope(row) for row in rows])
 
 
-def events(run_id: str, *, after: int = 0, limit: int = 1000) -> Request[list[EventRecord]]:
-    """Read a run's story from a cursor on."""
-    parameters = {"run": run_id, "after": after, "limit": limit}
+def events(run_id: str, *, after: str | None = None, limit: int = 1000) -> Request[list[EventRecord]]:
+    """Read a run's story from a cursor on.
+
+    Raises:
+        ClientError: that is no cursor.
+    """
+    found = _CURSOR.fullmatch(after or "0-0")
+    if found is None:
+        raise ClientError(
+            f"'{str(after)[:40]}' is no event's cursor",
+            suggestion="give the `cursor` of an event that was read before, or nothing to begin at the start",
+        )
+    parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit}
     return Request("events", parameters, lambda rows: [EventRecord(**row) for row in rows])
 
 

@@ -1,7 +1,8 @@
 """structlog, configured once; and the lines of an attempt kept aside, to be written with its merge.
 
 A line logged inside an attempt (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
-into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168). Both without what looks like a secret.
+into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168). What is logged outside attempts goes to who
+listens there. All of it without what looks like a secret.
 """
 
 from __future__ import annotations
@@ -20,23 +21,29 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.observe.redact import redact, redact_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping
+    from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.sections import Log
 
 MAX_EVENTS = 1000
-_BOUND = ("run", "step", "attempt", "worker")
+_BOUND = ("run", "scope", "step", "attempt", "worker")
 _story: ContextVar[list[Event] | None] = ContextVar("flujo_story", default=None)
+_outside: list[Callable[[Event], None]] = []
+"""Who is told what is logged outside attempts: nobody or one."""
 
 
 @contextmanager
 def telling(envelope: Envelope, *, worker: str) -> Iterator[list[Event]]:
-    """Bind run, step, attempt and worker to every line logged inside, and collect the lines."""
+    """Bind run, scope, step, attempt and worker to every line logged inside, and collect the lines."""
     events: list[Event] = []
     token = _story.set(events)
     bound = structlog.contextvars.bind_contextvars(
-        run=envelope.ticket.run, step=envelope.step, attempt=envelope.number, worker=worker
+        run=envelope.ticket.run,
+        scope=envelope.address,
+        step=envelope.step,
+        attempt=envelope.number,
+        worker=worker,
     )
     try:
         yield events
@@ -53,23 +60,36 @@ def bound(**known: Any) -> Iterator[None]:
 
 
 def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: keep the line as an event of the run, if it is logged inside an attempt."""
+    """A structlog processor: keep the line as an event, of the run if it is logged inside an attempt."""
     events = _story.get()
-    if events is not None and len(events) < MAX_EVENTS:
-        data = {
-            key: value
-            for key, value in line.items()
-            if key not in _BOUND and key not in ("event", "level", "timestamp")
-        }
-        told = redact(str(line.get("event", "")))
-        events.append(Event(told, redact_tree(safe_serialize(data)), level, time.time()))
+    if events is None:
+        for tell_it in _outside:
+            tell_it(_event(level, line))
+    elif len(events) < MAX_EVENTS:
+        events.append(_event(level, line))
+    elif len(events) == MAX_EVENTS:
+        events.append(Event("events.dropped", {"count": 1}, "warning", time.time()))
+    else:
+        events[-1].data["count"] += 1
     return line
+
+
+def tell_outside_attempts_to(listener: Callable[[Event], None] | None) -> None:
+    """Have what this process logs outside attempts told to one listener from now on, or to nobody."""
+    _outside[:] = [] if listener is None else [listener]
+
+
+def _event(level: str, line: Mapping[str, Any]) -> Event:
+    data = {
+        key: value for key, value in line.items() if key not in _BOUND and key not in ("event", "level", "timestamp")
+    }
+    return Event(redact(str(line.get("event", ""))), redact_tree(safe_serialize(data)), level, time.time())
 
 
 def tell(name: str, /, level: str = "info", **data: Any) -> None:
     """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
     keep_for_the_run(None, level, structlog.contextvars.merge_contextvars(None, level, {"event": name, **data}))
-    kept = _story.set(None)
+    kept = _story.set([])
     try:
         getattr(structlog.get_logger(), level)(name, **data)
     finally:

@@ -1,22 +1,37 @@
-"""What looks like a secret, taken out of what is told: provider keys, bearer tokens, passwords in URLs and behind their names.
+"""What looks like a secret, taken out of what is told: providers' keys, bearer tokens, passwords in URLs and behind their names.
 
-Pure. It cannot know every secret, and in doubt hides more. Doing it twice changes nothing.
+It cannot know every secret, and in doubt hides more. Doing it twice changes nothing. Which fields a project hides besides is said once
+for the process.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _HIDDEN = "***"
-_NAMES = r"password|passwd|secret(?:[_-]?access)?(?:[_-]?key)?|(?:api|private)[_-]?key|(?:access|auth|refresh|session)[_-]?token"
+_NAMES = r"password|passwd|passphrase|secret(?:[_-]?access)?(?:[_-]?key)?|(?:api|private|signing|encryption)[_-]?key|(?:access|auth|refresh|session|bearer|id)[_-]?token|client[_-]?secret|cookie"
 _SECRETS = (
     (re.compile(r"(://[^\s:/@]{0,256}:)\S{0,4096}@"), r"\1***@"),
-    (re.compile(r"\b(sk-|gsk_|xai-|ghp_|AIza)[\w-]{6,}"), r"\1***"),
+    (re.compile(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"), r"\1***"),
+    (re.compile(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.)[\w.-]{16,}"), r"\1***"),
+    (re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1***"),
+    (re.compile(r"\b(eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
+    (re.compile(r"(-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)[^-]*(?:-----END [A-Z ]{0,32}PRIVATE KEY-----)?"), r"\1***"),
     (re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{6,}"), r"\1 ***"),
     (re.compile(rf"(?i)({_NAMES})(['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|['\"]?[^\s'\",;&]+)"), r"\1\2***"),
 )
 _SECRET_NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_NAMES}|pwd|token|authorization)")
+_fields: set[str] = set()
+
+
+def hide_fields(names: Iterable[str]) -> None:
+    """Hide all that is told under these names, in any case, in this process."""
+    _fields.clear()
+    _fields.update(name.casefold() for name in names)
 
 
 def redact(text: str) -> str:
@@ -27,7 +42,9 @@ def redact(text: str) -> str:
 
 
 def redact_tree(tree: Any, name: object = "") -> Any:
-    """Replace what looks like a secret in the texts of a tree, and every text under a name such as `db_password`."""
+    """Replace what looks like a secret in the texts of a tree, every text under a name such as `db_password`, and the hidden fields."""
+    if _fields and str(name).casefold() in _fields:
+        return _HIDDEN
     if isinstance(tree, str):
         return _HIDDEN if _SECRET_NAME.fullmatch(str(name)) else redact(tree)
     if isinstance(tree, dict):

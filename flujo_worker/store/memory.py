@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Literal
@@ -280,6 +281,13 @@ class MemoryStore(LedgerInMemory):
         if run.fault is not None:
             return "failed"
         return "cancelled" if run.asked or not self._is_over(run) else "expired"
+
+    def keep_events(self, keep_days: int | None) -> None:
+        if keep_days is None:
+            return
+        with self._lock:
+            first = when(self._clock()).date() - timedelta(days=keep_days)
+            self._events[:] = [event for event in self._events if event.at.date() >= first]
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:

@@ -128,10 +128,10 @@ class LedgerInMemory(BudgetsInMemory):
         with self._lock:
             return self._plans.get(fingerprint)
 
-    def note(self, run: str, events: Sequence[Event], *, key: str | None = None) -> None:
+    def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
         with self._lock:
             for event in events:
-                self._tell(run, key, event.name, event.level, event.data)
+                self._tell(run, key, event.name, event.level, event.data, event.at)
 
     def _refusal(self, row: Attempt, worker: str, max_lost: int) -> Refusal | None:
         run = self._runs[row.key.run]
@@ -188,7 +188,7 @@ class LedgerInMemory(BudgetsInMemory):
         taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)
         taken = taken if decision.lane_left is None else self._give(run, decision.lane_left)
         for event in (*decision.notice.outcome.events, *decision.events):
-            self._tell(run, key, event.name, event.level, event.data)
+            self._tell(run, key, event.name, event.level, event.data, event.at)
         self._keep_corrections(decision.notice, now)
         if decision.end is not None:
             self._runs[run].end(decision.end, now)

@@ -44,6 +44,7 @@ class Tables:
         self._budgets: dict[str, Budget] = {}
         self._reservations: dict[str, dict[str, Held]] = {}
         self._events: list[EventRecord] = []
+        self._told = 0
         self._corrections: list[CorrectionRecord] = []
         self._swept_at = float("-inf")
 
@@ -115,5 +116,9 @@ class Tables:
             lanes=dict(scope.lanes),
         )
 
-    def _tell(self, run: str, key: str | None, name: str, level: str, data: dict[str, Any]) -> None:
-        self._events.append(EventRecord(len(self._events) + 1, when(self._clock()), run, name, level, key, data))
+    def _tell(
+        self, run: str | None, key: str | None, name: str, level: str, data: dict[str, Any], at: float | None = None
+    ) -> None:
+        number = self._told = self._told + 1
+        told_at = when(self._clock() if at is None else at)
+        self._events.append(EventRecord(number, told_at, run, name, level, key, data, f"0-{number}"))

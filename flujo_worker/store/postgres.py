@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import Decision
 
 
+DAYS_AHEAD = 7
+"""For how many days there is a partition of events before they come; what falls through stands in the default one."""
+
+
 class PostgresStore(TreeInPostgres):
     """The worker's way to Postgres.
 
@@ -195,13 +199,14 @@ class PostgresStore(TreeInPostgres):
         rows = self._rows("plan", {"fingerprint": fingerprint})
         return Plan.from_tree(rows[0]["plan"]) if rows else None
 
-    def note(self, run: str, events: Sequence[Event], *, key: str | None = None) -> None:
+    def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
         parameters = {
             "run": run,
             "attempt": key,
             "names": [as_text(event.name) for event in events],
             "levels": [event.level for event in events],
             "data": [as_json(event.data) for event in events],
+            "at": [event.at for event in events],
         }
         self._do("note", parameters)
 
@@ -241,6 +246,9 @@ class PostgresStore(TreeInPostgres):
 
     def expire_questions(self, limit: int) -> int:
         return self._do("expire_questions", {"limit": limit})
+
+    def keep_events(self, keep_days: int | None) -> None:
+        self._rows("keep_events", {"ahead": DAYS_AHEAD, "keep": keep_days})
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         rows = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})

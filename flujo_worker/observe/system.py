@@ -1,0 +1,115 @@
+"""What happens to a worker outside its attempts, as events without a run: kept in a queue that blocks nobody, written in batches.
+
+The queue is bounded, for Postgres may be away for as long as it likes; what found no place is counted, and the count is an event too.
+In: events, and the warnings of our own loggers. Out: rows of `flujo_events`. It must not fail, or hold up, what it tells of.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.outcome import Event
+from flujo_worker.errors import StoreError
+from flujo_worker.observe import log
+from flujo_worker.observe.redact import redact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_worker.ports import Ledger
+
+logger = logging.getLogger(__name__)
+
+MOST_WAITING = 10_000
+BATCH = 1_000
+WRITE_EVERY_S = 1.0
+DROPPED = "events.dropped"
+_OURS = "flujo_worker"
+
+
+class SystemEvents:
+    """Takes what a process tells, and writes it from a thread of its own.
+
+    Args:
+        ledger: where events are written.
+        worker: gives this process's present incarnation, which each event names.
+        most: how many events may wait.
+    """
+
+    def __init__(self, ledger: Ledger, worker: Callable[[], str], *, most: int = MOST_WAITING) -> None:
+        self._ledger, self._worker, self._most = ledger, worker, most
+        self._waiting: deque[Event] = deque()
+        self._dropped = 0
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._lines = _Lines(self)
+        self._thread = threading.Thread(target=self._write_forever, name="flujo-events", daemon=True)
+
+    def start(self) -> SystemEvents:
+        """Listen and write from now on."""
+        logging.getLogger(_OURS).addHandler(self._lines)
+        log.tell_outside_attempts_to(self.put)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Write what is left, if Postgres takes it, and stop."""
+        log.tell_outside_attempts_to(None)
+        logging.getLogger(_OURS).removeHandler(self._lines)
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def put(self, event: Event) -> None:
+        """Take an event, or count it as dropped when too many wait. Never blocks."""
+        with self._lock:
+            if len(self._waiting) < self._most:
+                self._waiting.append(event)
+            else:
+                self._dropped += 1
+
+    def write(self) -> int:
+        """Write up to `BATCH` of what waits; return how many events that were."""
+        with self._lock:
+            events = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            events.append(Event(DROPPED, {"count": dropped}, "warning", time.time()))
+        if not events:
+            return 0
+        named = [Event(each.name, {"worker": self._worker(), **each.data}, each.level, each.at) for each in events]
+        try:
+            self._ledger.note(None, named)
+        except Exception as error:
+            with self._lock:
+                self._dropped += len(events) - bool(dropped) + dropped
+            if not isinstance(error, StoreError):
+                logger.exception("%d events not written", len(events))
+            return 0
+        return len(events)
+
+    def _write_forever(self) -> None:
+        while not self._stopping.wait(WRITE_EVERY_S):
+            while self.write() >= BATCH:
+                pass
+        while self.write():
+            pass
+
+
+class _Lines(logging.Handler):
+    """Takes our own loggers' warnings, but those of this module: one about an event that was not written would be the next one."""
+
+    def __init__(self, system: SystemEvents) -> None:
+        super().__init__(logging.WARNING)
+        self._system = system
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == __name__:
+            return
+        told: dict[str, Any] = {"logger": record.name, "message": redact(record.getMessage())}
+        if record.exc_info and record.exc_info[0]:
+            told["error"] = redact(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
+        self._system.put(Event("worker.log", told, record.levelname.lower(), record.created))
