@@ -152,6 +152,11 @@ class FlujoClient:
         runs: list[RunRecord] = self.ask(request)
         return runs
 
+    def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
+        """Read what happened to workers outside their attempts in the last `since_s` seconds, the newest first."""
+        events: list[EventRecord] = self.ask(requests.system_events(since_s=since_s, limit=limit))
+        return events
+
     def approvals(
         self, *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
     ) -> list[Approval]:
@@ -339,6 +344,11 @@ class AsyncFlujoClient:
         """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
         runs: list[RunRecord] = await self.ask(requests.runs(**filters))
         return runs
+
+    async def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
+        """Read what happened to workers in the last `since_s` seconds, the newest first."""
+        events: list[EventRecord] = await self.ask(requests.system_events(since_s=since_s, limit=limit))
+        return events
 
     async def approvals(self, **filters: Any) -> list[Approval]:
         """List the questions to people that are open, with the filters of `FlujoClient.approvals`."""

@@ -240,7 +240,7 @@ def _story_of(run_id: str) -> Doing:
     events: list[EventRecord] = []
     while True:
         after = events[-1].cursor if events else None
-        page = yield Ask(requests.events(run_id, after=after, limit=EVENTS_AT_ONCE))
+        page = yield Ask(requests.events(run_id, after=after, limit=EVENTS_AT_ONCE, settled=False))
         events += page
         if len(page) < EVENTS_AT_ONCE:
             return events

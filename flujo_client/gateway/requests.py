@@ -144,8 +144,16 @@ def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     return Request("scopes", {"run": run_id}, lambda rows: [_scope(row) for row in rows])
 
 
-def events(run_id: str, *, after: str | None = None, limit: int = 1000) -> Request[list[EventRecord]]:
+def events(
+    run_id: str, *, after: str | None = None, limit: int = 1000, settled: bool = True
+) -> Request[list[EventRecord]]:
     """Read a run's story from a cursor on.
+
+    Args:
+        run_id: the run.
+        after: the cursor of an event.
+        limit: how many at most.
+        settled: leave out, as long as the run is live, what another event may still come before: it could never be read on from.
 
     Raises:
         ClientError: that is no cursor.
@@ -156,8 +164,14 @@ def events(run_id: str, *, after: str | None = None, limit: int = 1000) -> Reque
             f"'{str(after)[:40]}' is no event's cursor",
             suggestion="give the `cursor` of an event that was read before, or nothing to begin at the start",
         )
-    parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit}
+    parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit, "settled": settled}
     return Request("events", parameters, lambda rows: [EventRecord(**row) for row in rows])
+
+
+def system_events(*, since_s: float, limit: int) -> Request[list[EventRecord]]:
+    """Read what happened to workers in the last so many seconds, the newest first."""
+    parameters = {"seconds": since_s, "limit": limit}
+    return Request("system_events", parameters, lambda rows: [EventRecord(**row) for row in rows])
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:

@@ -20,7 +20,7 @@ _SECRETS = (
     (re.compile(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.)[\w.-]{16,}"), r"\1***"),
     (re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1***"),
     (re.compile(r"\b(eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
-    (re.compile(r"(-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----)[^-]*(?:-----END [A-Z ]{0,32}PRIVATE KEY-----)?"), r"\1***"),
+    (re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,32}PRIVATE KEY-----)?"), _HIDDEN),
     (re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{6,}"), r"\1 ***"),
     (re.compile(rf"(?i)({_NAMES})(['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|['\"]?[^\s'\",;&]+)"), r"\1\2***"),
 )

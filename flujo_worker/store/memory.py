@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Literal
@@ -145,6 +145,11 @@ class MemoryStore(LedgerInMemory):
         with self._lock:
             return [event for event in self._events if event.run_id == run_id]
 
+    def read_system_events(self) -> list[EventRecord]:
+        """Read what is told of workers."""
+        with self._lock:
+            return [event for event in self._events if event.run_id is None]
+
     def read_corrections(self, run_id: str) -> list[CorrectionRecord]:
         """Read what the correction ledger keeps of a run."""
         with self._lock:
@@ -229,10 +234,18 @@ class MemoryStore(LedgerInMemory):
             whys = [(row, self._why_due(row, broker, may_judge=may_judge, max_lost=max_lost)) for row in rows]
             found = [(row, Due(why, self._envelope(row))) for row, why in whys if why is not None][:limit]
             publish([due for _, due in found])
-            for row, _ in found:
+            for row, due in found:
                 row.losses += row.status == "running"
                 self._mark(row, self._clock())
+                self._tell_again(row, due.why)
             return [due for _, due in found]
+
+    def _tell_again(self, row: Attempt, why: str) -> None:
+        run, key = row.key.run, str(row.key)
+        if why == "lost":
+            self._tell(run, key, "attempt.lost", "warning", {"worker": row.worker, "losses": row.losses})
+        elif why != "ready":
+            self._tell(run, key, "attempt.sent_again", "info", {"why": why, "sends": row.sends})
 
     def _why_due(self, row: Attempt, broker: Broker, *, may_judge: bool, max_lost: int) -> str | None:
         if not self._may_run(self._runs[row.key.run]):
@@ -286,7 +299,7 @@ class MemoryStore(LedgerInMemory):
         if keep_days is None:
             return
         with self._lock:
-            first = when(self._clock()).date() - timedelta(days=keep_days)
+            first = datetime.fromtimestamp(self._clock(), UTC).date() - timedelta(days=keep_days)
             self._events[:] = [event for event in self._events if event.at.date() >= first]
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 from acceptance_pipelines import LARGE, UGLY, Visits
 from fleet import assert_merged_once, wait_until
+
+from flujo_client import AsyncFlujoClient
 
 pytestmark = pytest.mark.acceptance
 
@@ -72,6 +75,42 @@ def test_an_error_of_any_size_ends_as_an_ordinary_failure(site):
     assert result.run_status == "failed"
     assert result.step_history[0].feedback.startswith("Agent execution failed with ValueError: nul")
     assert len(result.step_history[0].feedback) < 100_000
+
+
+def test_a_story_is_told_as_it_happens_and_gone_on_with_where_it_was_cut(site):
+    """SYS-21: in order, each event once; who follows sees a step before the next one has ended."""
+    run = site.enqueue("gated")
+    story = run.follow()
+    seen = [next(story), next(story)]
+    assert [(event.name, event.data.get("step")) for event in seen] == [
+        ("run.enqueued", None),
+        ("step.succeeded", "before"),
+    ]
+    assert run.status() == "running"
+    story.close()
+
+    site.open_gate(run.id)
+    rest = list(run.follow(after=seen[-1].cursor))
+    assert [event.name for event in rest] == ["step.succeeded", "step.succeeded", "run.succeeded"]
+    assert [event.id for event in run.events()] == [event.id for event in seen + rest]
+    assert run.events(after=rest[-1].cursor) == list(run.follow(after=rest[-1].cursor)) == []
+
+
+def test_a_story_can_be_awaited(site):
+    async def follow():
+        async with AsyncFlujoClient(site.settings) as client:
+            run = await client.enqueue("acceptance_pipelines:three", None)
+            return [event async for event in run.follow()], await run.events()
+
+    told, all_of_it = asyncio.run(follow())
+    assert told == all_of_it
+    assert (told[0].name, told[-1].name) == ("run.enqueued", "run.succeeded")
+
+
+def test_a_worker_tells_of_itself(site):
+    """SYS-21: outside runs, with its name."""
+    told = wait_until(lambda: [each for each in site.client.system_events() if each.name == "worker.started"])
+    assert told[-1].data["worker"] in site.log()
 
 
 @pytest.mark.parametrize("name", ["leaving", "leaving_in_thread", "leaving_in_task", "giving_up", "cancelling_itself"])

@@ -30,7 +30,7 @@ CODE = re.compile(r"`((?:flujo_client|flujo_worker|tests|docs|examples|deploy|ch
 MODULE = re.compile(r"`(flujo_(?:client|worker)(?:\.\w+)+)[`(]")
 PYTHON = re.compile(r"^```python\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SQL_EVENT = re.compile(r"'((?:run|step|outcome|join|flujo\.budget)\.[a-z]+)'")
+SQL_EVENT = re.compile(r"'((?:run|step|attempt|outcome|join|flujo\.budget)\.[a-z_]+)'")
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 
@@ -159,7 +159,7 @@ def test_every_setting_is_listed_with_its_variables_and_default():
 
 
 def written(default):
-    if default in (None, "", {}):
+    if default in (None, "", {}, ()):
         return []
     if isinstance(default, tuple):
         return [",".join(default)]

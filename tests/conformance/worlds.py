@@ -58,6 +58,7 @@ class Setting(Protocol):
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]: ...
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]: ...
     def read_events(self, run: str) -> Sequence[EventRecord]: ...
+    def read_system_events(self) -> Sequence[EventRecord]: ...
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]: ...
     def read_questions(self, run: str) -> Sequence[Approval]: ...
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
@@ -76,6 +77,7 @@ class Memory:
         self.read_attempts = self.store.read_attempts
         self.read_scopes = self.store.read_scopes
         self.read_events = self.store.read_events
+        self.read_system_events = self.store.read_system_events
         self.read_corrections = self.store.read_corrections
         self.read_questions, self.answer = self.store.read_questions, self.store.answer
         self.read_budgets = self.store.read_budgets
@@ -107,10 +109,10 @@ class Postgres:
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now")[0]["now"])
 
     def record(self, new: NewRun) -> None:
-        self._ask(requests.record(new))
+        self.ask(requests.record(new))
 
     def request_cancel(self, run: str) -> bool:
-        return bool(self._ask(requests.cancel(run, actor=None, reason=None)))
+        return bool(self.ask(requests.cancel(run, actor=None, reason=None)))
 
     def pass_time(self, seconds: float) -> None:
         for table, columns in _AGES.items():
@@ -118,26 +120,29 @@ class Postgres:
             self._connection.execute(f"UPDATE flujo_{table} SET {older}", {"s": seconds})
 
     def read_run(self, run: str) -> RunRecord:
-        found: RunRecord = self._ask(requests.run(run))
+        found: RunRecord = self.ask(requests.run(run))
         return found
 
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]:
-        return list(self._ask(requests.attempts(run)))
+        return list(self.ask(requests.attempts(run)))
 
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]:
-        return list(self._ask(requests.scopes(run)))
+        return list(self.ask(requests.scopes(run)))
 
     def read_events(self, run: str) -> Sequence[EventRecord]:
-        return [event for event in self._ask(requests.events(run)) if event.name != "run.enqueued"]
+        return [event for event in self.ask(requests.events(run, settled=False)) if event.name != "run.enqueued"]
+
+    def read_system_events(self) -> Sequence[EventRecord]:
+        return list(reversed(self.ask(requests.system_events(since_s=1e9, limit=1000))))
 
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]:
-        return list(self._ask(requests.corrections(run)))
+        return list(self.ask(requests.corrections(run)))
 
     def read_questions(self, run: str) -> Sequence[Approval]:
-        return list(self._ask(requests.questions(run)))
+        return list(self.ask(requests.questions(run)))
 
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
-        return bool(self._ask(requests.answer(key, value, actor=actor, note=note)))
+        return bool(self.ask(requests.answer(key, value, actor=actor, note=note)))
 
     def read_budgets(self) -> Mapping[str, Budget]:
         rows = self.rows("SELECT * FROM flujo_budgets ORDER BY scope")
@@ -146,7 +151,10 @@ class Postgres:
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
 
-    def _ask(self, request: Request[Any]) -> Any:
+    def execute(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    def ask(self, request: Request[Any]) -> Any:
         cursor = self._connection.execute(requests.statement(request.name), request.parameters)
         return request.read(cursor.fetchall() if cursor.description else [])
 
@@ -158,6 +166,7 @@ class World:
         self.setting, self.store = setting, setting.store
         self.now, self.pass_time, self.request_cancel = setting.now, setting.pass_time, setting.request_cancel
         self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
+        self.system_events = setting.read_system_events
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.questions, self.answer = setting.read_questions, setting.answer
         self.budgets = setting.read_budgets

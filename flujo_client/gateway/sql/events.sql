@@ -1,9 +1,10 @@
--- A run's story from a cursor on. Of a live run only what nothing can come before any more: every transaction below has ended, or this
--- one began so long ago that none of ours is still open.
+-- A run's story from a cursor on. Where it is to be read on from, of a live run only what nothing can come before any more: every
+-- transaction below has ended, or this one began so long ago that none of ours is still open.
 SELECT xid::text || '-' || id AS cursor, id, at, run_id, attempt, name, level, data FROM flujo_events
 WHERE run_id = %(run)s AND (xid, id) > (%(xid)s::text::xid8, %(id)s)
   AND (
-    xid < pg_snapshot_xmin(pg_current_snapshot())
+    NOT %(settled)s
+    OR xid < pg_snapshot_xmin(pg_current_snapshot())
     OR written_at < now() - interval '10 s'
     OR NOT EXISTS (SELECT 1 FROM flujo_runs WHERE id = %(run)s AND ended_at IS NULL)
   )

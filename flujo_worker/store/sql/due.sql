@@ -38,6 +38,14 @@ marked AS (
     UPDATE flujo_attempts a SET status = 'queued', sent_at = now(), sends = a.sends + 1, losses = a.losses + (a.status = 'running')::int
     FROM due WHERE a.key = due.key
     RETURNING a.*, due.why
+),
+story AS (
+    INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)
+    SELECT m.run_id, m.key, m.fence, 'attempt.lost', 'warning', jsonb_build_object('worker', m.worker, 'losses', m.losses)
+    FROM marked m WHERE m.why = 'lost'
+    UNION ALL
+    SELECT m.run_id, m.key, m.fence, 'attempt.sent_again', 'info', jsonb_build_object('why', m.why, 'sends', m.sends)
+    FROM marked m WHERE m.why IN ('epoch', 'gone')
 )
 SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance,
        s.version, s.output AS input, s.context, s.lanes,

@@ -13,7 +13,7 @@ import structlog
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.sections import Log
-from flujo_worker.observe.log import configure
+from flujo_worker.observe.log import MAX_EVENTS, configure, tell
 from flujo_worker.observe.redact import redact_tree
 from flujo_worker.testing import LocalEngine
 
@@ -67,3 +67,19 @@ def test_a_traceback_is_told_without_its_secrets(lines):
 @pytest.mark.parametrize("name", ["tokens", "secretary", "token_count", "keyboard"])
 def test_names_that_only_resemble_one_hide_nothing(name):
     assert redact_tree({name: "plain"}) == {name: "plain"}
+
+
+def test_lines_beyond_the_most_are_counted_in_the_runs_story():
+    """SYS-21: no line is lost in silence."""
+
+    def chatter(data):
+        for number in range(MAX_EVENTS + 7):
+            tell("line", number=number)
+        return data
+
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([Step("talk", chatter)]), "me")
+        engine.drain()
+        told = [event for event in engine.story(run) if event.name in ("line", "events.dropped")]
+    assert [event.name for event in told] == ["line"] * MAX_EVENTS + ["events.dropped"]
+    assert (told[-1].data, told[-1].level) == ({"count": 7}, "warning")

@@ -1,0 +1,197 @@
+"""Events in every world: told of runs and of workers, kept for as long as is said, and read on from a cursor without a gap."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+import pytest
+from builders import enqueued, pipeline_of
+
+from flujo_client.contract.outcome import Event
+from flujo_client.errors import ClientError
+from flujo_client.gateway import requests
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def new(world):
+    return world.record(enqueued(pipeline_of("a", "b")))
+
+
+def names(events):
+    return [event.name for event in events]
+
+
+def test_what_is_told_of_workers_belongs_to_no_run(world, new):
+    """SYS-21: it has the time at which it was told, not at which it was written."""
+    told = world.now() - 60
+    world.store.note(None, [Event("worker.started", {"worker": "w1"}, at=told), Event("late", level="warning")])
+
+    first, second = world.system_events()
+    assert (first.name, first.data, first.run_id, first.level) == ("worker.started", {"worker": "w1"}, None, "info")
+    assert abs(first.at.timestamp() - told) < 0.001
+    assert (second.name, second.level) == ("late", "warning")
+    assert world.events(new.first.ticket.run) == []
+
+
+def test_what_is_kept_no_longer_is_dropped(world, new):
+    """SYS-21: whole days, by the time at which something was told; nothing else goes with them."""
+    now = world.now()
+    run = new.first.ticket.run
+    world.store.note(None, [Event("old", at=now - 4 * DAY_S), Event("young", at=now - 2 * DAY_S)])
+    world.store.note(run, [Event("old", at=now - 4 * DAY_S), Event("young", at=now)])
+
+    world.store.keep_events(None)
+    assert names(world.system_events()) == ["old", "young"]
+    world.store.keep_events(3)
+    assert names(world.system_events()) == ["young"]
+    assert names(world.events(run)) == ["young"]
+    assert world.run(run).status == "queued"
+
+
+def test_what_a_sweep_found_lost_is_told(world, new):
+    """M-168: who had it, and how often that was so; a message that was only lost is told as that."""
+    world.store.mark_sent({new.first.key: 0.0})
+    assert [due.why for due in world.due(epoch=world.now() + 60)] == ["epoch"]
+    world.claim(new)
+    world.store.retire("w1")
+    assert [due.why for due in world.due()] == ["lost"]
+
+    again, lost = world.events(new.first.ticket.run)
+    assert (again.name, again.level, again.attempt) == ("attempt.sent_again", "info", new.first.key)
+    assert again.data == {"why": "epoch", "sends": 2}
+    assert (lost.name, lost.level, lost.data) == ("attempt.lost", "warning", {"worker": "w1", "losses": 1})
+
+
+def test_what_is_due_by_its_own_clock_is_no_news(world, new):
+    world.pass_time(60)
+    assert [due.why for due in world.due()] == ["ready"]
+    assert world.events(new.first.ticket.run) == []
+
+
+# Postgres alone: partitions, and transactions that overtake each other
+
+
+def partitions(postgres):
+    rows = postgres.rows(
+        "SELECT c.relname AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+        " WHERE i.inhparent = 'flujo_events'::regclass AND c.relname ~ '[0-9]{8}$' ORDER BY 1"
+    )
+    return [row["name"] for row in rows]
+
+
+def named(day):
+    return f"flujo_events_{day:%Y%m%d}"
+
+
+@pytest.fixture
+def clean(postgres):
+    postgres.empty()
+    for name in partitions(postgres):
+        postgres.execute(f'DROP TABLE "{name}"')
+    return postgres
+
+
+@pytest.mark.services
+def test_the_days_to_come_have_partitions_before_they_begin(clean):
+    """SYS-21: and what is told of them stands there, not in the default one. Making them twice makes them once."""
+    today = dt.datetime.now(dt.UTC).date()
+    clean.store.keep_events(30)
+    clean.store.keep_events(30)
+    assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(8)]
+
+    clean.store.note(None, [Event("now"), Event("yesterday", at=time.time() - DAY_S)])
+    stood = clean.rows("SELECT tableoid::regclass::text AS table, name FROM flujo_events ORDER BY id")
+    assert [(row["table"], row["name"]) for row in stood] == [
+        (named(today), "now"),
+        ("flujo_events_default", "yesterday"),
+    ]
+
+
+@pytest.mark.services
+def test_a_day_whose_events_stand_in_the_default_partition_stays_there(clean):
+    """There is always a place: what was told before there was a partition is neither lost nor in the way."""
+    clean.store.note(None, [Event("early")])
+    clean.store.keep_events(30)
+    today = dt.datetime.now(dt.UTC).date()
+    assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(1, 8)]
+    clean.store.note(None, [Event("later")])
+    assert [row["name"] for row in clean.rows("SELECT name FROM flujo_events_default ORDER BY id")] == [
+        "early",
+        "later",
+    ]
+
+
+@pytest.mark.services
+def test_days_that_are_over_are_dropped_as_a_whole(clean):
+    clean.store.keep_events(None)
+    today = dt.datetime.now(dt.UTC).date()
+    for days in (2, 3, 4):
+        day = today - dt.timedelta(days)
+        clean.execute(
+            f"CREATE TABLE {named(day)} PARTITION OF flujo_events FOR VALUES FROM ('{day} 00:00+00') TO ('{day + dt.timedelta(1)} 00:00+00')"
+        )
+    clean.store.keep_events(3)
+    assert partitions(clean)[:3] == [named(today - dt.timedelta(3)), named(today - dt.timedelta(2)), named(today)]
+
+
+@pytest.mark.services
+def test_who_finds_the_table_locked_leaves_it_to_the_next_time(clean, held):
+    """A reader of the default partition holds nothing up: within half a second the sweep goes on, and makes them later."""
+    held.execute("SELECT count(*) FROM flujo_events_default")
+    started = time.monotonic()
+    clean.store.keep_events(30)
+    assert time.monotonic() - started < 5
+    assert partitions(clean) == []
+    held.commit()
+    clean.store.keep_events(30)
+    assert len(partitions(clean)) == 8
+
+
+@pytest.mark.services
+def test_a_cursor_never_passes_what_is_still_being_written(clean, held):
+    """SYS-21: the lower id is committed later; who reads on from a cursor sees both, each once, in one order."""
+    new = enqueued(pipeline_of("a"))
+    clean.record(new)
+    run = new.first.ticket.run
+    [begun] = clean.ask(requests.events(run))
+    tell = "INSERT INTO flujo_events (run_id, name) VALUES (%s, %s)"
+    held.execute(tell, [run, "slow"])
+    clean.store.note(run, [Event("quick")])
+
+    assert clean.ask(requests.events(run, after=begun.cursor)) == []
+    assert names(clean.ask(requests.events(run, after=begun.cursor, settled=False))) == ["quick"]
+    held.commit()
+    both = clean.ask(requests.events(run, after=begun.cursor))
+    assert names(both) == ["slow", "quick"]
+    assert names(clean.ask(requests.events(run, after=both[0].cursor))) == ["quick"]
+    assert clean.ask(requests.events(run, after=both[1].cursor)) == []
+
+
+@pytest.mark.services
+def test_a_long_transaction_of_somebody_else_holds_nobody_up_for_long(clean, held):
+    new = enqueued(pipeline_of("a"))
+    clean.record(new)
+    run = new.first.ticket.run
+    held.execute("SELECT pg_current_xact_id()")
+    clean.store.note(run, [Event("quick")])
+    assert names(clean.ask(requests.events(run))) == ["run.enqueued"]
+    clean.execute("UPDATE flujo_events SET written_at = written_at - interval '11 s'")
+    assert names(clean.ask(requests.events(run))) == ["run.enqueued", "quick"]
+
+
+@pytest.mark.services
+def test_the_story_of_a_run_that_has_ended_is_whole(clean, held):
+    new = enqueued(pipeline_of("a"))
+    clean.record(new)
+    run = new.first.ticket.run
+    held.execute("SELECT pg_current_xact_id()")
+    clean.store.stop(run, "cancelled", "enough")
+    assert names(clean.ask(requests.events(run))) == ["run.enqueued", "run.cancelled"]
+
+
+def test_what_is_no_cursor_is_refused_by_name():
+    with pytest.raises(ClientError, match="'12' is no event's cursor"):
+        requests.events("r", after="12")
