@@ -99,7 +99,7 @@ def test_a_story_is_told_as_it_happens_and_gone_on_with_where_it_was_cut(site):
 def test_a_story_can_be_awaited(site):
     async def follow():
         async with AsyncFlujoClient(site.settings) as client:
-            run = await client.enqueue("acceptance_pipelines:three", None)
+            run = await client.enqueue("acceptance_pipelines:three", [], context=Visits())
             return [event async for event in run.follow()], await run.events()
 
     told, all_of_it = asyncio.run(follow())
