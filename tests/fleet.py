@@ -82,6 +82,7 @@ class Site:
         self.client = FlujoClient(self.settings)
         self.redis = redis.Redis.from_url(broker_url)
         self._fleets: list[SiteFleet] = []
+        self._standing: SiteFleet | None = None
         self._asking: psycopg.Connection[dict[str, Any]] | None = None
 
     def __enter__(self) -> Self:
@@ -103,6 +104,14 @@ class Site:
         wait_until(lambda: fleet.pids <= self.live_pids(), what=self.log)
         return fleet
 
+    def standing(self, processes: int = 1) -> SiteFleet:
+        """See to it that at least so many ordinary workers stand ready; those of the tests before go on, for a start is dear."""
+        if self._standing is None:
+            self._standing = self.unready_workers(0)
+        self._standing.grow(processes)
+        wait_until(lambda: self._standing.pids <= self.live_pids(), what=self.log)
+        return self._standing
+
     def unready_workers(
         self, processes: int = 1, *, arguments: Sequence[str] = (), failpoints: str = "", code: Path | str = STEPS
     ) -> SiteFleet:
@@ -118,6 +127,7 @@ class Site:
         for fleet in self._fleets:
             fleet.kill()
         self._fleets.clear()
+        self._standing = None
 
     def enqueue(self, name: str, value: Any = None, **options: Any) -> RunHandle:
         """Enqueue a pipeline of `acceptance_pipelines`; its trail begins empty unless a value is given."""
@@ -200,6 +210,11 @@ class SiteFleet(Fleet):
             for name, value in self._variables.items():
                 patch.setenv(name, value)
             return super().spawn()
+
+    def grow(self, processes: int) -> None:
+        """Start what is missing to so many processes."""
+        self._count = max(self._count, processes)
+        self.mend()
 
     def signal(self, what: signal.Signals) -> None:
         """Send a signal to every process."""
