@@ -1,4 +1,4 @@
-"""`flujo worker`: what `celery worker` starts, without Celery's own command line, which costs every start a tenth of its time."""
+"""`flujo worker`: what `celery worker` starts, without Celery's own command line, which costs a start a quarter of its time."""
 
 from __future__ import annotations
 
