@@ -19,8 +19,14 @@ pytest_plugins = ["services"]
 def logging_as_at_the_start():
     """What a test before this one told `logging`, by Celery's set-up or our own, does not hold for this one."""
     logging.disable(logging.NOTSET)
-    logging.getLogger().setLevel(logging.WARNING)
+    _set_level(logging.root, logging.WARNING)
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger) and name.startswith("flujo"):
+        if name.startswith("flujo") and isinstance(logger, logging.Logger):
             logger.disabled, logger.propagate = False, True
-            logger.setLevel(logging.NOTSET)
+            _set_level(logger, logging.NOTSET)
+
+
+def _set_level(logger, level):
+    """Only where it differs: each time it is set, `logging` forgets what every logger there is had worked out."""
+    if logger.level != level:
+        logger.setLevel(level)

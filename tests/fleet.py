@@ -82,6 +82,8 @@ class Site:
         self.client = FlujoClient(self.settings)
         self.redis = redis.Redis.from_url(broker_url)
         self._fleets: list[SiteFleet] = []
+        self._standing: SiteFleet | None = None
+        self._asking: psycopg.Connection[dict[str, Any]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -90,6 +92,8 @@ class Site:
         self.dismiss()
         self.client.close()
         self.redis.close()
+        if self._asking is not None:
+            self._asking.close()
         drop_database(self.services, self._database_url)
 
     def workers(
@@ -99,6 +103,14 @@ class Site:
         fleet = self.unready_workers(processes, arguments=arguments, failpoints=failpoints, code=code)
         wait_until(lambda: fleet.pids <= self.live_pids(), what=self.log)
         return fleet
+
+    def standing(self, processes: int = 1) -> SiteFleet:
+        """See to it that at least so many ordinary workers stand ready; those of the tests before go on, for a start is dear."""
+        if self._standing is None:
+            self._standing = self.unready_workers(0)
+        self._standing.grow(processes)
+        wait_until(lambda: self._standing.pids <= self.live_pids(), what=self.log)
+        return self._standing
 
     def unready_workers(
         self, processes: int = 1, *, arguments: Sequence[str] = (), failpoints: str = "", code: Path | str = STEPS
@@ -115,6 +127,7 @@ class Site:
         for fleet in self._fleets:
             fleet.kill()
         self._fleets.clear()
+        self._standing = None
 
     def enqueue(self, name: str, value: Any = None, **options: Any) -> RunHandle:
         """Enqueue a pipeline of `acceptance_pipelines`; its trail begins empty unless a value is given."""
@@ -137,9 +150,17 @@ class Site:
         (self.folder / f"gate-{run}").touch()
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
-        """Ask the database."""
-        with self.connection() as connection:
-            return connection.execute(sql.encode(), parameters).fetchall()
+        """Ask the database, over a connection that is kept: what is waited for is asked fifty times a second."""
+        try:
+            return self._asked(sql, parameters)
+        except psycopg.OperationalError:  # it was restarted meanwhile
+            self._asking = None
+            return self._asked(sql, parameters)
+
+    def _asked(self, sql: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+        if self._asking is None:
+            self._asking = psycopg.connect(self._database_url, row_factory=dict_row, autocommit=True)
+        return self._asking.execute(sql.encode(), parameters).fetchall()
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[dict[str, Any]]]:
@@ -189,6 +210,11 @@ class SiteFleet(Fleet):
             for name, value in self._variables.items():
                 patch.setenv(name, value)
             return super().spawn()
+
+    def grow(self, processes: int) -> None:
+        """Start what is missing to so many processes."""
+        self._count = max(self._count, processes)
+        self.mend()
 
     def signal(self, what: signal.Signals) -> None:
         """Send a signal to every process."""

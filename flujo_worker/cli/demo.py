@@ -33,10 +33,14 @@ LOG = "demo-workers.log"
 
 
 @click.command("demo")
+@click.argument("distributions", nargs=-1)
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def command(*, workers: int, as_json: bool) -> None:
-    """Audit the licence of every installed distribution. Needs nothing running, and leaves nothing running."""
+def command(*, distributions: tuple[str, ...], workers: int, as_json: bool) -> None:
+    """Audit the licences of the DISTRIBUTIONS that are named, else of every installed one.
+
+    Needs nothing running, and leaves nothing running.
+    """
     began = time.monotonic()
     configured = ConfigManager().settings()
     own = dict.fromkeys(("database_url", "broker_url", "result_backend_url"))
@@ -44,7 +48,7 @@ def command(*, workers: int, as_json: bool) -> None:
     with FlujoClient(configured.model_copy(update=own)) as client:
         log = Path(client.settings.embedded_dir) / LOG
         with Fleet(client.settings, processes=workers, log=log):
-            run = client.enqueue(REFERENCE)
+            run = client.enqueue(REFERENCE, list(distributions) or None)
             try:
                 result = _watched(client, run)
             except (KeyboardInterrupt, WaitTimedOut):

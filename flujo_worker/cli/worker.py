@@ -1,13 +1,15 @@
-"""`flujo worker`: thin over `celery worker`."""
+"""`flujo worker`: what `celery worker` starts, without Celery's own command line, which costs a start a quarter of its time."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 import time
 
 import click
+from celery.concurrency import get_available_pool_names
 
 from flujo_client.config import ConfigManager
 from flujo_worker.app import FlujoWorker
@@ -19,7 +21,12 @@ FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
 @click.option("--concurrency", "-c", type=click.IntRange(min=1), help="Attempts at once in this process.")
 @click.option("--queues", "-Q", help="Comma-separated queues; attempts and control when not given.")
 @click.option(
-    "--pool", "-P", default="threads", show_default=True, help="Celery's pool: threads, or prefork for CPU-bound steps."
+    "--pool",
+    "-P",
+    type=click.Choice(get_available_pool_names()),
+    default="threads",
+    show_default=True,
+    help="Celery's pool: threads, or prefork for CPU-bound steps.",
 )
 @click.option("--parent", type=int, hidden=True, help="Stop in order when this process, which started us, is gone.")
 def command(*, concurrency: int | None, queues: str | None, pool: str, parent: int | None) -> None:
@@ -31,17 +38,15 @@ def command(*, concurrency: int | None, queues: str | None, pool: str, parent: i
         own = settings.worker.model_copy(update={"concurrency": concurrency})
         settings = settings.model_copy(update={"worker": own})
     worker = FlujoWorker(settings=settings)
-    options = [
-        "worker",
-        "--without-gossip",
-        "--without-mingle",
-        "--without-heartbeat",
-        f"--pool={pool}",
-        f"--concurrency={settings.worker.concurrency}",
-        f"--queues={queues or ','.join(worker.queues)}",
-        f"--loglevel={settings.log.level}",
-    ]
-    worker.app.worker_main(options)
+    worker.app.Worker(
+        pool_cls=pool,
+        concurrency=settings.worker.concurrency,
+        queues=queues.split(",") if queues else list(worker.queues),
+        loglevel=logging.getLevelNamesMapping()[settings.log.level],
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    ).start()
 
 
 def _follow(parent: int) -> None:

@@ -84,14 +84,15 @@ def read_metadata(name: str) -> DistributionMetadata:
         near = difflib.get_close_matches(canonicalize_name(name), installed_distributions(), n=1)
         hint = f"did you mean {near[0]}?" if near else None
         raise NonRetryableError(f"no distribution named {name!r} is installed", suggestion=hint) from None
+    fields = found.metadata  # read from the file each time it is asked for
     return DistributionMetadata(
-        name=canonicalize_name(found.name),
-        version=found.version,
-        summary=_field(found, "Summary"),
-        license_expression=_field(found, "License-Expression"),
-        license_text=_field(found, "License")[:FIELD_CHARS],
-        classifiers=tuple(text for text in found.metadata.get_all("Classifier") or () if text.startswith("License ::")),
-        license_files=tuple(_files(found)),
+        name=canonicalize_name(fields["Name"]),
+        version=fields["Version"],
+        summary=_field(fields, "Summary"),
+        license_expression=_field(fields, "License-Expression"),
+        license_text=_field(fields, "License")[:FIELD_CHARS],
+        classifiers=tuple(text for text in fields.get_all("Classifier") or () if text.startswith("License ::")),
+        license_files=tuple(_files(found, declared=set(fields.get_all("License-File") or ()))),
     )
 
 
@@ -137,16 +138,15 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _field(found: installed.Distribution, name: str) -> str:
-    text = next(iter(found.metadata.get_all(name) or ()), "")
+def _field(fields: installed.PackageMetadata, name: str) -> str:
+    text = next(iter(fields.get_all(name) or ()), "")
     return "" if text == "UNKNOWN" else text.strip()
 
 
 _LICENSE_FILE = re.compile(r"(?i)(un)?licen[cs]e|copying|notice")
 
 
-def _files(found: installed.Distribution) -> Iterator[LicenseFile]:
-    declared = set(found.metadata.get_all("License-File") or ())
+def _files(found: installed.Distribution, *, declared: set[str]) -> Iterator[LicenseFile]:
     paths = {_own_path(file): file for file in found.files or () if ".dist-info" in file.parts[0]}
     wanted = [path for path in paths if str(path) in declared or _LICENSE_FILE.match(path.name)]
     for path in sorted(wanted, key=lambda path: (len(path.parts), path))[:MAX_FILES]:

@@ -33,9 +33,26 @@ def age(site, run, seconds):
             connection.execute(f"UPDATE flujo_{table} SET {moves} WHERE {by} = %(run)s", {"s": seconds, "run": run.id})
 
 
+def test_thirty_days_without_workers_and_with_redis_emptied_twice(site):
+    """M-449, design §5: rows remember; nothing else has to."""
+    site.standing()
+    run = paused(site, "approval")
+    site.dismiss()
+    site.redis.flushdb()
+    age(site, run, 30 * 86_400)
+    [asked] = run.approvals()
+    assert (asked.state, run.status()) == ("open", "paused")
+    run.resume(YES, actor="ana")
+    site.redis.flushdb()  # the message that asks for a sweep is lost as well
+    site.standing()
+    result = run.result(timeout=PATIENCE_S)
+    assert (result.run_status, result.output["approved"]) == ("succeeded", True), site.log()
+    assert [len(site.executions(run.id, step)) for step in ("start", "finish")] == [1, 1]
+
+
 def test_a_run_waits_for_a_person_and_goes_on(site):
     """M-449, M-451: the status is seen in run and context together; no message and no worker waits."""
-    site.workers(1)
+    site.standing()
     run = paused(site, "approval")
     record, [asked] = run.record(), run.approvals()
     assert (record.status, asked.step, asked.message) == ("paused", "ask", "May it go out?")
@@ -49,12 +66,11 @@ def test_a_run_waits_for_a_person_and_goes_on(site):
     )
     assert result.final_pipeline_context.hitl_history[0].actor == "ana"
     assert result.final_pipeline_context.status.value == "running"
-    site.dismiss()
 
 
 def test_of_two_people_at_once_one_acts(site):
     """M-452: the other is told who it was; the step after the question runs once."""
-    site.workers(2)
+    site.standing(2)
     run = paused(site, "approval")
 
     def say(actor):
@@ -71,58 +87,37 @@ def test_of_two_people_at_once_one_acts(site):
     assert f"by {first} at " in refused[1]
     assert run.result(timeout=PATIENCE_S).final_pipeline_context.hitl_history[0].actor == first
     assert len(site.executions(run.id, "finish")) == 1
-    site.dismiss()
-
-
-def test_thirty_days_without_workers_and_with_redis_emptied_twice(site):
-    """M-449, design §5: rows remember; nothing else has to."""
-    site.workers(1)
-    run = paused(site, "approval")
-    site.dismiss()
-    site.redis.flushdb()
-    age(site, run, 30 * 86_400)
-    [asked] = run.approvals()
-    assert (asked.state, run.status()) == ("open", "paused")
-    run.resume(YES, actor="ana")
-    site.redis.flushdb()  # the message that asks for a sweep is lost as well
-    site.workers(1)
-    result = run.result(timeout=PATIENCE_S)
-    assert (result.run_status, result.output["approved"]) == ("succeeded", True), site.log()
-    assert [len(site.executions(run.id, step)) for step in ("start", "finish")] == [1, 1]
-    site.dismiss()
 
 
 @pytest.mark.parametrize("point", ["after_claim", "before_commit", "answer_lost", "before_publish"])
 def test_a_worker_that_dies_with_the_answer_in_hand(site, point, tmp_path):
     """U-43, M-013: the answer is acted upon again and merged once."""
-    fleet = site.workers(1)
+    site.standing()
     run = paused(site, "approval")
-    fleet.kill()
+    site.dismiss()
     run.resume(YES, actor="ana")
-    doomed = site.workers(1, failpoints=f"{point}:kill:{tmp_path / point}")
+    doomed = site.unready_workers(1, failpoints=f"{point}:kill:{tmp_path / point}")
     wait_until(lambda: not doomed.pids, what=site.log)
-    site.workers(1)
+    site.standing()
     result = run.result(timeout=PATIENCE_S)
     assert (result.run_status, len(result.final_pipeline_context.hitl_history)) == ("succeeded", 1), site.log()
     assert [event["data"]["step"] for event in site.told(run.id, "flujo.resumed")] == ["ask"]
     assert len(site.told(run.id, "run.answered")) == 1
-    site.dismiss()
 
 
 def test_an_expiry_is_noticed_by_the_sweep(site):
-    site.workers(1)
+    site.standing()
     run = site.client.enqueue("human_pipelines:hasty", [])
     result = run.result(timeout=PATIENCE_S)
     assert (result.run_status, result.error.category, result.error.code) == ("failed", "human", "QUESTION_EXPIRED")
     with pytest.raises(ResumeError) as refused:
         run.resume(YES)
     assert refused.value.error_code == "QUESTION_EXPIRED"
-    site.dismiss()
 
 
 def test_branches_with_one_lane_wait_beside_each_other(site):
     """U-03, design §4: who waits for a person holds up nobody, and the join comes when all have been answered."""
-    site.workers(2)
+    site.standing(2)
     run = site.client.enqueue("human_pipelines:lanes", [])
     wait_until(lambda: run.status() == "paused", what=site.log)
     assert [each.address for each in run.approvals()] == ["arms/a", "arms/d"]
@@ -131,17 +126,15 @@ def test_branches_with_one_lane_wait_beside_each_other(site):
     result = run.result(timeout=PATIENCE_S)
     assert (result.run_status, list(result.output)) == ("succeeded", ["a", "b", "c", "d"]), site.log()
     assert len(site.told(run.id, "join.rung")) == 1
-    site.dismiss()
 
 
 def test_a_cancel_of_a_paused_run_closes_its_question(site):
-    site.workers(1)
+    site.standing()
     run = paused(site, "approval")
     assert run.cancel(reason="never mind")
     assert run.approvals() == []
     with pytest.raises(ResumeError, match="is cancelled"):
         run.resume(YES)
-    site.dismiss()
 
 
 def test_a_token_answers_its_own_question_and_no_other(services, tmp_path):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 from fleet import BRISK, Site, wait_until
 from openai_server import OpenAIServer, Said
+
+from flujo_client import FlujoClient
+from flujo_client.sections import Aros
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -39,24 +41,30 @@ def model():
         yield server
 
 
-def at_work(services, folder, model, **settings):
-    """A site with a worker that asks the model."""
-    site = Site(services, folder, worker=BRISK, **settings)
+def at_work(site, model):
+    """Start a worker that asks the model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_BASE_URL", model.url)
         patch.setenv("OPENAI_API_KEY", "none")
         site.workers(1)
-    return site
 
 
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory, model):
-    with at_work(services, tmp_path_factory.mktemp("site"), model) as site:
+    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK) as site:
+        at_work(site, model)
         yield site
 
 
-def ran(site, name, value="go"):
-    run = site.client.enqueue(f"aros_pipelines:{name}", value)
+@contextmanager
+def project(site, **aros):
+    """A client whose project has such a table; the worker's own settings have none."""
+    with FlujoClient(site.settings.model_copy(update={"aros": Aros(**aros)})) as client:
+        yield client
+
+
+def ran(client, name, value="go"):
+    run = client.enqueue(f"aros_pipelines:{name}", value)
     return run, run.result(timeout=60)
 
 
@@ -68,7 +76,7 @@ def told(site, run):
 
 def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
     """M-040, M-103, M-155 to M-168, M-196: the story of a run, merged with its attempts."""
-    run, result = ran(site, "stages")
+    run, result = ran(site.client, "stages")
 
     assert result.success, result
     assert (result.output.name, result.output.count) == ("marked", 3)
@@ -85,7 +93,7 @@ def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
 
 def test_the_rows_of_the_attempts_keep_the_counts(site):
     """M-165."""
-    run, _ = ran(site, "stages")
+    run, _ = ran(site.client, "stages")
 
     kept = {row["step"]: row["metadata"] for row in site.attempts(run.id) if row["metadata"]}
     assert {name: metadata["aros.coercion.total"] for name, metadata in kept.items()} == dict.fromkeys(
@@ -97,7 +105,7 @@ def test_a_refused_answer_is_asked_for_again_with_the_parsers_words(site, model)
     """C-02, M-051, M-060, M-067, M-197: attempts, requests and events agree."""
     first = len(model.requests)
 
-    run, result = ran(site, "asks_again", '{"count": "many"}')
+    run, result = ran(site.client, "asks_again", '{"count": "many"}')
 
     assert result.output.count == 4
     bodies = model.bodies[first:]
@@ -114,57 +122,53 @@ def test_a_refused_answer_is_asked_for_again_with_the_parsers_words(site, model)
 
 def test_what_a_refused_answer_cost_is_booked(site):
     """M-044: both attempts' tokens."""
-    run, _ = ran(site, "asks_again", '{"count": "many"}')
+    run, _ = ran(site.client, "asks_again", '{"count": "many"}')
 
     assert run.record().tokens == 2 * (100 + 10)
 
 
-def test_a_worker_that_dies_in_a_call_leaves_no_half_story(services, tmp_path, model):
+def test_a_worker_that_dies_in_a_call_leaves_no_half_story(site, model):
     """M-168: the attempt's events are there once, whoever finishes it."""
-    with at_work(services, tmp_path, model) as site:
-        model.echo.held.clear()
-        asked = len(model.requests)
-        run = site.client.enqueue("aros_pipelines:plain", 'Well: {"count": 3}')
-        wait_until(lambda: len(model.requests) > asked, what=site.log)
-        for pid in site.live_pids():
-            os.kill(pid, signal.SIGKILL)
-        model.echo.held.set()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("OPENAI_BASE_URL", model.url)
-            patch.setenv("OPENAI_API_KEY", "none")
-            site.workers(1)
+    model.echo.held.clear()
+    asked = len(model.requests)
+    run = site.client.enqueue("aros_pipelines:plain", 'Well: {"count": 3}')
+    wait_until(lambda: len(model.requests) > asked, what=site.log)
+    site.dismiss()
+    model.echo.held.set()
+    at_work(site, model)
 
-        assert run.result(timeout=60).output.count == 3
-        names = Counter(event["name"] for event in told(site, run))
-        assert names["output.coercion.success"] == names["aros.soe.enabled"] == 1
+    assert run.result(timeout=60).output.count == 3
+    names = Counter(event["name"] for event in told(site, run))
+    assert names["output.coercion.success"] == names["aros.soe.enabled"] == 1
 
 
-def test_the_projects_table_reaches_workers_with_the_run(services, tmp_path, model):
+def test_the_projects_table_reaches_workers_with_the_run(site):
     """C-05, M-137, M-149, M-150: the ledger is the client's project's to turn on, and steps without a block are shaped."""
-    with at_work(services, tmp_path, model, aros={"correction_ledger_enabled": True}) as site:
-        _, result = ran(site, "unshaped", 'Well: {"count": 3}')
+    with project(site, correction_ledger_enabled=True) as client:
+        run, result = ran(client, "unshaped", 'Well: {"count": 3}')
 
-        assert result.output.count == 3
-        (row,) = site.rows("SELECT * FROM flujo_correction_ledger")
-        assert (row["step_name"], row["agent_id"], row["stage"]) == ("unshaped", "bare", "extract")
+    assert result.output.count == 3
+    (row,) = site.rows("SELECT * FROM flujo_correction_ledger")
+    assert (row["step_name"], row["agent_id"], row["stage"]) == ("unshaped", "bare", "extract")
+    assert row["run_id"] == run.id
 
 
-def test_a_projects_default_leaves_agents_that_talk_alone(services, tmp_path, model):
+def test_a_projects_default_leaves_agents_that_talk_alone(site, model):
     """M-089: no JSON is asked for where none is expected."""
-    with at_work(services, tmp_path, model, aros={"structured_output_default": "openai_json"}) as site:
-        first = len(model.requests)
-        run, result = ran(site, "talks", "Well met.")
+    first = len(model.requests)
+    with project(site, structured_output_default="openai_json") as client:
+        run, result = ran(client, "talks", "Well met.")
 
-        assert (result.output, told(site, run)) == ("Well met.", [])
-        assert "response_format" not in model.bodies[first]
+    assert (result.output, told(site, run)) == ("Well met.", [])
+    assert "response_format" not in model.bodies[first]
 
 
-def test_the_master_switch_leaves_everything_as_it_was(services, tmp_path, model):
+def test_the_master_switch_leaves_everything_as_it_was(site, model):
     """M-130, M-199: no event, no hint in the request, no repair."""
-    with at_work(services, tmp_path, model, aros={"enabled": False}) as site:
-        first = len(model.requests)
-        run, result = ran(site, "plain", 'Well: {"count": 3}')
+    first = len(model.requests)
+    with project(site, enabled=False) as client:
+        run, result = ran(client, "plain", 'Well: {"count": 3}')
 
-        assert told(site, run) == []
-        assert "response_format" not in model.bodies[first]
-        assert not result.success
+    assert told(site, run) == []
+    assert "response_format" not in model.bodies[first]
+    assert not result.success

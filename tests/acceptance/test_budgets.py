@@ -24,12 +24,6 @@ CREATE OR REPLACE TRIGGER watch AFTER INSERT OR UPDATE ON flujo_budgets FOR EACH
 """Every version of every budget that was ever committed."""
 
 
-@pytest.fixture(autouse=True)
-def nobody_left(site):
-    yield
-    site.dismiss()
-
-
 def enqueue(site, name, **limits):
     options = {"limits": UsageLimits(**limits)} if limits else {}
     return site.client.enqueue(f"budget_pipelines:{name}", "in", **options)
@@ -45,9 +39,21 @@ def assert_settled(site, scope, *, tokens, overrun=0):
     assert row["reserved_usd"] == 0
 
 
+def test_a_doubled_message_reserves_once(site):
+    """M-013: the same message twice is one attempt, one reservation, one settlement. Nobody is at work before it is doubled."""
+    site.dismiss()
+    run = enqueue(site, "three", total_tokens_limit=30)
+    for queue in site.redis.scan_iter("flujo.attempts*"):
+        site.redis.lpush(queue, *site.redis.lrange(queue, 0, -1))
+    site.standing(2)
+
+    assert run.result(30).run_status == "succeeded"
+    assert_settled(site, f"run:{run.id}", tokens=30)
+
+
 def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
     """M-044, M-430: the call that does not fit is never made; what was done stands in the partial result."""
-    site.workers()
+    site.standing()
     run = enqueue(site, "three", total_tokens_limit=25)
     result = run.result(30)
 
@@ -65,7 +71,7 @@ def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
 
 
 def test_a_run_within_its_limits_succeeds(site):
-    site.workers()
+    site.standing()
     run = enqueue(site, "three", total_tokens_limit=30, total_cost_usd_limit=0.3)
 
     assert run.result(30).run_status == "succeeded"
@@ -75,7 +81,7 @@ def test_a_run_within_its_limits_succeeds(site):
 @pytest.mark.parametrize("limit", [15, 25])
 def test_what_nobody_expected_fails_the_run_with_the_breaking_step_in_its_history(site, limit):
     """M-430, M-431, C-10: a step of unknown cost is admitted; passing the limit, it is merged and the run has failed."""
-    site.workers()
+    site.standing()
     run = enqueue(site, "surprising", total_tokens_limit=limit)
     result = run.result(30)
     spent = limit + 5
@@ -110,7 +116,7 @@ def test_branches_that_race_never_have_more_than_the_limit(site, name, width, fi
     """M-435: on two workers; every version of the budget's row is within its limit, and exactly what fits is called."""
     with site.connection() as connection:
         connection.execute(WATCHED)
-    site.workers(2)
+    site.standing(2)
     run = enqueue(site, name, total_cost_usd_limit=fit / 10, total_tokens_limit=fit * 10)
     result = run.result(120)
 
@@ -129,47 +135,9 @@ def test_branches_that_race_never_have_more_than_the_limit(site, name, width, fi
     assert_settled(site, scope, tokens=fit * 10)
 
 
-def test_a_worker_killed_between_claim_and_outcome_loses_and_doubles_nothing(site):
-    """M-013, M-435: its reservation stays, the redelivery goes on with it, and settles it once."""
-    fleet = site.workers()
-    run = enqueue(site, "gated", total_tokens_limit=10)
-    site.wait_for_execution(run.id, "gate")
-    fleet.kill()
-    assert budget(site, f"run:{run.id}")["reserved_tokens"] == 10
-    site.workers()
-    site.wait_for_execution(run.id, "gate", times=2)
-    site.open_gate(run.id)
-
-    assert (run.result(30).run_status, run.result().total_tokens) == ("succeeded", 10)
-    assert_settled(site, f"run:{run.id}", tokens=10)
-
-
-@pytest.mark.parametrize("failpoint", ["after_claim", "before_commit", "answer_lost", "before_publish"])
-def test_a_worker_that_dies_anywhere_settles_each_attempt_once(site, tmp_path, failpoint):
-    """Law 7 across the failpoints: all three steps are admitted, and thirty tokens are settled."""
-    site.workers(failpoints=f"{failpoint}:kill:{tmp_path / failpoint}")
-    run = enqueue(site, "three", total_tokens_limit=30)
-    wait_until((tmp_path / failpoint).exists, what=site.log)
-    site.workers()
-
-    assert run.result(30).run_status == "succeeded", site.log()
-    assert_settled(site, f"run:{run.id}", tokens=30)
-
-
-def test_a_doubled_message_reserves_once(site):
-    """M-013: the same message twice is one attempt, one reservation, one settlement."""
-    run = enqueue(site, "three", total_tokens_limit=30)
-    for queue in site.redis.scan_iter("flujo.attempts*"):
-        site.redis.lpush(queue, *site.redis.lrange(queue, 0, -1))
-    site.workers(2)
-
-    assert run.result(30).run_status == "succeeded"
-    assert_settled(site, f"run:{run.id}", tokens=30)
-
-
 def test_child_runs_share_the_budget_of_the_first_run(site):
     """M-435, U-12, U-14: one budget for the tree; the child's call that does not fit is refused."""
-    site.workers()
+    site.standing()
     run = enqueue(site, "child", total_tokens_limit=20)
     result = run.result(30)
 
@@ -182,11 +150,44 @@ def test_child_runs_share_the_budget_of_the_first_run(site):
 
 def test_a_step_has_limits_of_its_own(site):
     """Requirements §2.1: without any limit of the run's."""
-    site.workers()
+    site.standing()
     run = enqueue(site, "own_limits")
 
     assert "Token limit of 9 exceeded" in run.result(30).error.message
     assert [each.step for each in site.executions(run.id)] == ["free"]
+
+
+@pytest.mark.parametrize("failpoint", ["after_claim", "before_commit", "answer_lost", "before_publish"])
+def test_a_worker_that_dies_anywhere_settles_each_attempt_once(site, tmp_path, failpoint):
+    """Law 7 across the failpoints: all three steps of every run are admitted, and thirty tokens are settled."""
+    site.standing()
+    armed = site.workers(failpoints=f"{failpoint}:kill:{tmp_path / failpoint}")
+    runs = []
+    while not (tmp_path / failpoint).exists():
+        assert len(runs) < 100, site.log()
+        runs.append(enqueue(site, "three", total_tokens_limit=30))
+        runs[-1].result(30)
+    wait_until(lambda: not armed.pids, what=site.log)
+
+    assert {run.result(30).run_status for run in runs} == {"succeeded"}, site.log()
+    for run in runs:
+        assert_settled(site, f"run:{run.id}", tokens=30)
+
+
+def test_a_worker_killed_between_claim_and_outcome_loses_and_doubles_nothing(site):
+    """M-013, M-435: its reservation stays, the redelivery goes on with it, and settles it once."""
+    site.dismiss()
+    fleet = site.workers()
+    run = enqueue(site, "gated", total_tokens_limit=10)
+    site.wait_for_execution(run.id, "gate")
+    fleet.kill()
+    assert budget(site, f"run:{run.id}")["reserved_tokens"] == 10
+    site.standing()
+    site.wait_for_execution(run.id, "gate", times=2)
+    site.open_gate(run.id)
+
+    assert (run.result(30).run_status, run.result().total_tokens) == ("succeeded", 10)
+    assert_settled(site, f"run:{run.id}", tokens=10)
 
 
 def test_a_tenant_has_a_budget_for_its_day(services, tmp_path):

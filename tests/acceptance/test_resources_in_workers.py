@@ -17,14 +17,6 @@ def notes(folder, run):
     return file.read_text().splitlines() if file.exists() else []
 
 
-@pytest.fixture(autouse=True)
-def nobody_left(request):
-    """Each test has the workers it started, and no others."""
-    yield
-    if "site" in request.fixturenames:
-        request.getfixturevalue("site").dismiss()
-
-
 def enqueued(site, name, value=None):
     return site.client.enqueue(f"resource_pipelines:{name}", [] if value is None else value)
 
@@ -42,7 +34,7 @@ def test_every_part_has_its_place_in_one_process(tmp_path, monkeypatch):
 @in_workers
 def test_every_part_has_its_place_in_a_worker(site):
     """M-049: the same."""
-    site.workers()
+    site.standing()
     run = enqueued(site, "every_part", "in")
     result = run.result(timeout=30)
 
@@ -55,7 +47,7 @@ def test_every_part_has_its_place_in_a_worker(site):
 @in_workers
 def test_a_timeout_leaves_what_its_attempt_entered(site):
     """§2.4: each attempt its own, once."""
-    site.workers()
+    site.standing()
     run = enqueued(site, "too_slow")
     assert run.result(timeout=30).run_status == "failed"
 
@@ -65,7 +57,7 @@ def test_a_timeout_leaves_what_its_attempt_entered(site):
 @in_workers
 def test_a_cancel_leaves_what_the_attempt_entered(site):
     """M-010: the worker is told, and cleans up."""
-    site.workers()
+    site.standing()
     run = enqueued(site, "waiting")
     site.wait_for_execution(run.id, "gate")
     assert run.cancel()
@@ -77,10 +69,11 @@ def test_a_cancel_leaves_what_the_attempt_entered(site):
 @in_workers
 def test_what_a_killed_worker_held_is_opened_again_by_the_next_delivery(site):
     """M-013: nothing leaves what a dead process held; who takes over opens its own, and leaves it once."""
-    fleet, run = site.workers(), enqueued(site, "waiting")
+    site.standing()
+    run = enqueued(site, "waiting")
     site.wait_for_execution(run.id, "gate")
-    fleet.kill()
-    site.workers()
+    site.dismiss()
+    site.standing()
     site.wait_for_execution(run.id, "gate", times=2)
     site.open_gate(run.id)
 
@@ -91,7 +84,7 @@ def test_what_a_killed_worker_held_is_opened_again_by_the_next_delivery(site):
 @in_workers
 def test_the_facades_resources_reach_the_workers_by_name(site):
     """§2.1: a pipeline that names none gets those that `Flujo` is given."""
-    site.workers()
+    site.standing()
     with Flujo(pipelines.bare, resources=pipelines.pool, settings=site.settings) as flujo:
         run = flujo.start([])
         site.open_gate(run.id)
