@@ -260,7 +260,8 @@ class Attempts:
 
 def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
-    return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(notes.corrections))
+    usage, corrections = outcome.usage + notes.spent, tuple(notes.corrections)
+    return replace(outcome, usage=usage, metadata=tally(story), events=tuple(story), corrections=corrections)
 
 
 async def _perform(kind: str, work: Work, cost: Cost) -> Done:

@@ -16,6 +16,7 @@ import orjson
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
     Finding,
@@ -69,10 +70,11 @@ class PlanCheckValidator:
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}
         answer = await call_agent(self._agent, data, self._options, threads=self._threads)
+        usage = declared(answer.output, answer.usage)
         try:
-            return verdict_of(answer.output), answer.usage
+            return verdict_of(answer.output), usage
         except TypeError as error:
-            error.flujo_usage = answer.usage  # type: ignore[attr-defined]
+            error.flujo_usage = usage  # type: ignore[attr-defined]
             raise
 
 
@@ -210,7 +212,7 @@ class Precheck:
         options = {"max_tokens": settings.max_tokens, "resources": self._resources}
         for _ in range(settings.consensus_samples):
             answer = await call_agent(agent, self._data, options, threads=self._threads)
-            if not self._book(answer.usage):
+            if not self._book(declared(answer.output, answer.usage)):
                 return _OVER_CAP
             texts.append(plan_in(answer.output, settings.delimiters) or _written(answer.output))
         score = agreement(texts)
