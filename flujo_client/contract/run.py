@@ -44,6 +44,7 @@ class RunRecord:
 
     Attributes:
         parent_run: the run it is a step of.
+        limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
     """
 
     id: str
@@ -65,6 +66,7 @@ class RunRecord:
     deadline_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
+    limits: dict[str, Any] | None = None
     tokens: int = 0
     cost_usd: float = 0.0
 
@@ -107,7 +109,12 @@ class ScopeRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One row of `flujo_attempts`, with what it spent."""
+    """One row of `flujo_attempts`, with what it spent.
+
+    Attributes:
+        estimate_cost_usd, estimate_tokens: what it reserved, or was refused, before it; None without limits over it.
+        quota_before_usd, quota_before_tokens: what its budgets had left before that, the least of them; None without a limit of that kind.
+    """
 
     key: str
     address: str
@@ -128,6 +135,10 @@ class AttemptRecord:
     ended_at: datetime | None = None
     tokens: int = 0
     cost_usd: float = 0.0
+    estimate_cost_usd: float | None = None
+    estimate_tokens: int | None = None
+    quota_before_usd: float | None = None
+    quota_before_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
