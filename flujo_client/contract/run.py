@@ -142,6 +142,27 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """One row of `flujo_budgets`, in US dollars and tokens; a limit of None is none.
+
+    Attributes:
+        scope: `run:<first run>`, `step:<first run>:<path>` or `tenant:<tenant>:<day>`.
+        spent_usd, spent_tokens: all that was spent.
+        overrun_usd, overrun_tokens: what of that went beyond the limit.
+    """
+
+    scope: str
+    limit_usd: float | None
+    limit_tokens: int | None
+    spent_usd: float
+    spent_tokens: int
+    reserved_usd: float
+    reserved_tokens: int
+    overrun_usd: float
+    overrun_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class EventRecord:
     """One row of `flujo_events`. `id` is the cursor to read on from."""
 

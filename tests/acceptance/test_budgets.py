@@ -87,11 +87,19 @@ def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
 
 
 def test_a_run_within_its_limits_succeeds(site):
+    """Requirements §2.9: and its trace tells what each attempt found, asked for and cost."""
     site.workers()
     run = enqueue(site, "three", total_tokens_limit=30, total_cost_usd_limit=0.3)
 
     assert run.result(30).run_status == "succeeded"
     assert_settled(site, f"run:{run.id}", tokens=30)
+    [told] = run.budgets()
+    assert (told.scope, told.limit_tokens, told.spent_tokens, told.spent_usd) == (f"run:{run.id}", 30, 30, 0.3)
+    trace = run.trace()
+    assert trace.attributes["flujo.budget.initial_cost_usd"] == 0.3
+    last = trace.children[-1].children[0].attributes
+    figures = ("quota_before_usd", "quota_before_tokens", "estimate_tokens", "actual_cost_usd", "actual_tokens")
+    assert [last[f"flujo.budget.{name}"] for name in figures] == [0.1, 10, 10, 0.1, 10]
 
 
 @pytest.mark.parametrize("limit", [15, 25])
