@@ -202,7 +202,7 @@ class Cost(Section):
     """What models cost and what attempts are expected to (requirements §2.7). A variable carries tables as JSON.
 
     `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
-    to what one attempt reserves. `strict` refuses the answer of a model without a price.
+    to what one attempt reserves. `strict` refuses a model without a price.
     """
 
     strict: bool = False
