@@ -20,7 +20,7 @@ from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.agents.pricing import priced_by
 from flujo_worker.aros.tally import tally
-from flujo_worker.attempts.budget import reservations
+from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.policies import POLICIES
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Usage
     from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
+    from flujo_worker.attempts.budget import Call
     from flujo_worker.attempts.catalog import Catalog, Entry
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
@@ -141,10 +142,15 @@ class Attempts:
             return ()
         with suppress(Unfit):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
-            path = self._path(envelope, entry)
-            agent = self.catalog.agent(entry.steps[path].agent)
-            return reservations(envelope, entry, path, agent, self._settings.cost, datetime.now(UTC).date())
+            path, calls = self._path(envelope, entry), self._calls(envelope, entry)
+            return reservations(envelope, entry, path, calls, datetime.now(UTC).date())
         return ()
+
+    def _calls(self, envelope: Envelope, entry: Entry) -> list[Call]:
+        step = entry.steps[self._path(envelope, entry)]
+        wanted = resolve(step.processing, envelope.ticket.aros)
+        precheck = None if wanted is None else wanted.precheck
+        return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent)
 
     def _carry_out(self, envelope: Envelope, held: Held) -> Delivered:
         fence = held.fence or 0
@@ -159,6 +165,8 @@ class Attempts:
         if envelope.kind not in POLICIES:
             return self._conclude(Notice(envelope, fence, Outcome("success")), started)
         with telling(envelope, worker=self._lease.worker) as story:
+            if held.is_limited:
+                tell_calls(self._calls(envelope, entry))
             outcome = self._outcome(envelope, entry, held, started, story)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)

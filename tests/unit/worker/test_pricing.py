@@ -72,5 +72,5 @@ def test_a_function_as_a_model_is_free(provider):
 def test_an_attempt_reserves_what_its_step_the_project_or_its_model_says(model, config, expected):
     """Requirements §2.7: step hints; then TOML; then the class of the model; else nothing."""
     cost = Cost.model_validate({"estimators": {"acme:kn*": {"cost_usd": 0.5, "tokens": 7}}})
-    found = estimate(Step("a", str, config=StepConfig(**config)), SimpleNamespace(model=model), cost)
+    found = estimate(Step("a", str, config=StepConfig(**config)), model, cost)
     assert (found.cost_usd, found.tokens) == expected
