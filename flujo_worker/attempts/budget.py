@@ -42,7 +42,12 @@ class Call:
 
 
 def calls_of(
-    step: Step, precheck: PrecheckSettings | None, cost: Cost, *, agent_of: Callable[[Any], Any]
+    step: Step,
+    precheck: PrecheckSettings | None,
+    cost: Cost,
+    *,
+    agent_of: Callable[[Any], Any],
+    known: UsageEstimate | None = None,
 ) -> list[Call]:
     """List the calls that an attempt may make, the agent's first (M-044, M-116, M-118).
 
@@ -51,15 +56,16 @@ def calls_of(
         precheck: its reasoning precheck, if AROS acts on it.
         cost: the project's estimates.
         agent_of: finds the live agent of a reference.
+        known: what whole attempts at the step have cost, the precheck's calls too; None where that is not to count, or not known.
     """
-    calls = [Call("agent", estimate(step, _model(step.agent, agent_of), cost))]
-    if precheck is None or not precheck.enabled:
+    calls = [Call("agent", estimate(step, known or _of_model(_model(step.agent, agent_of), cost)))]
+    if known is not None or precheck is None or not precheck.enabled:
         return calls
     asked = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
     for name, agent in (*asked, ("validator", precheck.validator_agent)):
         if agent is not None:
-            known = _of_model(_model(agent, agent_of), cost)
-            calls.append(Call(name, known.model_copy(update={"tokens": precheck.max_tokens})))
+            usual = _of_model(_model(agent, agent_of), cost)
+            calls.append(Call(name, usual.model_copy(update={"tokens": precheck.max_tokens})))
     return calls
 
 
@@ -85,11 +91,10 @@ def tell_calls(calls: Sequence[Call]) -> None:
         tell("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
 
 
-def estimate(step: Step, model: str, cost: Cost) -> UsageEstimate:
-    """Expect of the agent's call what the step says, else what the project says of the model, else what is known of it."""
+def estimate(step: Step, known: UsageEstimate) -> UsageEstimate:
+    """Expect what the step says, else what is known otherwise."""
     config = step.config
     tokens = config.max_tokens if config.expected_tokens is None else config.expected_tokens
-    known = _of_model(model, cost)
     return UsageEstimate(
         cost_usd=known.cost_usd if config.expected_cost_usd is None else config.expected_cost_usd,
         tokens=known.tokens if tokens is None else tokens,
@@ -104,6 +109,7 @@ def _model(agent: Any, agent_of: Callable[[Any], Any]) -> str:
 
 
 def _of_model(model: str, cost: Cost) -> UsageEstimate:
+    """Expect what the project says of a model, else what is built in."""
     named = cost.estimators.get(model) or next(
         (each for pattern, each in cost.estimators.items() if fnmatchcase(model, pattern)), None
     )

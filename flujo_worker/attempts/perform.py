@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
+from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.agents.pricing import priced_by
@@ -23,6 +24,7 @@ from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
+from flujo_worker.attempts.history import History
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
@@ -88,6 +90,9 @@ class Attempts:
         self._loop, self._threads, self._settings = loop, threads, settings
         self.catalog = catalog
         self._resolve = Resolver(settings.allowed_imports)
+        cost = settings.cost
+        is_historical = cost.estimation_strategy == "historical"
+        self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
 
     def deliver(self, envelope: Envelope) -> bool:
         """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part."""
@@ -150,7 +155,8 @@ class Attempts:
         step = entry.steps[self._path(envelope, entry)]
         wanted = resolve(step.processing, envelope.ticket.aros)
         precheck = None if wanted is None else wanted.precheck
-        return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent)
+        known = None if self._history is None else self._history.expected(envelope)
+        return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent, known=known)
 
     def _carry_out(self, envelope: Envelope, held: Held) -> Delivered:
         fence = held.fence or 0

@@ -93,6 +93,22 @@ def test_a_refused_attempt_is_read_with_what_it_found(world):
     assert world.run("run_free").limits is None
 
 
+def test_what_attempts_have_spent_lately_is_read_by_pipeline(world):
+    """Requirements §2.7, historical estimates: of the latest runs alone, each attempt over all its fences, the latest first."""
+    runs = []
+    for number in range(3):
+        world.pass_time(1)
+        new = world.record(enqueued(pipeline_of("a"), run_id=f"run_{number}"))
+        world.claim(new)
+        world.store.spend(f"run_{number}", new.first.key, 9, Usage(1, 1, 1, 0.5))
+        world.conclude(new, succeeded(usage=SPENT))
+        runs.append(new)
+
+    both = Usage(SPENT.input_tokens + 1, SPENT.output_tokens + 1, SPENT.requests + 1, SPENT.cost_usd + 0.5)
+    assert world.store.spent_lately("shapes:pipeline", 2) == [(runs[2].first.key, both), (runs[1].first.key, both)]
+    assert world.store.spent_lately("other:pipeline", 2) == []
+
+
 def test_dollars_add_up_to_the_last_digit(world):
     """M-435: three times 0.1 are 0.3."""
     new = world.record(limited("a", "b", "c", tokens=None, usd=0.3))

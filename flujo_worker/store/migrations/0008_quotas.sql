@@ -4,3 +4,6 @@
 ALTER TABLE flujo_reservations
     ADD COLUMN before_usd    numeric,
     ADD COLUMN before_tokens bigint;
+
+-- A pipeline's latest runs: what its attempts have cost lately is what the next are expected to.
+CREATE INDEX flujo_runs_reference ON flujo_runs (reference, created_at DESC);
