@@ -16,6 +16,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_client.sections import Cost
@@ -67,10 +68,10 @@ def declared(output: Any, counted: Usage) -> Usage:
 
     Args:
         output: an agent's or a judge's; `cost_usd` in US dollars and `token_counts` count as attributes, never as keys, if they are
-            finite numbers that are not negative.
+            numbers that a limit could be, too.
         counted: what is known otherwise.
     """
-    cost, tokens = _amount(output, "cost_usd"), _amount(output, "token_counts")
+    cost, tokens = _amount(output, "cost_usd", MOST_USD), _amount(output, "token_counts", MOST_TOKENS)
     if tokens is not None and int(tokens) != counted.input_tokens + counted.output_tokens:
         counted = replace(counted, input_tokens=0, output_tokens=int(tokens))
     return counted if cost is None else replace(counted, cost_usd=float(cost))
@@ -121,14 +122,14 @@ def _is_known(provider: str, model: str, url: str | None) -> bool:
     return True
 
 
-def _amount(output: Any, name: str) -> float | Decimal | None:
+def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
     try:
         said = getattr(output, name, None)
     except Exception:  # noqa: BLE001 - a property of the user's that raises says nothing
         return None
     if not isinstance(said, int | float | Decimal) or isinstance(said, bool):
         return None
-    return said if math.isfinite(said) and said >= 0 else None
+    return said if math.isfinite(said) and 0 <= said <= most else None
 
 
 def _price(provider: str | None, *models: str | None) -> ModelPrice | None:

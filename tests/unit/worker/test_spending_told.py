@@ -75,7 +75,11 @@ def test_an_output_that_names_its_cost_is_believed(agent):
         (SimpleNamespace(token_counts=10), COUNTED),
         (SimpleNamespace(token_counts=7), Usage(0, 7, 1, 0.1)),
         (SimpleNamespace(cost_usd=0), Usage(6, 4, 1, 0.0)),
-        *((SimpleNamespace(cost_usd=what), COUNTED) for what in (-1.0, float("nan"), float("inf"), True, "2", None)),
+        *(
+            (SimpleNamespace(cost_usd=what), COUNTED)
+            for what in (-1.0, float("nan"), float("inf"), 1e10, True, "2", None)
+        ),
+        (SimpleNamespace(token_counts=10**16), COUNTED),
         ({"cost_usd": 9.0}, COUNTED),
         ("text", COUNTED),
     ],
