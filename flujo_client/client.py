@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.run import EventRecord, RunRecord
+    from flujo_client.contract.run import BudgetRecord, EventRecord, RunRecord
     from flujo_client.contract.trace import TraceNode
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.step import Step
@@ -249,6 +249,11 @@ class RunHandle:
             yield from page
             after = page[-1].cursor
 
+    def budgets(self) -> list[BudgetRecord]:
+        """Read the budgets that the run stands under: its tree's, its steps' and its tenant's, each once it was asked for something."""
+        found: list[BudgetRecord] = self._client.ask(requests.budgets(self.id))
+        return found
+
     def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""
         trace: TraceNode = self._client.perform(verbs.trace_of(self.id))
@@ -413,6 +418,11 @@ class AsyncRunHandle:
             for event in page:
                 yield event
             after = page[-1].cursor
+
+    async def budgets(self) -> list[BudgetRecord]:
+        """Read the budgets that the run stands under, as far as they have begun."""
+        found: list[BudgetRecord] = await self._client.ask(requests.budgets(self.id))
+        return found
 
     async def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""

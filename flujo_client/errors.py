@@ -108,6 +108,12 @@ class PricingNotConfiguredError(ConfigurationError):
         super().__init__(f"no price is configured for model '{named}'", **{"suggestion": suggestion, **rest})
         self.provider, self.model = provider, model
 
+    @classmethod
+    def from_message(cls, message: str) -> PricingNotConfiguredError:
+        """Make the error again from what was recorded of it."""
+        provider, dot, model = message.partition("'")[2].rstrip("'").partition(".")
+        return cls(provider, model) if dot else cls(None, provider)
+
 
 class SchemaVersionError(ConfigurationError):
     code = "SCHEMA_VERSION"

@@ -198,14 +198,33 @@ class ModelPrice(Section):
     completion_tokens_per_1k: Dollars = 0.0
 
 
+class Historical(Section):
+    """How much of what a pipeline's attempts have cost counts for those to come.
+
+    Attributes:
+        runs: the latest runs of a pipeline that are looked at.
+        attempts: so many at one step have to have cost something.
+        quantile: the share of them that cost no more than is reserved.
+        refresh_s: seconds after which a worker process reads it anew.
+    """
+
+    runs: Count = 50
+    attempts: Count = 5
+    quantile: Annotated[float, Field(gt=0, le=1)] = 0.9
+    refresh_s: Seconds = 60.0
+
+
 class Cost(Section):
     """What models cost and what attempts are expected to (requirements §2.7). A variable carries tables as JSON.
 
     `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
-    to what one attempt reserves. `strict` refuses the answer of a model without a price.
+    to what one attempt reserves. `estimation_strategy` "historical" expects what attempts at the same step have cost, by `historical`,
+    before it looks at models. `strict` refuses a model without a price.
     """
 
     strict: bool = False
+    estimation_strategy: Literal["heuristic", "historical"] = "heuristic"
+    historical: Annotated[Historical | None, BeforeValidator(_table)] = None
     providers: Annotated[dict[str, dict[str, ModelPrice]], BeforeValidator(_table)] = Field(default_factory=dict)
     estimators: Annotated[dict[str, UsageEstimate], BeforeValidator(_table)] = Field(default_factory=dict)
 

@@ -147,6 +147,9 @@ class Ledger(Protocol):
     def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
         """Record what an outcome that was not merged has cost, in its budgets too; once per attempt and fence."""
 
+    def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
+        """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
+
     def park(self, key: str, fence: int, reason: str) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flujo_client.cli.inputs import input_options
+from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.output import say, show_json, show_value
 from flujo_client.client import FlujoClient
 from flujo_client.gateway import requests
@@ -24,6 +24,7 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
 @click.command("enqueue")
 @click.argument("reference")
 @input_options
+@limit_options
 @click.option("--idempotency-key", metavar="KEY", help="The same key again gives the same run.")
 @click.option("--queue", help="The Celery queue of steps that name none.")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 is served first.")

@@ -1,4 +1,4 @@
-"""What a run is given on the command line: its input and its context, for `run` and `enqueue` alike.
+"""What a run is given on the command line: its input, its context and its limits, for `run` and `enqueue` alike.
 
 The input comes from the flag, else from FLUJO_INPUT, else from piped stdin, else it is empty (U-25). It is text, whatever it looks
 like, unless `--input-json` says otherwise: a pipeline must not get a number because somebody's text was `42`.
@@ -12,6 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 import orjson
+from pydantic import ValidationError
+
+from flujo_client.contract.limits import UsageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +48,31 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
         )
 
     return with_values
+
+
+def limit_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options, and call the command with `limits`: what the run may spend, or None."""
+
+    @click.option(
+        "--max-cost-usd",
+        "usd",
+        type=click.FloatRange(min=0),
+        metavar="DOLLARS",
+        help="What the run may spend, with its child runs.",
+    )
+    @click.option(
+        "--max-tokens", "tokens", type=click.IntRange(min=0), metavar="TOKENS", help="The same, in tokens in and out."
+    )
+    @functools.wraps(command)
+    def with_limits(*, usd: float | None, tokens: int | None, **rest: Any) -> None:
+        try:
+            limits = UsageLimits(total_cost_usd_limit=usd, total_tokens_limit=tokens)
+        except ValidationError as error:
+            flag = {"total_cost_usd_limit": "--max-cost-usd"}.get(str(error.errors()[0]["loc"][0]), "--max-tokens")
+            raise click.BadParameter(error.errors()[0]["msg"], param_hint=flag) from error
+        command(limits=None if limits.is_nothing else limits, **rest)
+
+    return with_limits
 
 
 def _input(text: str | None) -> str:

@@ -58,18 +58,18 @@ def show_run(*, run: str, show_input: bool, show_output: bool, show_error: bool,
     """Show one run: what it is, how it went, and its steps."""
     with FlujoClient() as client:
         handle = find_run(client, run)
-        record, trace = handle.record(), handle.trace()
+        record, trace, budgets = handle.record(), handle.trace(), handle.budgets()
         result: PipelineResult = client.perform(peek_at(client.settings, handle.id))
         values = {"input": _value(client, record.input)} if show_input else {}
     if show_output:
         values |= {"output": result.output, "context": result.final_pipeline_context}
     if verbose:
         values["step_outputs"] = {step.name: step.output for step in result.step_history}
-    details = details_shape(record, trace, **values)
+    details = details_shape(record, trace, budgets, **values)
     if as_json:
         show_json(details)
         return
-    show(run_card(record, trace, datetime.now(UTC), verbose=verbose))
+    show(run_card(record, trace, datetime.now(UTC), details["budgets"], verbose=verbose))
     for title, value in values.items():
         show(section(title.replace("_", " "), value))
     if show_error and details["error"]:

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from flujo_client.address import STEP
-from flujo_client.cli.inputs import input_options
+from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.output import say, show_json, show_value, stderr, tell
 from flujo_client.cli.shapes import details_shape
 from flujo_client.cli.tables import steps_table
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flujo_client.client import FlujoClient, RunHandle
+    from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import AttemptRecord
 
@@ -32,6 +33,7 @@ LOOK_EVERY_S = 0.5
 @click.command("run")
 @click.argument("reference")
 @input_options
+@limit_options
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON, as `lens show --json` does.")
 @click.option("--show-steps/--no-steps", default=True, show_default=True, help="Tell how each step went.")
@@ -40,6 +42,7 @@ def command(
     reference: str,
     value: Any,
     context: Mapping[str, Any] | None,
+    limits: UsageLimits | None,
     timeout: float | None,
     as_json: bool,
     show_steps: bool,
@@ -49,14 +52,14 @@ def command(
     The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. With embedded services and no worker running,
     one is started for as long as this takes. Exits with 1 when the run does not succeed.
     """
-    with Flujo(reference) as flujo:
+    with Flujo(reference, usage_limits=limits) as flujo:
         run = flujo.start(value, initial_context_data=context)
         say(f"{run.id} enqueued")
         result = _wait(run, timeout, flujo.client)
         trace = run.trace()
         if as_json:
             values = {"output": result.output, "context": result.final_pipeline_context}
-            show_json(details_shape(run.record(), trace, **values))
+            show_json(details_shape(run.record(), trace, run.budgets(), **values))
         elif show_steps:
             tell(steps_table(trace))
         result.raise_for_status()

@@ -2,7 +2,8 @@
 
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
              deadline_at, cancel_requested_at, duration_s, tokens, cost_usd
-    details  a run with error, steps, and on request input, output, context, step_outputs (by step)
+    details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step)
+    budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
     error    type, message, code, category, suggestion, feedback; or null
     trace    name, kind, status, offset_s, duration_s, attributes, events, children; an event has name, level, offset_s, data
@@ -12,13 +13,16 @@ Times are ISO 8601 in UTC, durations in seconds; what has not happened yet is nu
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.trace import spent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.run import BudgetRecord, RunRecord
     from flujo_client.contract.trace import TraceNode
 
 
@@ -45,10 +49,18 @@ def run_shape(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def details_shape(run: RunRecord, trace: TraceNode, **values: Any) -> dict[str, Any]:
+def details_shape(
+    run: RunRecord, trace: TraceNode, budgets: Sequence[BudgetRecord] = (), **values: Any
+) -> dict[str, Any]:
     """One run, as `run` and `lens show` show it; `values` are the input, output and context that were asked for."""
     steps = [step_shape(node) for node in trace.children]
-    return {**run_shape(run), "error": _error(run.error), "steps": steps, **values}
+    under = [budget_shape(each) for each in budgets]
+    return {**run_shape(run), "budgets": under, "error": _error(run.error), "steps": steps, **values}
+
+
+def budget_shape(budget: BudgetRecord) -> dict[str, Any]:
+    """One budget, as `lens show` and `status` show it."""
+    return asdict(budget)
 
 
 def step_shape(node: TraceNode) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 `--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
 workers, the live ones, with id, host, pid, slots, build and started_at; backlog, the live attempts as ready, queued and running,
-each with count and oldest_s. What could not be asked is null.
+each with count and oldest_s; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them. What could
+not be asked is null.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.cli.output import RUNTIME, show, show_json
+from flujo_client.cli.shapes import budget_shape
 from flujo_client.cli.tables import services_table
 from flujo_client.client import FlujoClient
 from flujo_client.config import ConfigManager, mask_url
@@ -63,7 +65,7 @@ def _state(settings: Settings, timeout: float) -> dict[str, Any]:
 
 
 def _shape(postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
-    facts = facts or {"schema": None, "workers": None, "backlog": None}
+    facts = facts or {"schema": None, "workers": None, "backlog": None, "budgets": None}
     return {"ok": postgres["ok"] and redis["ok"], "postgres": postgres, "redis": redis, **facts}
 
 
@@ -75,6 +77,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
         "schema": client.ask(requests.schema_version()),
         "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in live],
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
+        "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
     }
 
 

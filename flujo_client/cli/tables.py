@@ -17,7 +17,7 @@ from flujo_client.cli.shapes import step_shape
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from rich.console import JustifyMethod
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.run import RunRecord
     from flujo_client.contract.trace import TraceNode
 
+_SPENDING = ("spent", "reserved", "overrun")
 _NUMBERS = ("attempts", "took", "tokens", "cost", "age")
 
 
@@ -62,12 +63,42 @@ def steps_table(trace: TraceNode) -> Table:
     return table
 
 
-def run_card(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool = False) -> Group:
-    """Draw one run: what it is, how it went, and its steps."""
+def run_card(
+    run: RunRecord,
+    trace: TraceNode,
+    now: datetime,
+    budgets: Sequence[Mapping[str, Any]] = (),
+    *,
+    verbose: bool = False,
+) -> Group:
+    """Draw one run: what it is, how it went, what it may spend, and its steps."""
     head = headline(trace)
     if run.error is not None:
         head.append(f"\n{printable(run.error.feedback)}")
-    return Group(head, "", _grid(_facts_of(run, trace, now, verbose=verbose)), "", steps_table(trace))
+    facts = [*_facts_of(run, trace, now, verbose=verbose), *((_named(each), budget_line(each)) for each in budgets)]
+    return Group(head, "", _grid(facts), "", steps_table(trace))
+
+
+def budget_line(budget: Mapping[str, Any]) -> str:
+    """Write what was spent and reserved of a budget, in the units that it limits."""
+    parts = []
+    if budget["limit_usd"] is not None:
+        parts.append(_of(cost(budget["limit_usd"]), *(budget[f"{what}_usd"] for what in _SPENDING), write=cost))
+    if budget["limit_tokens"] is not None:
+        most = counted(budget["limit_tokens"], "token")
+        parts.append(_of(most, *(budget[f"{what}_tokens"] for what in _SPENDING), write="{:,}".format))
+    return "; ".join(parts)
+
+
+def _of(limit: str, spent: float, reserved: float, overrun: float, *, write: Callable[[float], str]) -> str:
+    more = [f"{write(amount)} {what}" for amount, what in ((reserved, "reserved"), (overrun, "too much")) if amount]
+    return ", ".join([f"{write(spent)} of {limit} spent", *more])
+
+
+def _named(budget: Mapping[str, Any]) -> str:
+    """A budget by what it is of: the run itself, a step by its path, a tenant with the day."""
+    kind, _, rest = str(budget["scope"]).partition(":")
+    return "budget" if kind == "run" else f"budget of {rest.partition(':')[2] if kind == 'step' else rest}"
 
 
 def section(title: str, value: Any) -> Group:
@@ -96,6 +127,8 @@ def services_table(state: Mapping[str, Any]) -> Table:
     table.add_row("workers", str(len(state["workers"])), slots if state["workers"] else "nothing moves without one")
     for name, waiting in state["backlog"].items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
+    for budget in state["budgets"]:
+        table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
     return table
 
 

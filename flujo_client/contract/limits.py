@@ -15,8 +15,9 @@ from flujo_client.errors import UsageLimitExceededError
 if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
 
-Dollars = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Tokens = Annotated[int, Field(ge=0, le=10**15)]
+MOST_USD, MOST_TOKENS = 1e9, 10**15
+Dollars = Annotated[float, Field(ge=0, le=MOST_USD, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 
 LIMIT_NAMES = ("total_cost_usd_limit", "total_tokens_limit")
 

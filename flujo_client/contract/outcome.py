@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from flujo_client.errors import PricingNotConfiguredError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flujo_client.serial import Packed
 
+CONTROL_FLOW = "control_flow"
 OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "limit"]
 
 
@@ -35,6 +38,11 @@ class Fault:
     def to_tree(self) -> dict[str, Any]:
         """Give the fault as plain data."""
         return asdict(self)
+
+    @property
+    def stops_run(self) -> bool:
+        """Tell whether it passes through every container untouched: control flow, or strict costs without a price (C-20, §2.10)."""
+        return self.category == CONTROL_FLOW or self.code == PricingNotConfiguredError.code
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Fault:

@@ -88,6 +88,7 @@ class PipelineResult(BaseModel):
         Raises:
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
             UsageLimitExceededError: a limit stopped it (M-431); the partial result is on the error.
+            PricingNotConfiguredError: costs are strict and a model has no price.
             RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
         """
         ending = _ENDINGS.get(self.run_status)
@@ -98,6 +99,8 @@ class PipelineResult(BaseModel):
             raise _SIGNALS[error.code](error.message, suggestion=error.suggestion)
         if error.code == errors.UsageLimitExceededError.code:
             raise errors.UsageLimitExceededError(error.message, self, suggestion=error.suggestion)
+        if error.code == errors.PricingNotConfiguredError.code:
+            raise errors.PricingNotConfiguredError.from_message(error.message)
         said = f"{error.type_name}: {error.message}" if error.type_name else error.message
         message = f"run {self.run_id} {self.run_status}" + (f": {said}" if said else "")
         raise ending(message, result=self, suggestion=error.suggestion)

@@ -44,6 +44,7 @@ class RunRecord:
 
     Attributes:
         parent_run: the run it is a step of.
+        limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
     """
 
     id: str
@@ -65,6 +66,7 @@ class RunRecord:
     deadline_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
+    limits: dict[str, Any] | None = None
     tokens: int = 0
     cost_usd: float = 0.0
 
@@ -107,7 +109,12 @@ class ScopeRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One row of `flujo_attempts`, with what it spent."""
+    """One row of `flujo_attempts`, with what it spent.
+
+    Attributes:
+        estimate_cost_usd, estimate_tokens: what it reserved, or was refused, before it; None without limits over it.
+        quota_before_usd, quota_before_tokens: what its budgets had left before that, the least of them; None without a limit of that kind.
+    """
 
     key: str
     address: str
@@ -128,6 +135,31 @@ class AttemptRecord:
     ended_at: datetime | None = None
     tokens: int = 0
     cost_usd: float = 0.0
+    estimate_cost_usd: float | None = None
+    estimate_tokens: int | None = None
+    quota_before_usd: float | None = None
+    quota_before_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """One row of `flujo_budgets`, in US dollars and tokens; a limit of None is none.
+
+    Attributes:
+        scope: `run:<first run>`, `step:<first run>:<path>` or `tenant:<tenant>:<day>`.
+        spent_usd, spent_tokens: all that was spent.
+        overrun_usd, overrun_tokens: what of that went beyond the limit.
+    """
+
+    scope: str
+    limit_usd: float | None
+    limit_tokens: int | None
+    spent_usd: float
+    spent_tokens: int
+    reserved_usd: float
+    reserved_tokens: int
+    overrun_usd: float
+    overrun_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

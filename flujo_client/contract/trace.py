@@ -38,6 +38,7 @@ CHILDREN = {
 }
 """What the children of each kind of container are called."""
 OPEN = "open"
+BUDGET = "flujo.budget."
 
 
 class TraceEvent(BaseModel):
@@ -87,7 +88,7 @@ def build_trace(
         kind="run",
         status=run.status,
         duration_s=_seconds(run.created_at, run.ended_at),
-        attributes=_set(id=run.id, reason=run.reason, tokens=run.tokens, cost_usd=run.cost_usd),
+        attributes=_set(id=run.id, reason=run.reason, tokens=run.tokens, cost_usd=run.cost_usd) | _initial(run),
         events=told.get(None, []),
         children=_Telling(run, told).nodes(arrange(attempts, scopes)),
     )
@@ -176,7 +177,8 @@ class _Telling:
             status=row.status,
             offset_s=self._offset(began),
             duration_s=row.latency_s if row.ended_at is not None else None,
-            attributes=_set(**_facts(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata),
+            attributes=_set(**_facts(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata)
+            | _budget(row),
             events=self._told([row]),
         )
 
@@ -207,6 +209,28 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
         feedback=row.fault.feedback if row.fault else None,
         deliveries=row.fence if row.fence > 1 else None,
     )
+
+
+def _initial(run: RunRecord) -> dict[str, Any]:
+    """What a run under limits begins with (requirements §2.9); a child run stands under those of its tree."""
+    limits = run.limits or {}
+    named = {"initial_cost_usd": limits.get("total_cost_usd_limit"), "initial_tokens": limits.get("total_tokens_limit")}
+    return {f"{BUDGET}{name}": value for name, value in named.items() if value is not None}
+
+
+def _budget(row: AttemptRecord) -> dict[str, Any]:
+    """What an attempt under limits found, reserved and spent (requirements §2.9); a zero says something here."""
+    if row.estimate_tokens is None:
+        return {}
+    named = {
+        "quota_before_usd": row.quota_before_usd,
+        "quota_before_tokens": row.quota_before_tokens,
+        "estimate_cost_usd": row.estimate_cost_usd,
+        "estimate_tokens": row.estimate_tokens,
+        "actual_cost_usd": row.cost_usd,
+        "actual_tokens": row.tokens,
+    }
+    return {f"{BUDGET}{name}": value for name, value in named.items() if value is not None}
 
 
 def _seconds(start: datetime, end: datetime | None) -> float | None:

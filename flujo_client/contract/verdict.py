@@ -28,6 +28,8 @@ class ValidationResult(BaseModel):
         feedback: why, for whoever reads the failure.
         validator_name: who says so; the validator's own name when None.
         metadata: JSON, yours.
+        cost_usd: what judging cost, in US dollars, where a model was asked; it is the attempt's.
+        token_counts: likewise, in tokens.
     """
 
     is_valid: bool
@@ -36,6 +38,8 @@ class ValidationResult(BaseModel):
     feedback: str | None = None
     validator_name: str | None = None
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    token_counts: int | None = Field(default=None, ge=0)
 
 
 class PluginOutcome(BaseModel):
@@ -45,12 +49,16 @@ class PluginOutcome(BaseModel):
         redirect_to: an agent, or a reference to one, that is called with the step's input instead; what else is said then does not
             count, except `feedback`, which that agent gets as `guidance`.
         new_solution: takes the output's place.
+        cost_usd: what judging cost, in US dollars, where a model was asked; it is the attempt's.
+        token_counts: likewise, in tokens.
     """
 
     success: bool
     feedback: str | None = None
     redirect_to: Any = None
     new_solution: Any = None
+    cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    token_counts: int | None = Field(default=None, ge=0)
 
 
 class FunctionValidator:

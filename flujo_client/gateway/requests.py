@@ -15,7 +15,15 @@ import orjson
 
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.question import Approval, state_of
-from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, RunRecord, ScopeRecord, WorkerRecord
+from flujo_client.contract.run import (
+    AttemptRecord,
+    BudgetRecord,
+    CorrectionRecord,
+    EventRecord,
+    RunRecord,
+    ScopeRecord,
+    WorkerRecord,
+)
 from flujo_client.errors import ClientError
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed, safe_serialize
@@ -172,6 +180,16 @@ def system_events(*, since_s: float, limit: int) -> Request[list[EventRecord]]:
     """Read what happened to workers in the last so many seconds, the newest first."""
     parameters = {"seconds": since_s, "limit": limit}
     return Request("system_events", parameters, lambda rows: [EventRecord(**row) for row in rows])
+
+
+def budgets(run_id: str) -> Request[list[BudgetRecord]]:
+    """Read the budgets that a run stands under, as far as they have begun."""
+    return Request("budgets", {"run": run_id}, lambda rows: [BudgetRecord(**row) for row in rows])
+
+
+def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
+    """List the budgets that attempts have something reserved from."""
+    return Request("budgets_in_use", {"limit": limit}, lambda rows: [BudgetRecord(**row) for row in rows])
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:

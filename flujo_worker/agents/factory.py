@@ -15,7 +15,7 @@ import orjson
 from flujo_client.pipeline.identity import agent_traits, model_name
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
-from flujo_worker.agents.pricing import usage_of
+from flujo_worker.agents.pricing import require_price, usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -128,10 +128,14 @@ async def ask(
         guidance: likewise.
         options: model settings; None is not set.
         shaping: how the output is asked for and read; without it the agent runs as its author made it.
+
+    Raises:
+        PricingNotConfiguredError: costs are strict and the model has no price; it is not asked.
     """
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.usage import RunUsage
 
+    require_price(agent.model)
     spent = RunUsage()
     settings = ModelSettings(**{key: value for key, value in options.items() if value is not None})  # type: ignore[typeddict-item]
     run = functools.partial(agent.run, _prompt(data, guidance), model_settings=settings, usage=spent)

@@ -1,16 +1,22 @@
 """What a model call cost: the project's prices, else the library's, else nothing, or a refusal where costs are strict.
 
-Must not call a model. In: what the library counted, and who answered. Out: a `Usage`. Prices are bound for an attempt by `priced_by`,
-because agents are called from many places in it.
+Must not call a model. In: what the library counted, and who answered; or what an output says of itself. Out: a `Usage`. Prices are
+bound for an attempt by `priced_by`, because agents are called from many places in it. Where costs are strict a model without a price is
+refused before it is asked; one whose name is only known from its answer, then.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
+from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_client.sections import Cost
@@ -41,6 +47,36 @@ def priced_by(cost: Cost) -> Iterator[None]:
         _cost.reset(token)
 
 
+def require_price(model: Any) -> None:
+    """Refuse a model without a price before it is asked, if costs are strict.
+
+    Args:
+        model: as a pydantic-ai agent has it: a model, one that falls back to others, or `"provider:name"`.
+
+    Raises:
+        PricingNotConfiguredError: neither the project nor the library knows a price.
+    """
+    if not _cost.get().strict:
+        return
+    for provider, name, url in _asked(model):
+        if provider not in FREE and _price(provider, name) is None and not _is_known(provider, name, url):
+            raise PricingNotConfiguredError(provider, name)
+
+
+def declared(output: Any, counted: Usage) -> Usage:
+    """Let what an output says of its own cost go before what was counted (requirements §2.7).
+
+    Args:
+        output: an agent's or a judge's; `cost_usd` in US dollars and `token_counts` count as attributes, never as keys, if they are
+            numbers that a limit could be, too.
+        counted: what is known otherwise.
+    """
+    cost, tokens = _amount(output, "cost_usd", MOST_USD), _amount(output, "token_counts", MOST_TOKENS)
+    if tokens is not None and int(tokens) != counted.input_tokens + counted.output_tokens:
+        counted = replace(counted, input_tokens=0, output_tokens=int(tokens))
+    return counted if cost is None else replace(counted, cost_usd=float(cost))
+
+
 def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) -> Usage:
     """Say what a run spent.
 
@@ -61,6 +97,39 @@ def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) ->
     if spent.cost is None and model is not None and provider not in (None, *FREE):
         _unpriced(counted, provider, model)
     return counted
+
+
+def _asked(model: Any) -> list[tuple[str, str, str | None]]:
+    """Name whom a model asks, as (provider, name, address); nobody, where it does not say."""
+    if isinstance(model, str):
+        before, _, named = model.rpartition(":")
+        return [(before.rpartition("/")[2], named, None)] if before else []
+    if isinstance(others := getattr(model, "models", None), list | tuple):
+        return [each for other in others for each in _asked(other)]
+    provider, name = getattr(model, "system", None), getattr(model, "model_name", None)
+    return [(str(provider), str(name), getattr(model, "base_url", None))] if provider and name else []
+
+
+@lru_cache(maxsize=1024)
+def _is_known(provider: str, model: str, url: str | None) -> bool:
+    """Tell whether the library's price list has a model."""
+    from pydantic_ai.messages import ModelResponse
+
+    try:
+        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=url).cost()
+    except LookupError:
+        return False
+    return True
+
+
+def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
+    try:
+        said = getattr(output, name, None)
+    except Exception:  # noqa: BLE001 - a property of the user's that raises says nothing
+        return None
+    if not isinstance(said, int | float | Decimal) or isinstance(said, bool):
+        return None
+    return said if math.isfinite(said) and 0 <= said <= most else None
 
 
 def _price(provider: str | None, *models: str | None) -> ModelPrice | None:

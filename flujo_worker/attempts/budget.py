@@ -7,18 +7,21 @@ budget that the attempt stands under, each of the same estimate.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_worker.agents.factory import model_of
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import date
 
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.processing import PrecheckSettings
     from flujo_client.pipeline.step import Step
     from flujo_client.sections import Cost
     from flujo_worker.attempts.catalog import Entry
@@ -30,35 +33,83 @@ _BUILT_IN = (
 """By the model's name (requirements §2.7); any other is expected to cost nothing, so it is held to its limits when it settles."""
 
 
-def reservations(envelope: Envelope, entry: Entry, path: str, agent: Any, cost: Cost, day: date) -> list[Reservation]:
-    """Give what the attempt asks for; nothing where no limit is over it.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that an attempt may make, and what it is expected to cost: the agent's, or an auxiliary one of the precheck's."""
+
+    name: str
+    expected: UsageEstimate
+
+
+def calls_of(
+    step: Step,
+    precheck: PrecheckSettings | None,
+    cost: Cost,
+    *,
+    agent_of: Callable[[Any], Any],
+    known: UsageEstimate | None = None,
+) -> list[Call]:
+    """List the calls that an attempt may make, the agent's first (M-044, M-116, M-118).
+
+    Args:
+        step: the step.
+        precheck: its reasoning precheck, if AROS acts on it.
+        cost: the project's estimates.
+        agent_of: finds the live agent of a reference.
+        known: what whole attempts at the step have cost, the precheck's calls too; None where that is not to count, or not known.
+    """
+    calls = [Call("agent", estimate(step, known or _of_model(_model(step.agent, agent_of), cost)))]
+    if known is not None or precheck is None or not precheck.enabled:
+        return calls
+    asked = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
+    for name, agent in (*asked, ("validator", precheck.validator_agent)):
+        if agent is not None:
+            usual = _of_model(_model(agent, agent_of), cost)
+            calls.append(Call(name, usual.model_copy(update={"tokens": precheck.max_tokens})))
+    return calls
+
+
+def reservations(envelope: Envelope, entry: Entry, path: str, calls: Sequence[Call], day: date) -> list[Reservation]:
+    """Give what the attempt asks for, all its calls together; nothing where no limit is over it.
 
     Args:
         envelope: of an attempt at a step.
         entry: its pipeline.
         path: of its step in the plan.
-        agent: the step's live agent.
-        cost: the project's estimates.
+        calls: that it may make.
         day: today, UTC, for the tenant's budget.
     """
     limits: Mapping[str, Any] = envelope.ticket.limits or {}
-    expected = estimate(entry.steps[path], agent, cost)
-    asked = Amount(money(expected.cost_usd), expected.tokens)
+    parts = [Amount(money(each.expected.cost_usd), each.expected.tokens) for each in calls]
+    asked = sum(parts, Amount())
     return [_reservation(scope, each, asked) for scope, each in _scopes(limits, entry, path, day)]
 
 
-def estimate(step: Step, agent: Any, cost: Cost) -> UsageEstimate:
-    """Expect what the step says, else what the project says of the model, else what is known of it."""
+def tell_calls(calls: Sequence[Call]) -> None:
+    """Tell each call's own share of the reservation, where there is more than the agent's (M-044)."""
+    for each in calls if len(calls) > 1 else ():
+        tell("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
+
+
+def estimate(step: Step, known: UsageEstimate) -> UsageEstimate:
+    """Expect what the step says, else what is known otherwise."""
     config = step.config
     tokens = config.max_tokens if config.expected_tokens is None else config.expected_tokens
-    known = _of_model(str(model_of(agent) or ""), cost)
     return UsageEstimate(
         cost_usd=known.cost_usd if config.expected_cost_usd is None else config.expected_cost_usd,
         tokens=known.tokens if tokens is None else tokens,
     )
 
 
+def _model(agent: Any, agent_of: Callable[[Any], Any]) -> str:
+    try:
+        return str(model_of(agent_of(agent)) or "")
+    except Exception:  # noqa: BLE001 - an agent that cannot be found or made fails its attempt, where that is told
+        return ""
+
+
 def _of_model(model: str, cost: Cost) -> UsageEstimate:
+    """Expect what the project says of a model, else what is built in."""
     named = cost.estimators.get(model) or next(
         (each for pattern, each in cost.estimators.items() if fnmatchcase(model, pattern)), None
     )

@@ -1,6 +1,6 @@
 """Plugins and validators: judges of a well-formed output. What they refuse is terminal (C-01, M-288).
 
-It must not call the agent that a plugin asks for: whoever asks the plugins does. In: an output; out: the output, what a plugin put in its
+It must not call the agent that a plugin asks for: whoever asks the plugins does. In: the attempt's work and an output; out: the output, what a plugin put in its
 place, or where it wants the input to go instead.
 """
 
@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, ValidationError
 from flujo_worker.agents.call import call_agent
+from flujo_worker.attempts.spent import noted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from concurrent.futures import Executor
-
-    from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +28,17 @@ class Redirect:
     plugin: str
 
 
-async def consult_plugins(step: Step, output: Any, at_hand: Mapping[str, Any], threads: Executor) -> Any:
+async def consult_plugins(work: Work, output: Any) -> Any:
     """Ask the plugins, higher priority first; return the output, what a plugin put in its place, or a `Redirect`.
 
     Raises:
         PluginError: one refused.
         TypeError: one answered with what is no verdict.
     """
-    pairs = [each if isinstance(each, tuple) else (each, 0) for each in step.plugins]
+    pairs = [each if isinstance(each, tuple) else (each, 0) for each in work.step.plugins]
     for plugin, _ in sorted(pairs, key=lambda pair: -pair[1]):
         name = type(plugin).__name__
-        verdict = (await call_agent(plugin.validate, output, at_hand, threads=threads)).output
+        verdict = await _asked(work, plugin.validate, output)
         if not isinstance(verdict, PluginOutcome):
             raise TypeError(f"plugin {name} answers with a PluginOutcome, not {type(verdict).__name__}")
         if verdict.redirect_to is not None:
@@ -51,7 +49,7 @@ async def consult_plugins(step: Step, output: Any, at_hand: Mapping[str, Any], t
     return output
 
 
-async def consult_validators(step: Step, output: Any, at_hand: Mapping[str, Any], threads: Executor) -> None:
+async def consult_validators(work: Work, output: Any) -> None:
     """Ask every validator, and name all that refuse.
 
     Raises:
@@ -59,14 +57,18 @@ async def consult_validators(step: Step, output: Any, at_hand: Mapping[str, Any]
         TypeError: one answered with what is no verdict.
     """
     refused = []
-    for validator in step.validators:
+    for validator in work.step.validators:
         judge = getattr(validator, "validate", validator)
-        verdict = result_of((await call_agent(judge, output, at_hand, threads=threads)).output)
+        verdict = result_of(await _asked(work, judge, output))
         if not verdict.is_valid:
             name = verdict.validator_name or _name(validator)
             refused.append(f"{name}: {verdict.feedback or 'refused the output'}")
     if refused:
         raise ValidationError("; ".join(refused))
+
+
+async def _asked(work: Work, judge: Any, output: Any) -> Any:
+    return await noted(call_agent(judge, output, work.at_hand, threads=work.threads), work.notes)
 
 
 def _name(validator: Any) -> str:

@@ -29,6 +29,7 @@ from flujo_client.errors import (
     HumanInputError,
     NonRetryableError,
     PluginError,
+    PricingNotConfiguredError,
     ValidationError,
 )
 from flujo_worker.observe.redact import redact
@@ -116,7 +117,7 @@ class ErrorHandler:
         """Say what to do about an error raised during `context`.
 
         An agent's is retried if that may help, a validator's or plugin's fails the step, a system's waits for the
-        service behind it, control flow and limits pass through to whoever ends the run.
+        service behind it; control flow, limits and strict costs without a price pass through to whoever ends the run.
         """
         info = describe(error, during=context)
         return ErrorResponse(action=_action(info), category=info.category)
@@ -125,6 +126,8 @@ class ErrorHandler:
 def _action(info: ErrorInfo) -> Action:
     match info.category:
         case ErrorCategory.CONTROL_FLOW | ErrorCategory.LIMIT:
+            return "raise"
+        case ErrorCategory.CONFIGURATION if info.code == PricingNotConfiguredError.code:
             return "raise"
         case ErrorCategory.AGENT if info.retryable:
             return "retry"

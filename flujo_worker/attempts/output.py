@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_worker.agents.call import call_agent
 from flujo_worker.aros.typed import decoded, schema_of, structured_type, validated
+from flujo_worker.attempts.spent import noted
 from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from concurrent.futures import Executor
+    from collections.abc import Sequence
 
     from flujo_worker.agents.answer import Answer
     from flujo_worker.attempts.shape import Shape
+    from flujo_worker.attempts.work import Work
 
 
 async def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
@@ -53,22 +54,19 @@ async def _read(text: str, declared: Any, shape: Shape) -> Any:
     return validated(read, declared) if shape.changes else text
 
 
-async def processed(
-    processors: Sequence[Any], data: Any, at_hand: Mapping[str, Any], threads: Executor, *, tells: bool = False
-) -> Any:
+async def processed(processors: Sequence[Any], data: Any, work: Work, *, tells: bool = False) -> Any:
     """Pass data through processors, in order.
 
     Args:
         processors: objects with `process(data, context)`, or callables; sync or async.
         data: what they get, and give back changed or not.
-        at_hand: what they get by keyword, each what it takes.
-        threads: where sync ones run.
+        work: the attempt's: what they may take by keyword, and where sync ones run.
         tells: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
     """
     for processor in processors:
         before = data
         target = getattr(processor, "process", processor)
-        data = (await call_agent(target, data, at_hand, threads=threads)).output
+        data = await noted(call_agent(target, data, work.at_hand, threads=work.threads), work.notes)
         if tells and data is not before and data != before:
             name = getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__)
             tell("output.coercion.success", stage="custom", transforms=[str(name)])

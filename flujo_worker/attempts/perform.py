@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Literal
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
+from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.agents.pricing import priced_by
 from flujo_worker.aros.tally import tally
-from flujo_worker.attempts.budget import reservations
+from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
+from flujo_worker.attempts.history import History
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Usage
     from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
+    from flujo_worker.attempts.budget import Call
     from flujo_worker.attempts.catalog import Catalog, Entry
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
@@ -87,6 +90,9 @@ class Attempts:
         self._loop, self._threads, self._settings = loop, threads, settings
         self.catalog = catalog
         self._resolve = Resolver(settings.allowed_imports)
+        cost = settings.cost
+        is_historical = cost.estimation_strategy == "historical"
+        self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
 
     def deliver(self, envelope: Envelope) -> bool:
         """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part."""
@@ -141,10 +147,16 @@ class Attempts:
             return ()
         with suppress(Unfit):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
-            path = self._path(envelope, entry)
-            agent = self.catalog.agent(entry.steps[path].agent)
-            return reservations(envelope, entry, path, agent, self._settings.cost, datetime.now(UTC).date())
+            path, calls = self._path(envelope, entry), self._calls(envelope, entry)
+            return reservations(envelope, entry, path, calls, datetime.now(UTC).date())
         return ()
+
+    def _calls(self, envelope: Envelope, entry: Entry) -> list[Call]:
+        step = entry.steps[self._path(envelope, entry)]
+        wanted = resolve(step.processing, envelope.ticket.aros)
+        precheck = None if wanted is None else wanted.precheck
+        known = None if self._history is None else self._history.expected(envelope)
+        return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent, known=known)
 
     def _carry_out(self, envelope: Envelope, held: Held) -> Delivered:
         fence = held.fence or 0
@@ -159,6 +171,8 @@ class Attempts:
         if envelope.kind not in POLICIES:
             return self._conclude(Notice(envelope, fence, Outcome("success")), started)
         with telling(envelope, worker=self._lease.worker) as story:
+            if held.is_limited:
+                tell_calls(self._calls(envelope, entry))
             outcome = self._outcome(envelope, entry, held, started, story)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
@@ -260,7 +274,8 @@ class Attempts:
 
 def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
-    return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(notes.corrections))
+    usage, corrections = outcome.usage + notes.spent, tuple(notes.corrections)
+    return replace(outcome, usage=usage, metadata=tally(story), events=tuple(story), corrections=corrections)
 
 
 async def _perform(kind: str, work: Work, cost: Cost) -> Done:

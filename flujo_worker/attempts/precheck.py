@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -16,6 +17,7 @@ import orjson
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
     Finding,
@@ -69,10 +71,11 @@ class PlanCheckValidator:
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}
         answer = await call_agent(self._agent, data, self._options, threads=self._threads)
+        usage = declared(answer.output, answer.usage)
         try:
-            return verdict_of(answer.output), answer.usage
+            return verdict_of(answer.output), usage
         except TypeError as error:
-            error.flujo_usage = answer.usage  # type: ignore[attr-defined]
+            error.flujo_usage = usage  # type: ignore[attr-defined]
             raise
 
 
@@ -198,7 +201,7 @@ class Precheck:
         try:
             return await gate
         except Exception as error:
-            is_capped = self._book(getattr(error, "flujo_usage", NO_USAGE))
+            is_capped = self._book(reason.partition("_")[0], getattr(error, "flujo_usage", NO_USAGE))
             if ErrorHandler().handle_error(error, "validator").action == "raise":
                 raise
             return Finding("skipped", reason, error=type(error).__name__) if is_capped else _OVER_CAP
@@ -210,7 +213,7 @@ class Precheck:
         options = {"max_tokens": settings.max_tokens, "resources": self._resources}
         for _ in range(settings.consensus_samples):
             answer = await call_agent(agent, self._data, options, threads=self._threads)
-            if not self._book(answer.usage):
+            if not self._book("consensus", declared(answer.output, answer.usage)):
                 return _OVER_CAP
             texts.append(plan_in(answer.output, settings.delimiters) or _written(answer.output))
         score = agreement(texts)
@@ -228,15 +231,17 @@ class Precheck:
             agent, max_tokens=settings.max_tokens, threads=self._threads, resources=self._resources
         )
         verdict, usage = await validator.check(plan, goal)
-        if not self._book(usage):
+        if not self._book("validator", usage):
             return _OVER_CAP
         finding = verdict.finding(settings.score_threshold)
         tell("reasoning.validation", **finding.figures(), gate="validator")
         return finding
 
-    def _book(self, spent: Usage) -> bool:
-        """Book what a call spent; tell whether it kept to the cap (M-116)."""
+    def _book(self, call: str, spent: Usage) -> bool:
+        """Book what a call spent, in the story too (M-044); tell whether it kept to the cap (M-116)."""
         self.usage += spent
+        if not spent.is_nothing:
+            tell("agent.usage", call=call, **asdict(spent))
         return spent.output_tokens <= self._settings.max_tokens
 
     def _guided(self, data: Any, finding: Finding) -> Any:

@@ -25,9 +25,11 @@ class Notes:
     Attributes:
         guidance: what the next attempt is told besides this one's fault (C-03).
         corrections: for the correction ledger.
+        spent: by those who were asked besides the agent, and say so: processors, plugins and validators (M-044).
     """
 
     guidance: str | None = None
+    spent: Usage = NO_USAGE
     corrections: list[Correction] = field(default_factory=list)
 
 

@@ -68,6 +68,12 @@ class Budget:
         return self.settled + self.reserved
 
     @property
+    def left(self) -> tuple[Decimal | None, int | None]:
+        """What may still be reserved, in US dollars and in tokens; None where that is not limited."""
+        usd = None if self.limit_usd is None else self.limit_usd - self.counted.usd
+        return usd, None if self.limit_tokens is None else self.limit_tokens - self.counted.tokens
+
+    @property
     def spent(self) -> Amount:
         """All that was spent, overrun and all."""
         return self.settled + self.overrun

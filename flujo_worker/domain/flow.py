@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Node
     from flujo_client.serial import Packed
 
-CONTROL_FLOW = "control_flow"
-
 
 def enter(draft: Draft, scope: Scope) -> Steps:
     """Begin the node a sequence is at; put a message in between when one decision has gone far enough."""
@@ -156,7 +154,7 @@ def is_branch(draft: Draft, scope: Scope) -> bool:
 
 def is_final(fault: Fault | None) -> bool:
     """Tell whether a failure passes through every container untouched, as control flow does (C-20, C-23)."""
-    return fault is not None and fault.category == CONTROL_FLOW
+    return fault is not None and fault.stops_run
 
 
 def same(one: Packed | None, other: Packed | None) -> bool:

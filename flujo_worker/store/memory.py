@@ -93,7 +93,11 @@ class MemoryStore(LedgerInMemory):
             spent = defaultdict(list)
             for (key, _), usage in self._spends.items():
                 spent[key].append(usage)
-            return [row.record(spent[str(row.key)]) for row in self._attempts_of(run_id)]
+            held = self._reservations
+            return [
+                row.record(spent[str(row.key)], held.get(str(row.key), {}).values())
+                for row in self._attempts_of(run_id)
+            ]
 
     def read_scopes(self, run_id: str) -> list[ScopeRecord]:
         """Read a run's scopes in the order they were opened."""

@@ -31,13 +31,14 @@ class BudgetsInMemory(TreeInMemory):
         for each in asks:
             opened = Budget(each.scope, each.limit_usd, each.limit_tokens)
             budget = self._budgets.setdefault(each.scope, opened)
+            rows[each.scope] = Held(each.asked, *budget.left, is_held=False)
         for each in sorted(asks, key=lambda one: one.scope):
             budget = self._budgets[each.scope]
             if not budget.fits(each.asked):
                 return refusal(budget, each.asked)
         for each in asks:
             self._budgets[each.scope] = self._budgets[each.scope].reserve(each.asked)
-            rows[each.scope] = Held(each.asked)
+            rows[each.scope].is_held = True
         return None
 
     def _settle(self, run: str, key: str, fence: int, usage: Usage, *, frees: bool) -> Fault | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.chord import NO_LANE
+from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.contract.run import CorrectionRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.ports import Claim, Committed, Refusal, Reply, Verdict
@@ -78,6 +79,16 @@ class LedgerInMemory(BudgetsInMemory):
             row = self._attempts.get(key)
             if row is not None and not usage.is_nothing:
                 self._settle(run, key, fence, usage, frees=not row.is_live)
+
+    def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
+        with self._lock:
+            known = [run for run in self._runs.values() if run.ticket.reference == reference]
+            lately = {run.ticket.run for run in sorted(known, key=lambda run: -run.created_at)[:runs]}
+            spent: dict[str, Usage] = {}
+            for (key, _), usage in self._spends.items():
+                if AttemptKey.parse(key).run in lately:
+                    spent[key] = spent.pop(key, NO_USAGE) + usage
+            return list(reversed(spent.items()))
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         with self._lock:

@@ -13,7 +13,8 @@ from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+    from decimal import Decimal
 
     from flujo_client.address import AttemptKey
     from flujo_client.contract.envelope import AttemptKind, Ticket
@@ -92,6 +93,7 @@ class Run:
             ended_at=when_or_none(self.ended_at),
             cancel_requested_at=when_or_none(self.stopped_at),
             parent_run=self.parent[0] if self.parent else None,
+            limits=(self.ticket.limits or {}).get("limits"),
             tokens=tokens,
             cost_usd=cost,
         )
@@ -289,7 +291,7 @@ class Attempt:
             answered_at=when(answer.at) if answer else None,
         )
 
-    def record(self, spent: Sequence[Usage]) -> AttemptRecord:
+    def record(self, spent: Sequence[Usage], reserved: Collection[Held] = ()) -> AttemptRecord:
         """Give the row as clients read it."""
         tokens, cost = totals(spent)
         return AttemptRecord(
@@ -312,14 +314,20 @@ class Attempt:
             ended_at=when_or_none(self.ended_at),
             tokens=tokens,
             cost_usd=cost,
+            estimate_cost_usd=max((float(each.amount.usd) for each in reserved), default=None),
+            estimate_tokens=max((each.amount.tokens for each in reserved), default=None),
+            quota_before_usd=min((float(each.usd) for each in reserved if each.usd is not None), default=None),
+            quota_before_tokens=min((each.tokens for each in reserved if each.tokens is not None), default=None),
         )
 
 
 @dataclass
 class Held:
-    """One row of the reservations."""
+    """One row of the reservations; `usd` and `tokens` are what the budget had left before it."""
 
     amount: Amount
+    usd: Decimal | None = None
+    tokens: int | None = None
     is_held: bool = True
 
 

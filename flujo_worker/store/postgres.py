@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import psycopg
 
+from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from threading import Event as Flag
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Event, Usage
+    from flujo_client.contract.outcome import Event
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
 
@@ -161,6 +162,10 @@ class PostgresStore(TreeInPostgres):
                 settle(connection, spent)
 
         self._patiently(book)
+
+    def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
+        rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
+        return [(row.pop("key"), Usage(**row)) for row in map(dict, rows)]
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))

@@ -13,10 +13,11 @@ from flujo_client.errors import UsageLimitExceededError
 pytestmark = pytest.mark.acceptance
 
 WATCHED = """
-CREATE TABLE IF NOT EXISTS watched (scope text, counted_usd numeric, counted_tokens bigint);
+CREATE TABLE IF NOT EXISTS watched (scope text, usd numeric, tokens bigint, overrun_usd numeric, overrun_tokens bigint);
 CREATE OR REPLACE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO watched VALUES (new.scope, new.settled_usd + new.reserved_usd, new.settled_tokens + new.reserved_tokens);
+    INSERT INTO watched VALUES (new.scope, new.settled_usd + new.reserved_usd, new.settled_tokens + new.reserved_tokens,
+                                new.overrun_usd, new.overrun_tokens);
     RETURN new;
 END $$;
 CREATE OR REPLACE TRIGGER watch AFTER INSERT OR UPDATE ON flujo_budgets FOR EACH ROW EXECUTE FUNCTION watch();
@@ -51,6 +52,27 @@ def test_a_doubled_message_reserves_once(site):
     assert_settled(site, f"run:{run.id}", tokens=30)
 
 
+def ended_as(site, run):
+    """How many of a run's tries ended in which way."""
+    rows = site.rows(
+        "SELECT status, reason, count(*) AS tries FROM flujo_attempts"
+        " WHERE run_id = %(run)s AND kind = 'step' GROUP BY status, reason",
+        run=run.id,
+    )
+    return {(row["status"], row["reason"]): row["tries"] for row in rows}
+
+
+def assert_never_passed(site, scope, *, usd, tokens):
+    """Of every version that the trigger saw: what was settled and reserved reached the limit, and nothing went beyond it."""
+    [most] = site.rows(
+        "SELECT max(usd) AS usd, max(tokens) AS tokens, sum(overrun_usd + overrun_tokens) AS beyond, count(*) AS versions"
+        " FROM watched WHERE scope = %(scope)s",
+        scope=scope,
+    )
+    assert (float(most["usd"]), most["tokens"], most["beyond"]) == (usd, tokens, 0)
+    assert most["versions"] > tokens / 10
+
+
 def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
     """M-044, M-430: the call that does not fit is never made; what was done stands in the partial result."""
     site.standing()
@@ -71,11 +93,19 @@ def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
 
 
 def test_a_run_within_its_limits_succeeds(site):
+    """Requirements §2.9: and its trace tells what each attempt found, asked for and cost."""
     site.standing()
     run = enqueue(site, "three", total_tokens_limit=30, total_cost_usd_limit=0.3)
 
     assert run.result(30).run_status == "succeeded"
     assert_settled(site, f"run:{run.id}", tokens=30)
+    [told] = run.budgets()
+    assert (told.scope, told.limit_tokens, told.spent_tokens, told.spent_usd) == (f"run:{run.id}", 30, 30, 0.3)
+    trace = run.trace()
+    assert trace.attributes["flujo.budget.initial_cost_usd"] == 0.3
+    last = trace.children[-1].children[0].attributes
+    figures = ("quota_before_usd", "quota_before_tokens", "estimate_tokens", "actual_cost_usd", "actual_tokens")
+    assert [last[f"flujo.budget.{name}"] for name in figures] == [0.1, 10, 10, 0.1, 10]
 
 
 @pytest.mark.parametrize("limit", [15, 25])
@@ -113,7 +143,7 @@ def test_running_siblings_are_told_within_a_second(services, tmp_path):
 
 @pytest.mark.parametrize(("name", "width", "fit"), [("twenty", 20, 5), ("two_hundred", 200, 100)])
 def test_branches_that_race_never_have_more_than_the_limit(site, name, width, fit):
-    """M-435: on two workers; every version of the budget's row is within its limit, and exactly what fits is called."""
+    """M-435: on two workers, at no commit is the limit passed; what fits is done, the rest is refused as limit, and none is lost."""
     with site.connection() as connection:
         connection.execute(WATCHED)
     site.standing(2)
@@ -123,16 +153,13 @@ def test_branches_that_race_never_have_more_than_the_limit(site, name, width, fi
     assert len(site.executions(run.id)) == fit
     assert (result.run_status, result.total_tokens) == ("succeeded", fit * 10)
     [race] = result.step_history
+    assert (len(race.step_history), len({branch.name for branch in race.step_history})) == (width, width)
     refused = [branch for branch in race.step_history if not branch.success]
     assert len(refused) == width - fit
     assert all("Insufficient quota" in branch.feedback for branch in refused)
-    scope = f"run:{run.id}"
-    [most] = site.rows(
-        "SELECT max(counted_usd) AS usd, max(counted_tokens) AS tokens FROM watched WHERE scope = %(scope)s",
-        scope=scope,
-    )
-    assert (float(most["usd"]), most["tokens"]) == (fit / 10, fit * 10)
-    assert_settled(site, scope, tokens=fit * 10)
+    assert ended_as(site, run) == {("succeeded", None): fit, ("failed", "limit"): width - fit}
+    assert_never_passed(site, f"run:{run.id}", usd=fit / 10, tokens=fit * 10)
+    assert_settled(site, f"run:{run.id}", tokens=fit * 10)
 
 
 def test_child_runs_share_the_budget_of_the_first_run(site):

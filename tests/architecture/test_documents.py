@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+import flujo_client
 from flujo_client import errors
 from flujo_client.cli.main import _OPERATORS, _OURS, cli
 from flujo_client.config import _VARIABLES, ConfigManager, Settings, _flat
@@ -170,6 +171,19 @@ def written(default):
         if isinstance(default, float)
         else str(default)
     ]
+
+
+def test_every_public_name_is_in_the_reference():
+    """What users may import is told, each by its own name."""
+    reference = "\n".join(text(page) for page in sorted((ROOT / "docs/reference").glob("*.md")))
+    told = {name for piece in re.findall(r"`([^`\n]+)`", reference) for name in re.findall(r"\w+", piece)}
+    assert set(flujo_client.__all__) - told == set()
+
+
+def test_every_option_of_the_facade_is_listed():
+    rows = table("docs/reference/client.md", columns=2, heading="Flujo and TaskClient")
+    listed = [name for row in rows for name in words(row[0])]
+    assert listed == list(inspect.signature(flujo_client.Flujo).parameters)
 
 
 def test_every_event_is_listed():

@@ -25,7 +25,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from flujo_client import FlujoClient, Settings
+from flujo_client import FlujoClient, Settings, UsageLimits
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.embedded import Embedded
 from flujo_client.gateway.requests import statuses
@@ -60,6 +60,10 @@ BYTES = """
             JOIN flujo_attempts a ON a.key = e.attempt JOIN of ON of.address = a.address WHERE e.run_id = %(run)s)
 """
 BESIDE = ("W1", "W2", "W3", "W4", "W5")
+ALONE = ("limits", "W4 of 10 000", "W7")
+LIMITS = UsageLimits(total_cost_usd_limit=100.0, total_tokens_limit=1_000_000)
+LIMITED = {"limits": ("paid_ten", W2_RUNS, W2_STEPS), "limits, fan-out of 200": ("paid_fan", 1, 200)}
+"""Of each what is run, how many times at once, and how many steps one run has."""
 REFERENCE = "tests.bench.pipelines"
 
 
@@ -67,13 +71,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, default=Path("bench.json"), help="where the figures go")
-    parser.add_argument("--only", choices=[*BESIDE, "W4 of 10 000", "W7"], action="append")
+    parser.add_argument("--only", choices=[*BESIDE, *ALONE], action="append")
     options = parser.parse_args()
-    wanted = options.only or [*BESIDE, "W4 of 10 000", "W7"]
+    wanted = options.only or [*BESIDE, *ALONE]
     with services() as settings, FlujoClient(settings) as client:
         figures: dict[str, object] = {}
         if set(BESIDE) & set(wanted):
             figures |= throughput(client, settings, options.rounds, wanted)
+        if "limits" in wanted:
+            figures |= limited(client, settings, options.rounds)
         if "W4 of 10 000" in wanted:
             figures |= long_loop(client, settings)
         if "W7" in wanted:
@@ -197,9 +203,10 @@ def run_ours(
     *,
     context: dict[str, object] | None = None,
     watch: dict[str, list[float]] | None = None,
+    limits: UsageLimits | None = None,
 ) -> float:
     """Run, and tell the seconds from the first enqueue to the last end, by the database's clock: asking often would slow it down."""
-    handles = [client.enqueue(f"{REFERENCE}:{name}", 0, context=context) for _ in range(runs)]
+    handles = [client.enqueue(f"{REFERENCE}:{name}", 0, context=context, limits=limits) for _ in range(runs)]
     ids, until = [handle.id for handle in handles], time.monotonic() + 120
     while any(status in LIVE_RUN for status in client.ask(statuses(ids)).values()):
         if time.monotonic() > until:
@@ -219,6 +226,23 @@ def note_pace(client: FlujoClient, run_id: str, took: dict[str, list[float]]) ->
     begun = [each.started_at for each in attempts(client, run_id) if each.step == "one"]
     for name, some in (("W4 early", begun[FIRST]), ("W4 late", begun[LAST])):
         took.setdefault(name, []).append((some[-1] - some[0]).total_seconds() / (len(some) - 1))
+
+
+def limited(client: FlujoClient, settings: Settings, rounds: int) -> dict[str, object]:
+    """What limits cost: the same steps, which reserve and spend, with limits and without, by turns."""
+    took: dict[str, list[float]] = {}
+    with Fleet(settings, processes=PROCESSES):
+        run_ours(client, "paid_ten", PROCESSES)
+        for _ in range(rounds):
+            for name, (pipeline, runs, steps) in LIMITED.items():
+                for kind, limits in (("without", None), ("with", LIMITS)):
+                    work = partial(run_ours, client, pipeline, runs, limits=limits)
+                    keep(took, f"{name} {kind}", work, runs * steps)
+    medians = {name: statistics.median(values) for name, values in took.items()}
+    ratios: dict[str, object] = {
+        name: round(medians[f"{name} with"] / medians[f"{name} without"], 3) for name in LIMITED
+    }
+    return ratios | {"limits_per_step_s": {name: round(value, 6) for name, value in medians.items()}}
 
 
 def long_loop(client: FlujoClient, settings: Settings) -> dict[str, object]:
@@ -332,8 +356,13 @@ def show(figures: dict[str, object]) -> None:
             met = value <= target if sense == "<=" else value >= target
             table.add_row(meaning[name], f"{value:g}", f"{sense} {target:g}", "met" if met else "NOT MET")
     console = Console()
-    console.print(table)
-    for name, value in dict(figures.get("per_step_s", {})).items():  # type: ignore[call-overload]
+    if table.row_count:
+        console.print(table)
+    for name in LIMITED:
+        if name in figures:
+            console.print(f"{name}: with / without, a step: {figures[name]}")
+    per_step = dict(figures.get("per_step_s", {})) | dict(figures.get("limits_per_step_s", {}))  # type: ignore[call-overload]
+    for name, value in per_step.items():
         console.print(f"{name:<20} {value * 1000:7.2f} ms a step  {1 / value:7.0f} steps/s")
 
 

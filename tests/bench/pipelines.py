@@ -5,7 +5,9 @@ import random
 
 from pydantic import BaseModel
 
-from flujo_client import Pipeline, Step
+from flujo_client import Pipeline, Step, StepConfig
+from flujo_client.contract.outcome import Usage
+from flujo_worker.agents.answer import Answer
 
 WORDS = [
     "the",
@@ -31,6 +33,10 @@ WORDS = [
 
 async def noop(value: int) -> int:
     return value
+
+
+async def pay(value: int) -> Answer:
+    return Answer(value, Usage(6, 4, 1, 0.001))
 
 
 async def lasting(value: str) -> str:
@@ -84,4 +90,7 @@ loop, loop10k = rounds(1000), rounds(10_000)
 carrying = Pipeline([Step(f"s{number}", count) for number in range(20)], context_model=Luggage)
 ten = Pipeline([Step(f"s{number}", noop) for number in range(10)])
 twenty = Pipeline([Step(f"s{number}", noop) for number in range(20)])
+PAID = StepConfig(expected_tokens=10, expected_cost_usd=0.001)
+paid_ten = Pipeline([Step(f"s{number}", pay, config=PAID) for number in range(10)])
+paid_fan = Pipeline([Step.parallel("fan", {f"b{number}": Step("pay", pay, config=PAID) for number in range(200)})])
 long = Pipeline([Step("long", lasting)])

@@ -58,6 +58,57 @@ def test_what_does_not_fit_is_claimed_and_reserves_nothing(world):
     assert [each.reserved for each in world.budgets().values()] == [NOTHING, NOTHING]
 
 
+def quota_of(attempt):
+    return (
+        attempt.quota_before_usd,
+        attempt.quota_before_tokens,
+        attempt.estimate_cost_usd,
+        attempt.estimate_tokens,
+    )
+
+
+def test_an_attempt_is_read_with_what_it_found_and_reserved(world):
+    """Requirements §2.9: of several budgets the least that was left; an attempt that was refused too, and what waits says nothing."""
+    new = world.record(limited("a", "b", usd=1.0))
+    at = new.first
+    for most in (70, 10):
+        claimed(world, at, asks(40, "0.25", most_usd="1"), asks(40, "0.25", scope="tenant:acme:2026-01-01", most=most))
+        if most == 70:
+            decision = decided(new, succeeded(usage=SPENT), at=at)
+            world.commit(decision)
+            at = following(decision)
+
+    first, second = world.attempts(RUN)
+    assert quota_of(first) == (1.0, 70, 0.25, 40)
+    assert quota_of(second) == (0.75, 70 - TOKENS, 0.25, 40)
+    assert (first.tokens, world.run(RUN).limits["total_tokens_limit"]) == (TOKENS, 100)
+
+
+def test_a_refused_attempt_is_read_with_what_it_found(world):
+    new = world.record(limited())
+    assert claimed(world, new, asks(40, most=39)).over is not None
+    assert quota_of(world.attempts(RUN)[0]) == (None, 39, 0.0, 40)
+    world.record(enqueued(run_id="run_free"))
+    assert quota_of(world.attempts("run_free")[0]) == (None, None, None, None)
+    assert world.run("run_free").limits is None
+
+
+def test_what_attempts_have_spent_lately_is_read_by_pipeline(world):
+    """Requirements §2.7, historical estimates: of the latest runs alone, each attempt over all its fences, the latest first."""
+    runs = []
+    for number in range(3):
+        world.pass_time(1)
+        new = world.record(enqueued(pipeline_of("a"), run_id=f"run_{number}"))
+        world.claim(new)
+        world.store.spend(f"run_{number}", new.first.key, 9, Usage(1, 1, 1, 0.5))
+        world.conclude(new, succeeded(usage=SPENT))
+        runs.append(new)
+
+    both = Usage(SPENT.input_tokens + 1, SPENT.output_tokens + 1, SPENT.requests + 1, SPENT.cost_usd + 0.5)
+    assert world.store.spent_lately("shapes:pipeline", 2) == [(runs[2].first.key, both), (runs[1].first.key, both)]
+    assert world.store.spent_lately("other:pipeline", 2) == []
+
+
 def test_dollars_add_up_to_the_last_digit(world):
     """M-435: three times 0.1 are 0.3."""
     new = world.record(limited("a", "b", "c", tokens=None, usd=0.3))

@@ -142,6 +142,20 @@ def test_enqueue_prints_the_id_of_the_run(flujo, read):
     assert shown["deadline_at"] is not None
 
 
+def test_limits_go_with_the_run(flujo, read):
+    """Both flags of `enqueue` and `run`; what is spent of a budget is shown with the run, and while it is in use."""
+    limits = ("--max-cost-usd", "0.5", "--max-tokens", "1000")
+    ran = read("run", "cli_pipelines:shout", "-i", "x", *limits)
+    [budget] = ran["budgets"]
+    assert (budget["scope"], budget["limit_usd"], budget["limit_tokens"]) == (f"run:{ran['id']}", 0.5, 1000)
+    assert "budget     $0 of $0.5 spent; 0 of 1,000 tokens spent" in flujo("lens", "show", ran["id"]).stdout
+
+    hanging = flujo("enqueue", "cli_pipelines:hang", "-i", "x", *limits).stdout.strip()
+    wait_until(lambda: read("lens", "show", hanging)["steps"][-1]["name"] == "wait", what="it hangs")
+    assert f"run:{hanging}" in {each["scope"] for each in read("status")["budgets"]}
+    flujo("runs", "cancel", hanging)
+
+
 def test_enqueue_under_the_same_key(flujo, read):
     """The same key gives the same run, and is refused for other work (M-010)."""
     arguments = ("enqueue", "cli_pipelines:shout", "--idempotency-key", "k-1", "-i")

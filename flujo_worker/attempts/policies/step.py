@@ -18,6 +18,7 @@ from flujo_client.errors import InfiniteRedirectError, PluginError
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.factory import model_of
+from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.blame import besides, blaming
@@ -49,7 +50,7 @@ async def perform_step(work: Work) -> Done:
     prompt, answer = await _first(work)
     answer = await _passed(work, prompt, answer, began)
     async with blaming("validator", answer.usage):
-        await consult_validators(step, answer.output, work.at_hand, work.threads)
+        await consult_validators(work, answer.output)
     async with blaming("system", answer.usage):
         return Done(answer.output, absorb(step, answer.output, work.context), answer.usage)
 
@@ -61,7 +62,7 @@ async def _first(work: Work) -> tuple[Any, Answer]:
     """
     async with _shape_of(work) as shape:
         async with blaming("agent", Usage(), work.timeout_s):
-            prompt = await processed(work.step.processors.prompt_processors, work.data, work.at_hand, work.threads)
+            prompt = await processed(work.step.processors.prompt_processors, work.data, work)
         answer = await (_ask(work, prompt) if shape is None else _ask_prechecked(work, prompt, shape))
         return prompt, await _finished(work, answer)
 
@@ -71,7 +72,7 @@ async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answ
     tried = [identify(work.agent)]
     while True:
         async with blaming("plugin", answer.usage):
-            verdict = await consult_plugins(work.step, answer.output, work.at_hand, work.threads)
+            verdict = await consult_plugins(work, answer.output)
             if not isinstance(verdict, Redirect):
                 return replace(answer, output=verdict)
             agent = _untried(work, verdict, tried)
@@ -110,7 +111,7 @@ async def _finished(work: Work, answer: Answer) -> Answer:
     """Pass an answer through the user's own processors."""
     own, tells = work.step.processors.output_processors, work.processing is not None
     async with blaming("agent", answer.usage):
-        output = await processed(own, answer.output, work.at_hand, work.threads, tells=tells)
+        output = await processed(own, answer.output, work, tells=tells)
     return replace(answer, output=output)
 
 
@@ -134,7 +135,8 @@ async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s
     options = {**work.at_hand, "guidance": work.guidance, **work.step.config.options()}
     left_s = max(0.0, work.timeout_s - spent_s)
     async with blaming("agent", Usage(), work.timeout_s), asyncio.timeout(left_s):
-        return await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
+        answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
+    return replace(answer, usage=declared(answer.output, answer.usage))
 
 
 async def _ask_shaped(work: Work, data: Any, shape: Shape, spent_s: float) -> tuple[Answer, Any]:

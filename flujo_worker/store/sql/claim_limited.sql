@@ -1,5 +1,5 @@
 -- The claim of an attempt under limits: claim.sql, and all of what it asks from its budgets or nothing of it. Refused a reservation it
--- is claimed all the same, so that it can be concluded. What it judges by was held by hold_claim.sql before, in the same transaction:
+-- is claimed all the same, so that it can be concluded, and its row holds nothing. What it judges by was held by hold_claim.sql before, in the same transaction:
 -- a lock that is taken in the middle of a statement comes too late for what that statement has computed.
 -- What an attempt holds from a claim before, whose worker was lost, it goes on with: nobody knows what that one has spent.
 WITH claimed AS (
@@ -43,10 +43,13 @@ reserved AS (
     FROM granted g WHERE b.scope = g.scope
 ),
 written AS (
-    INSERT INTO flujo_reservations (key, scope, run_id, usd, tokens)
-    SELECT %(key)s, g.scope, (SELECT run_id FROM claimed), g.asked_usd, g.asked_tokens FROM granted g
-    ON CONFLICT (key, scope) DO UPDATE SET held = true, usd = excluded.usd, tokens = excluded.tokens
-    RETURNING 1
+    INSERT INTO flujo_reservations (key, scope, run_id, usd, tokens, before_usd, before_tokens, held)
+    SELECT %(key)s, j.scope, (SELECT run_id FROM claimed), j.asked_usd, j.asked_tokens,
+           j.limit_usd - j.settled_usd - j.reserved_usd, j.limit_tokens - j.settled_tokens - j.reserved_tokens, EXISTS (SELECT 1 FROM granted)
+    FROM judged j
+    ON CONFLICT (key, scope) DO UPDATE SET held = excluded.held, usd = excluded.usd, tokens = excluded.tokens,
+                                           before_usd = excluded.before_usd, before_tokens = excluded.before_tokens
+    RETURNING held
 ),
 begun AS (
     UPDATE flujo_runs r SET status = 'running', started_at = now()
@@ -61,7 +64,7 @@ SELECT
     %(fan_outs)s::text[] IS NOT NULL AND EXISTS (
         SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted
     ) AS aborted,
-    EXISTS (SELECT 1 FROM written) OR EXISTS (SELECT 1 FROM flujo_reservations h WHERE h.key = a.key AND h.held) AS is_granted,
+    EXISTS (SELECT 1 FROM written WHERE held) OR EXISTS (SELECT 1 FROM flujo_reservations h WHERE h.key = a.key AND h.held) AS is_granted,
     (SELECT jsonb_agg(to_jsonb(j) - 'limit_usd' - 'settled_usd' - 'reserved_usd' - 'overrun_usd' - 'asked_usd'
                       || jsonb_build_object('limit_usd', j.limit_usd::text, 'settled_usd', j.settled_usd::text,
                                             'reserved_usd', j.reserved_usd::text, 'overrun_usd', j.overrun_usd::text,

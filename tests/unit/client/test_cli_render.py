@@ -12,8 +12,9 @@ from rich.console import Console
 from flujo_client.cli.output import show_json
 from flujo_client.cli.render import trace_tree
 from flujo_client.cli.run import progress_of
-from flujo_client.cli.shapes import details_shape, run_shape, step_shape
+from flujo_client.cli.shapes import budget_shape, details_shape, run_shape, step_shape
 from flujo_client.cli.tables import (
+    budget_line,
     error_section,
     run_card,
     runs_table,
@@ -23,9 +24,10 @@ from flujo_client.cli.tables import (
 )
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import RunRecord
+from flujo_client.contract.run import BudgetRecord, RunRecord
 from flujo_client.contract.trace import TraceEvent, TraceNode
 
+BUDGET = budget_shape(BudgetRecord("run:run_1", 0.5, 1000, 0.2, 1200, 0.1, 0, 0.0, 200))
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 RUN = "run_0199aabbccdd0011223344556677"
 FEEDBACK = "Agent execution failed with ValueError: the model said \x1b[31mnothing useful about clause 12 [red]"
@@ -366,6 +368,7 @@ def test_services():
         "schema": 1,
         "workers": [],
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
+        "budgets": [BUDGET],
     }
     assert drawn(services_table(state)) == lines("""
     postgres  ok      postgresql://x
@@ -375,7 +378,30 @@ def test_services():
     workers   0       nothing moves without one
     ready     1,200   oldest 1 min
     queued    0
+    budget            run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of 1,000
+                      tokens spent, 200 too much
     """)
+
+
+@pytest.mark.parametrize(
+    ("changed", "written"),
+    [
+        ({"limit_tokens": None}, "$0.2 of $0.5 spent, $0.1 reserved"),
+        ({"limit_usd": None, "overrun_tokens": 0}, "1,200 of 1,000 tokens spent"),
+        ({"limit_usd": 0.0, "limit_tokens": 1, "spent_tokens": 0, "overrun_tokens": 0, "spent_usd": 0.0, "reserved_usd": 0.0},
+         "$0 of $0 spent; 0 of 1 token spent"),
+    ],
+)  # fmt: skip
+def test_a_budget_is_told_in_what_it_limits(changed, written):
+    assert budget_line({**BUDGET, **changed}) == written
+
+
+def test_a_run_is_shown_with_its_budgets():
+    """Each by what it is of: the run, a step, a tenant's day."""
+    scopes = ("run:run_1", "step:run_1:draft/loop/write", "tenant:acme:2026-01-01")
+    shown = drawn(run_card(run_of(), trace_of(), NOW, [{**BUDGET, "scope": each} for each in scopes]), width=160)
+    told = [line.split("  ")[0] for line in shown.splitlines() if " spent" in line]
+    assert told == ["budget", "budget of draft/loop/write", "budget of acme:2026-01-01"]
 
 
 def test_keys_of_a_run():
@@ -390,7 +416,10 @@ def test_keys_of_a_run():
 def test_keys_of_a_runs_details():
     """Steps and error come with a run, values on request (SYS-29)."""
     details = details_shape(run_of(), trace_of(), input=1)
-    assert list(details)[-3:] == ["error", "steps", "input"]
+    assert list(details)[-4:] == ["budgets", "error", "steps", "input"]
+    assert list(BUDGET) == [
+        "scope", "limit_usd", "limit_tokens", "spent_usd", "spent_tokens", "reserved_usd", "reserved_tokens", "overrun_usd", "overrun_tokens",
+    ]  # fmt: skip
     assert list(details["error"]) == ["type", "message", "code", "category", "suggestion", "feedback"]
     assert details_shape(run_of(error=None), trace_of())["error"] is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from builders import echo
@@ -12,9 +13,14 @@ from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.errors import PluginError, ValidationError
 from flujo_client.pipeline.step import Step
 from flujo_worker.attempts.checks import consult_plugins, consult_validators
+from flujo_worker.attempts.work import Notes
 
 CONTEXT = object()
 AT_HAND = {"context": CONTEXT, "resources": None}
+
+
+def work(step, threads):
+    return SimpleNamespace(step=step, at_hand=AT_HAND, threads=threads, notes=Notes())
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,7 @@ def threads():
 @pytest.fixture
 def judged(threads):
     def judge(*validators, output="out"):
-        return asyncio.run(consult_validators(Step("s", echo, validators=validators), output, AT_HAND, threads))
+        return asyncio.run(consult_validators(work(Step("s", echo, validators=validators), threads), output))
 
     return judge
 
@@ -34,7 +40,7 @@ def judged(threads):
 @pytest.fixture
 def plugged(threads):
     def plug(*plugins, output="out"):
-        return asyncio.run(consult_plugins(Step("s", echo, plugins=plugins), output, AT_HAND, threads))
+        return asyncio.run(consult_plugins(work(Step("s", echo, plugins=plugins), threads), output))
 
     return plug
 

@@ -51,6 +51,50 @@ def test_a_refused_branch_follows_the_fan_outs_rule(strategy, status):
     assert (result.run_status, kinds.count("limit"), result.total_tokens) == (status, 1, 20)
 
 
+def judge(_plan):
+    return Answer({"score": 1.0, "valid": True}, Usage(3, 2, 1, 0.01))
+
+
+def checked(**precheck):
+    block = {"enabled": True, "max_tokens": 30, **precheck}
+    agent = Step("write", spend, config=TEN, processing={"reasoning_precheck": block})
+    return Pipeline([agent])
+
+
+PLAN = "<thinking>first this, then that</thinking>"
+
+
+def test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_it_cost():
+    """M-044: the precheck's calls are reserved before, and booked and told after."""
+    pipeline = checked(validator_agent=judge)
+    with LocalEngine() as engine:
+        result = engine.run(pipeline, PLAN, limits=UsageLimits(total_tokens_limit=40))
+        story = {each.name: each.data for each in engine.story(result.run_id)}
+        shares = [each.data for each in engine.story(result.run_id) if each.name == "flujo.budget.reserved"]
+        [attempt] = engine.history(result.run_id)
+    assert [(each["call"], each["tokens"]) for each in shares] == [("agent", 10), ("validator", 30)]
+    assert (story["agent.usage"]["call"], story["agent.usage"]["output_tokens"]) == ("validator", 2)
+    assert (result.total_tokens, attempt.estimate_tokens) == (15, 40)
+
+
+@pytest.mark.parametrize(
+    "precheck", [{"validator_agent": judge}, {"consensus_agent": judge, "consensus_samples": 2}], ids=str
+)
+def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_nobody(precheck):
+    """M-044: a denied reservation means that the agent is never called."""
+    with LocalEngine() as engine:
+        result = engine.run(checked(**precheck), PLAN, limits=UsageLimits(total_tokens_limit=39))
+    assert (result.run_status, result.error.category, result.total_tokens) == ("failed", "limit", 0)
+
+
+def test_an_agent_that_cannot_be_found_fails_its_attempt_under_limits_too():
+    """It is told where it is told without limits: a claim that raised would be made again for ever."""
+    with LocalEngine() as engine:
+        engine.attempts.catalog.agent = lambda _: 1 / 0
+        result = engine.run(fan("propagate"), "in", limits=UsageLimits(total_tokens_limit=100))
+    assert "ZeroDivisionError" in result.error.message or result.error.type_name == "ZeroDivisionError"
+
+
 def test_where_every_branch_is_refused_the_run_fails_with_the_limits_own_error():
     with LocalEngine() as engine:
         result = engine.run(fan("ignore"), "in", limits=UsageLimits(total_tokens_limit=9))

@@ -12,7 +12,7 @@ from flujo_client import Step, StepConfig
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_client.sections import Cost
 from flujo_worker.agents.pricing import priced_by, usage_of
-from flujo_worker.attempts.budget import estimate
+from flujo_worker.attempts.budget import calls_of
 
 SPENT = RunUsage(requests=1, input_tokens=2000, output_tokens=1000)
 OWN = Cost.model_validate(
@@ -72,5 +72,6 @@ def test_a_function_as_a_model_is_free(provider):
 def test_an_attempt_reserves_what_its_step_the_project_or_its_model_says(model, config, expected):
     """Requirements §2.7: step hints; then TOML; then the class of the model; else nothing."""
     cost = Cost.model_validate({"estimators": {"acme:kn*": {"cost_usd": 0.5, "tokens": 7}}})
-    found = estimate(Step("a", str, config=StepConfig(**config)), SimpleNamespace(model=model), cost)
-    assert (found.cost_usd, found.tokens) == expected
+    step = Step("a", SimpleNamespace(model=model), config=StepConfig(**config))
+    [call] = calls_of(step, None, cost, agent_of=lambda agent: agent)
+    assert (call.expected.cost_usd, call.expected.tokens) == expected

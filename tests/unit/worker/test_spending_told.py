@@ -1,0 +1,209 @@
+"""What an output says of its own cost, what judges and processors spend, and models nobody has a price for (requirements §2.7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.test import TestModel
+
+from flujo_client import AgentProcessors, ImportStep, Pipeline, PluginOutcome, Step, StepConfig, ValidationResult
+from flujo_client.config import Settings
+from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.errors import PricingNotConfiguredError
+from flujo_client.sections import Cost
+from flujo_worker.agents import make_agent_async
+from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.pricing import declared, priced_by, require_price
+from flujo_worker.testing import LocalEngine
+
+ONCE = StepConfig(max_retries=0)
+COUNTED = Usage(6, 4, 1, 0.1)
+
+
+class Billed(TestModel):
+    """A model that somebody sends a bill for, by a name that no price list has."""
+
+    __test__ = False
+    asked = 0
+
+    @property
+    def system(self):
+        return "acme"
+
+    async def request(self, *args, **rest):
+        type(self).asked += 1
+        return await super().request(*args, **rest)
+
+
+class Draft(BaseModel):
+    """An output with the cost of making it."""
+
+    text: str = "bees"
+    cost_usd: float = 0.25
+    token_counts: int = 12
+
+
+def draft(_data):
+    return Draft()
+
+
+def answer_with_draft(_data):
+    return Answer(Draft(), COUNTED)
+
+
+def run(step, **settings):
+    with LocalEngine(Settings.model_validate(settings)) as engine:
+        return engine.run(Pipeline([step]), "in")
+
+
+@pytest.mark.parametrize("agent", [draft, answer_with_draft])
+def test_an_output_that_names_its_cost_is_believed(agent):
+    """Requirements §2.7: explicit `cost_usd` on the output wins."""
+    result = run(Step("a", agent))
+    assert (result.total_cost_usd, result.total_tokens) == (0.25, 12)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (SimpleNamespace(cost_usd=Decimal("0.5")), Usage(6, 4, 1, 0.5)),
+        (SimpleNamespace(token_counts=10), COUNTED),
+        (SimpleNamespace(token_counts=7), Usage(0, 7, 1, 0.1)),
+        (SimpleNamespace(cost_usd=0), Usage(6, 4, 1, 0.0)),
+        *(
+            (SimpleNamespace(cost_usd=what), COUNTED)
+            for what in (-1.0, float("nan"), float("inf"), 1e10, True, "2", None)
+        ),
+        (SimpleNamespace(token_counts=10**16), COUNTED),
+        ({"cost_usd": 9.0}, COUNTED),
+        ("text", COUNTED),
+    ],
+)
+def test_only_numbers_that_can_be_a_cost_count(output, expected):
+    """A key of a mapping is the user's data; a negative cost would give a budget back."""
+    assert declared(output, COUNTED) == expected
+
+
+def test_a_property_that_raises_says_nothing():
+    class Lazy:
+        @property
+        def cost_usd(self):
+            raise RuntimeError
+
+    assert declared(Lazy(), NO_USAGE) == NO_USAGE
+
+
+@dataclass
+class Judge:
+    """A plugin and a validator that ask a model; the model, or the verdict itself, says what that cost."""
+
+    is_valid: bool = True
+    raises: bool = False
+
+    def validate(self, _output):
+        if self.raises:
+            error = ValueError("the judge's model is away")
+            error.flujo_usage = Usage(1, 1, 1, 0.5)
+            raise error
+        return ValidationResult(is_valid=self.is_valid, cost_usd=0.5, token_counts=2)
+
+
+class Checker:
+    def validate(self, _output):
+        return PluginOutcome(success=True, cost_usd=0.5, token_counts=2)
+
+
+def spend(data):
+    return Answer(data, COUNTED)
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        {"validators": [Judge()]},
+        {"validators": [Judge(is_valid=False)]},
+        {"validators": [Judge(raises=True)]},
+        {"plugins": [Checker()]},
+        {"processors": AgentProcessors(output_processors=[lambda data: Answer(data, Usage(1, 1, 1, 0.5))])},
+        {"processors": AgentProcessors(prompt_processors=[lambda data: Answer(data, Usage(1, 1, 1, 0.5))])},
+    ],
+    ids=["accepts", "refuses", "raises", "plugin", "output processor", "prompt processor"],
+)
+def test_what_judges_and_processors_spend_is_the_attempts(judged):
+    """M-044: everything that spends, whatever comes of it."""
+    result = run(Step("a", spend, config=ONCE, **judged))
+    assert (round(result.total_cost_usd, 9), result.total_tokens) == (0.6, 12)
+
+
+def test_a_processor_hands_on_what_cost_somebody_else():
+    """A draft that passes through a processor is not paid for twice."""
+    result = run(Step("a", draft, processors=AgentProcessors(output_processors=[lambda data: data])))
+    assert (result.total_cost_usd, result.total_tokens) == (0.25, 12)
+
+
+def talking():
+    return Step("talk", make_agent_async(Billed(custom_output_text="yes", model_name="m1")), config=ONCE)
+
+
+@pytest.fixture(autouse=True)
+def nobody_asked():
+    Billed.asked = 0
+
+
+def test_strict_costs_refuse_a_model_without_a_price_before_it_is_asked():
+    """Requirements §2.7: strict + unpriced → PricingNotConfiguredError; nothing was spent to find out."""
+    result = run(talking(), cost={"strict": True})
+
+    assert (result.run_status, Billed.asked, result.total_tokens) == ("failed", 0, 0)
+    with pytest.raises(PricingNotConfiguredError, match=r"'acme\.m1'") as raised:
+        result.raise_for_status()
+    assert (raised.value.provider, raised.value.model) == ("acme", "m1")
+    assert "[cost.providers.acme.m1]" in raised.value.suggestion
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda: Step.parallel("fan", {"a": talking(), "b": Step("b", spend)}, on_branch_failure="ignore"),
+        lambda: ImportStep(name="legal", pipeline=Pipeline([talking()]), on_failure="skip"),
+        lambda: talking().fallback(Step("other", spend)),
+    ],
+    ids=["parallel that ignores", "import that skips", "fallback"],
+)
+def test_it_stops_the_run_whatever_stands_around_it(around):
+    """Requirements §2.10: run-stopping, as control flow is."""
+    result = run(around(), cost={"strict": True})
+    assert (result.run_status, result.error.type_name) == ("failed", "PricingNotConfiguredError")
+
+
+def test_a_priced_model_is_asked():
+    price = {"acme": {"m1": {"prompt_tokens_per_1k": 1.0}}}
+    assert run(talking(), cost={"strict": True, "providers": price}).run_status == "succeeded"
+    assert Billed.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "priced"),
+    [
+        ("openai:gpt-4o", True),
+        ("gateway/openai:gpt-4o", True),
+        ("openai:nobody-knows", False),
+        (FallbackModel(TestModel(), Billed(model_name="m1")), False),
+        (TestModel(), True),
+        ("gpt-4o", True),
+        (None, True),
+    ],
+)
+def test_a_price_is_asked_of_every_model_that_may_answer(model, priced):
+    """A model that does not say who serves it is judged by its answer."""
+    with priced_by(Cost(strict=True)):
+        if priced:
+            require_price(model)
+            return
+        with pytest.raises(PricingNotConfiguredError):
+            require_price(model)
