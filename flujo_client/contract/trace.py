@@ -35,6 +35,7 @@ CHILDREN = {
     "nested": "body",
     "machine": "state",
     "fallback": "body",
+    "cache": "body",
 }
 """What the children of each kind of container are called."""
 OPEN = "open"
