@@ -82,7 +82,9 @@ def backend_findings(backend: Any, allowed: Sequence[str]) -> Iterator[str]:
         except FlujoError as error:
             yield error.message
         else:
-            yield from () if isinstance(live, str) else backend_findings(live, allowed)
+            yield from (
+                [f"{BACKEND} '{backend}' is a text"] if isinstance(live, str) else backend_findings(live, allowed)
+            )
     elif type(backend).__module__.startswith("unittest.mock"):
         yield "its cache_backend is a mock, which no worker can rebuild"
     elif isinstance(backend, type):
