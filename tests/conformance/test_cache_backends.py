@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from fleet import wait_until
 
 from flujo_client.config import Settings
 from flujo_client.pipeline.backend import MOST_ENTRIES, InMemoryCache
+from flujo_worker import redis_cache
 from flujo_worker.redis_cache import PATIENCE_S, PREFIX, RedisCache
 
 KEY = "price:" + "0" * 64
@@ -98,9 +100,20 @@ def test_redis_has_keys_of_its_own(settings, redis_url):
     cache.close()
 
 
-def test_a_redis_that_is_away_is_not_waited_for():
-    away = Settings(database_url="postgresql://x", broker_url="redis://127.0.0.1:1/0")
+def asked(port):
+    """Ask a Redis that does not answer; say how many seconds that took."""
+    away = Settings(database_url="postgresql://x", broker_url=f"redis://127.0.0.1:{port}/0")
     cache, before = RedisCache(away), time.monotonic()
     with pytest.raises(redis.RedisError):
         cache.get(KEY)
-    assert time.monotonic() - before < PATIENCE_S
+    return time.monotonic() - before
+
+
+def test_a_redis_that_is_away_is_not_waited_for():
+    assert asked(1) < PATIENCE_S
+
+
+def test_a_redis_that_hangs_is_waited_for_once(monkeypatch):
+    monkeypatch.setattr(redis_cache, "PATIENCE_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        assert 0.5 <= asked(hanging.getsockname()[1]) < 0.9
