@@ -34,8 +34,6 @@ class RedisCache:
             socket_connect_timeout=PATIENCE_S,
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),  # an idle connection may be gone; nobody waits twice
-                NoBackoff(), 1
-            ),  # a connection that was idle may be gone; a server that is gone is not waited for
             max_connections=64,
         )
 
