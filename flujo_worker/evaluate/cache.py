@@ -50,13 +50,15 @@ def cached(question: Question) -> Cached:
         output, patch = _read(kept, key, question.bench)
         value = decode(output, resolve=question.bench.resolve)
     except Exception as error:  # noqa: BLE001 - what lies there may be anything
-        logger.warning("what the cache holds for step '%s' is not ours: %s", question.step.name, error)
+        logger.warning("what the cache holds for step '%s' is not ours: %s", question.step.name, type(error).__name__)
         _forget(question, key)
         return Cached(key, BROKEN)
     try:
         return Cached(key, None, Packed.of(output), _with_changes(question, value, patch))
     except Exception as error:  # noqa: BLE001 - a context that it does not fit into is no failure: the step can be run
-        logger.info("what the cache holds for step '%s' does not fit here: %s", question.step.name, error)
+        logger.info(
+            "what the cache holds for step '%s' does not fit here: %s", question.step.name, type(error).__name__
+        )
         return Cached(key, UNFIT)
 
 
