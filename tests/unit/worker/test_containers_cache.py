@@ -116,6 +116,14 @@ def test_the_context_update_comes_back(engine):
     assert (context.run_id, context.initial_prompt) == (result.run_id, "bees")
 
 
+def test_what_an_output_sets_is_set_and_not_added(engine):
+    """`updates_context` and `sink_to` work on a hit as they do after a call, whatever stood there before."""
+    pipeline = of(cached(lambda _: {"count": 5, "seen": ["x"]}, updates_context=True, sink_to="items"))
+    engine.run(pipeline, "x", context={})
+    context = engine.run(pipeline, "x", context={"count": 3, "seen": ["a", "b"]}).final_pipeline_context
+    assert (context.count, context.seen, context.items) == (5, ["x"], {"count": 5, "seen": ["x"]})
+
+
 def test_the_context_update_of_a_container_comes_back(engine):
     """A cached container hands over what all its steps changed."""
     agent = Counted(growing)
@@ -142,6 +150,7 @@ PLACES = {
     "parallel": lambda body: Step.parallel("p", {"a": body, "b": step("b", quiet)}),
     "map": lambda body: Step.map_over("m", body, iterable_input="items"),
     "map side by side": lambda body: Step.map_over("m", body, iterable_input="items", parallel=True),
+    "router": lambda body: Step.dynamic_parallel_branch("r", lambda _: "a", {"a": body}),
     "nested": lambda body: of(body).as_step("n"),
     "child run": lambda body: of(body).as_step("n", own_run=True),
     "conditional": lambda body: Step.branch_on("c", lambda *_: "a", {"a": body}),
