@@ -143,6 +143,7 @@ SHAPES: dict[str, Pipeline] = {
     ),
     "cached": pipeline(
         Step.cached(step("a", add, updates_context=True)),
+        Step.cached(step("t", tell)),
         Step.cached(Step.parallel("p", {"i": pipeline(*ADDING), "j": Step.cached(step("j", Stubborn(1)))})),
         Step.cached(step("b", Stubborn(9))).fallback(step("c", tell)),
     ),
