@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
+    from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
+    from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.human import HumanInTheLoopStep
@@ -45,6 +47,8 @@ _HOME = {
     "AsyncRunHandle": "client",
     "Backoff": "pipeline.step",
     "BranchFailureStrategy": "pipeline.parallel",
+    "CacheBackend": "pipeline.backend",
+    "CacheStep": "pipeline.cache",
     "ConditionalStep": "pipeline.conditional",
     "ConfigManager": "config",
     "ContextState": "contract.context",
@@ -56,6 +60,7 @@ _HOME = {
     "HumanInTheLoopStep": "pipeline.human",
     "HumanInteraction": "contract.context",
     "ImportStep": "pipeline.nested",
+    "InMemoryCache": "pipeline.backend",
     "LoopStep": "pipeline.loop",
     "MapStep": "pipeline.map",
     "MergeStrategy": "pipeline.parallel",
@@ -97,6 +102,8 @@ __all__ = [
     "AsyncRunHandle",
     "Backoff",
     "BranchFailureStrategy",
+    "CacheBackend",
+    "CacheStep",
     "ConditionalStep",
     "ConfigManager",
     "ContextState",
@@ -108,6 +115,7 @@ __all__ = [
     "HumanInTheLoopStep",
     "HumanInteraction",
     "ImportStep",
+    "InMemoryCache",
     "LoopStep",
     "MapStep",
     "MergeStrategy",

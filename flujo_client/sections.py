@@ -75,12 +75,14 @@ class Limits(Section):
     """How large things may be, in bytes.
 
     `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message;
-    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses.
+    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses; `cache_value_max_bytes` a result as it is kept in a
+    cache, above which it is not.
     """
 
     snapshot_inline_bytes: Annotated[int, Field(ge=0)] = 65_536
     snapshot_max_bytes: Count = 16_777_216
     message_max_bytes: Count = 16_777_216
+    cache_value_max_bytes: Count = 1_048_576
 
     @model_validator(mode="after")
     def _inline_fits(self) -> Self:

@@ -97,6 +97,7 @@ class Coordinator:
         if committed.breach is not None:
             self.handle_proactive_cancellation(notice.envelope.ticket, committed.breach)
             return Concluded(committed.verdict)
+        self._keep(decision)
         failpoints.hit("before_publish")
         self._publish(decision, committed)
         failpoints.hit("after_publish")
@@ -161,6 +162,13 @@ class Coordinator:
             return False
         branch = branch_of(fan_out, envelope.address)
         return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
+
+    def _keep(self, decision: Decision) -> None:
+        """Give the cache what was merged, before whatever comes next can ask for it."""
+        envelope = decision.notice.envelope
+        kept = [self._evaluator.keep(envelope.ticket, each) for each in decision.keeps]
+        if kept:
+            self._store.note(envelope.ticket.run, kept, key=envelope.key)
 
     def _ring_parent(self, run: str, *, by: str) -> None:
         """A run has ended: if another one waits for it, have that go on."""

@@ -27,6 +27,7 @@ from flujo_worker.evaluate.evaluator import Evaluator, bench_of
 from flujo_worker.observe.redact import hide_fields
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
+from flujo_worker.redis_cache import RedisCache
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres import PostgresStore
 from flujo_worker.sweeper import Sweeper
@@ -60,12 +61,12 @@ class Host:
         )
         self._post = RedisPost(settings, app)
         self._sender = Sender(self._post, self._store)
-        self._loop, self._threads = Loop(), Threads("flujo-user")
+        self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
         catalog = Catalog(settings.allowed_imports)
         coordinator = Coordinator(
             self._store,
             self._sender.send,
-            Evaluator(self._store, catalog, bench_of(settings, self._loop, self._threads)),
+            Evaluator(self._store, catalog, bench_of(settings, self._loop, self._threads, self._results)),
             backoff=Backoff(**settings.retry.model_dump()),
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
@@ -107,6 +108,7 @@ class Host:
         self._lease.stop()
         self._loop.close()
         self._threads.shutdown()
+        self._results.close()
         self._post.close()
         self._store.close()
 

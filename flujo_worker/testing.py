@@ -18,6 +18,7 @@ from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.question import OPEN, check_answer, choose, closed
 from flujo_client.contract.read import read_result
+from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import compile_plan
@@ -61,13 +62,14 @@ class LocalEngine:
         self.now = 1_700_000_000.0
         self.store = MemoryStore(lambda: self.now)
         self.bus: deque[bytes] = deque()
+        self.cache = InMemoryCache(clock=lambda: self.now)
         self._loop, self._threads = Loop(), Threads("flujo-user")
         self._local = _LocalCatalog(self.settings.allowed_imports)
         self._chords = _Chords()
         self.coordinator = Coordinator(
             self.store,
             self._send,
-            Evaluator(self.store, self._local, bench_of(self.settings, self._loop, self._threads)),
+            Evaluator(self.store, self._local, bench_of(self.settings, self._loop, self._threads, self.cache)),
             backoff=Backoff(**self.settings.retry.model_dump()),
             inline=self.settings.limits.snapshot_inline_bytes,
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.results import Failed, PipelineResult, StepResult, track_parallel_costs
-from flujo_client.contract.tree import FALLBACK, LOOP, arrange
+from flujo_client.contract.tree import CACHE, FALLBACK, LOOP, arrange
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed, decode
 
@@ -116,6 +116,8 @@ class _Reading:
         assert node.scope is not None
         if node.scope.kind == FALLBACK:
             return self._fallback(node.scope, node.children)
+        if node.scope.kind == CACHE:
+            return self._cached(node.scope, node.children)
         own = self._step(node.tries) if node.tries else NO_AGENT
         children = [self._child(each) for each in node.children]
         result = self._scope(node.scope, children, own)
@@ -135,6 +137,14 @@ class _Reading:
             "metadata_": last.metadata_ | result.metadata_,
         }
         return result.model_copy(update=both)
+
+    def _cached(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
+        """Of a step that was run its own result; else one without an attempt, for nothing was tried."""
+        inside = [each for child in children for each in self.nodes(child.nodes)]
+        result = self._scope(scope, inside, NO_AGENT)
+        if inside and inside[-1].success == result.success:
+            return inside[-1]
+        return result.model_copy(update={"attempts": sum(each.attempts for each in inside)})
 
     def _child(self, child: SequenceRows) -> StepResult:
         return self._scope(child.scope, self.nodes(child.nodes), NO_AGENT)

@@ -35,6 +35,7 @@ CHILDREN = {
     "nested": "body",
     "machine": "state",
     "fallback": "body",
+    "cache": "body",
 }
 """What the children of each kind of container are called."""
 OPEN = "open"
@@ -152,7 +153,7 @@ class _Telling:
         metadata = dict(scope.metadata)
         said = metadata.pop("feedback", None)
         tokens, cost_usd = (sum(spent(each, what) for each in children) for what in ("tokens", "cost_usd"))
-        child_run = metadata.pop("child_run", None)
+        child_run, cache_hit = metadata.pop("child_run", None), metadata.pop("cache_hit", None)
         return TraceNode(
             name=scope.name or scope.address,
             kind=kind,
@@ -162,6 +163,7 @@ class _Telling:
             attributes=_set(
                 feedback=scope.fault.feedback if scope.fault else said,
                 child_run=child_run,
+                **{"flujo.cache.hit": cache_hit},
                 tokens=scope.tokens + tokens,
                 cost_usd=scope.cost_usd + cost_usd,
                 metadata=metadata,

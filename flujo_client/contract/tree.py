@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.run import AttemptRecord, ScopeRecord
 
-LOOP, FALLBACK = "loop", "fallback"
+LOOP, FALLBACK, CACHE = "loop", "fallback", "cache"
 TRIES = (STEP, "resume")
 """The kinds of work that are tries at a node: a step's attempts, and the questions a human step asks."""
 

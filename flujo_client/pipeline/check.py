@@ -11,6 +11,7 @@ from flujo_client.address import MAX_NAME, is_name
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
+from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compose import Pipeline, steps_of
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
@@ -173,6 +174,7 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
         if not callable(getattr(plugin[0] if isinstance(plugin, tuple) else plugin, "validate", None)):
             yield f"plugin {type(plugin).__name__} has no validate(data)"
     yield from _shaping_findings(step, allowed)
+    yield from backend_findings(getattr(step, "cache_backend", None), allowed)
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
         yield f"queue {step.queue[:40]!r} is no queue's name"
     if step.sink_to is not None and not is_dotted(step.sink_to):

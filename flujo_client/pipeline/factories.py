@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Body
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.human import HumanInTheLoopStep
@@ -114,6 +116,13 @@ class Factories:
         from flujo_client.pipeline.human import HumanInTheLoopStep
 
         return HumanInTheLoopStep(name, message_for_user=message_for_user, **options)
+
+    @staticmethod
+    def cached(step: Step, cache_backend: CacheBackend | str | None = None, **options: Any) -> CacheStep:
+        """A `CacheStep` around a step, under its name."""
+        from flujo_client.pipeline.cache import CacheStep
+
+        return CacheStep(wrapped_step=step, cache_backend=cache_backend, **options)
 
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:

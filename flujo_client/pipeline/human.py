@@ -106,6 +106,8 @@ class HumanInTheLoopStep(Container):
 
     def findings(self, place: Place) -> Iterator[str]:
         yield from super().findings(place)
+        if place.is_cached:
+            yield "it asks a person and stands in a cached step; an answer counts for one run, so put it outside"
         message = self.message_for_user
         if message is not None and not isinstance(message, str):
             yield from function_findings("message_for_user", message)

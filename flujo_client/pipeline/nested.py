@@ -10,13 +10,14 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.compose import Pipeline, model_name
 from flujo_client.pipeline.container import Container
-from flujo_client.pipeline.place import Place, is_dotted
+from flujo_client.pipeline.place import is_dotted
 from flujo_client.serial import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
 
 INPUTS = ("initial_prompt", "import_artifacts", "both")
 FAILURES = ("abort", "skip", "continue_with_default")
@@ -83,7 +84,8 @@ class ImportStep(Container):
     def place_inside(self, place: Place) -> Place:
         if self.inherit_context and place.has_context:
             return place
-        return Place(place.has_context or self._model is not None, self._model or PipelineContext)
+        has_context = place.has_context or self._model is not None
+        return place._replace(has_context=has_context, model=self._model or PipelineContext)
 
     def findings(self, place: Place) -> Iterator[str]:
         yield from super().findings(place)

@@ -1,4 +1,4 @@
-"""What is known, before a run begins, of the context at a place in its pipeline."""
+"""What is known, before a run begins, of a place in its pipeline: of the context above all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """The context that steps at a place see.
+    """What steps at a place can count on.
 
     Attributes:
         has_context: whether there is one.
         model: its model, where that is known.
+        is_cached: whether what runs here may be passed over, because its result is kept.
     """
 
     has_context: bool
     model: type[BaseModel] | None = None
+    is_cached: bool = False
 
     def lacks(self, option: str, path: str | None = None) -> Iterator[str]:
         """Find what an option misses here: a context, or the field that its path begins with."""

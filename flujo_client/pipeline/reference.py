@@ -60,6 +60,11 @@ def with_resources(pipeline: str | Pipeline | Step, resources: Any) -> str:
     return f"{place}{_WITH}{named}"
 
 
+def without_resources(reference: str) -> str:
+    """A pipeline's reference without the resources that `with_resources` put there."""
+    return reference.partition(_WITH)[0]
+
+
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
     """Import what `module:attribute` names, if its module stands under an allowed prefix.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.domain import conditional, fallback, human, loop, machine, nested, parallel, router, step
+from flujo_worker.domain import cache, conditional, fallback, human, loop, machine, nested, parallel, router, step
 from flujo_worker.domain import map as map_
 from flujo_worker.domain.draft import Draft, Kind, Scope, Steps
 from flujo_worker.domain.flow import cancel, enter, fail, give_up
@@ -38,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "nested": nested.KIND,
     "machine": machine.KIND,
     "fallback": fallback.KIND,
+    "cache": cache.KIND,
     "human": human.KIND,
 }
 

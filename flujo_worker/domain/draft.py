@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.pipeline.plan import Node, Plan, Spot
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, ChildRun, FanOut, LaneLeft, Notice, ScopeRow, ScopeStatus
+    from flujo_worker.domain.values import BranchEnd, ChildRun, FanOut, Keep, LaneLeft, Notice, ScopeRow, ScopeStatus
 
 Steps: TypeAlias = Generator[Ask | Look, Any, None]
 Asked: TypeAlias = Generator[Ask | Look, Any, Any]
@@ -106,6 +106,7 @@ class Draft:
     scopes: dict[str, Scope] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    keeps: list[Keep] = field(default_factory=list)
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchEnd | None = None
@@ -209,6 +210,7 @@ class Draft:
             lane_left=self.lane_left,
             end=self.end,
             events=tuple(self.events),
+            keeps=tuple(self.keeps),
         )
 
     def _moved(self) -> list[Scope]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import AttemptKind, Envelope
@@ -142,6 +142,30 @@ class ChildRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """A cached step's result, to be kept under its key once it is merged.
+
+    Attributes:
+        path: the cached step's, in the plan.
+        patch: what it changed in the context; None for nothing.
+    """
+
+    path: str
+    key: str
+    output: Packed
+    patch: Packed | None
+
+
+class Cached(NamedTuple):
+    """What is kept of a step: its output and the context after it, or why there is none. No key: nothing is to be kept either."""
+
+    key: str | None = None
+    why: str | None = None
+    output: Packed | None = None
+    context: Packed | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FanOut:
     """A fan-out that begins: `lanes` strands are published, as one chord."""
 
@@ -199,6 +223,7 @@ class Decision:
     Attributes:
         moves: the attempt's own scope first, then those above it, each followed by its parent.
         answers: what user code and rows answered on the way, for a replay without them.
+        keeps: results for the cache, which gets them after the commit.
     """
 
     notice: Notice
@@ -213,6 +238,7 @@ class Decision:
     end: End | None = None
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
+    keeps: tuple[Keep, ...] = ()
 
     @property
     def move(self) -> Move:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from flujo_client.serial import Resolver
 from flujo_worker.attempts.classify import fault_of
 from flujo_worker.domain.values import Ask, Refused
 from flujo_worker.errors import StoreError
-from flujo_worker.evaluate import contexts, functions, people
+from flujo_worker.evaluate import cache, contexts, functions, people
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.evaluate.question import Bench, Question
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Ticket
-    from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.outcome import Event, Fault
+    from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.serial import Packed
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.catalog import Catalog
+    from flujo_worker.domain.values import Keep
     from flujo_worker.ports import Ledger
+
+logger = logging.getLogger(__name__)
 
 ROLES: dict[str, Callable[[Question], Any]] = {
     "exit_condition": functions.exit_condition,
@@ -45,14 +50,23 @@ ROLES: dict[str, Callable[[Question], Any]] = {
     "export_context": contexts.export_context,
     "next_state": contexts.next_state,
     "question": people.question,
+    "cached": cache.cached,
 }
 """Who answers what `decide` may ask."""
 
 
-def bench_of(settings: Settings, loop: Loop, threads: Executor) -> Bench:
-    """Where and within which bounds user code runs, by a process's settings."""
-    resolve = Resolver(settings.allowed_imports)
-    return Bench(loop, threads, resolve, settings.agents.function_timeout_s, settings.limits.snapshot_max_bytes)
+def bench_of(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> Bench:
+    """Where and within which bounds user code runs, by a process's settings; `results` is its cache."""
+    return Bench(
+        loop,
+        threads,
+        Resolver(settings.allowed_imports),
+        settings.agents.function_timeout_s,
+        settings.limits.snapshot_max_bytes,
+        cache=results,
+        cache_keys=cache.own_keys(settings.keys()),
+        cache_most=settings.limits.cache_value_max_bytes,
+    )
 
 
 class Evaluator:
@@ -81,6 +95,16 @@ class Evaluator:
             raise
         except Exception as error:
             raise Refused(self._fault(ask, error)) from error
+
+    def keep(self, ticket: Ticket, keeping: Keep) -> Event:
+        """Keep a cached step's result, and tell what became of it. Nothing that goes wrong here can undo what was committed."""
+        try:
+            step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[keeping.path]
+            values = self._fetched((keeping.output, keeping.patch))
+            return cache.keep(Question(step, values, {}, self._bench), keeping.key)
+        except Exception as error:
+            logger.exception("result of '%s' not kept", keeping.path)
+            return cache.not_stored(keeping.path.rpartition("/")[2], type(error).__name__)
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
         found = fetched(self._ledger, values)

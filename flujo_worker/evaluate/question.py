@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
 
+    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.wire import Keys
     from flujo_worker.aio import Loop
 
 
@@ -34,6 +36,9 @@ class Bench:
         resolve: finds the classes that values are made of.
         timeout_s: seconds one call may take.
         most: bytes of JSON one value may have.
+        cache: where results are kept of steps that name no backend.
+        cache_keys: what is kept is signed with the first, and read if any of them signed it.
+        cache_most: bytes one kept result may have.
     """
 
     loop: Loop
@@ -41,6 +46,9 @@ class Bench:
     resolve: Callable[[str], Any]
     timeout_s: float
     most: int
+    cache: CacheBackend
+    cache_keys: Keys
+    cache_most: int
 
 
 @dataclass(frozen=True, slots=True)

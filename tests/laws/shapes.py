@@ -141,6 +141,12 @@ SHAPES: dict[str, Pipeline] = {
         ),
         step("z", tell),
     ),
+    "cached": pipeline(
+        Step.cached(step("a", add, updates_context=True)),
+        Step.cached(step("t", tell)),
+        Step.cached(Step.parallel("p", {"i": pipeline(*ADDING), "j": Step.cached(step("j", Stubborn(1)))})),
+        Step.cached(step("b", Stubborn(9))).fallback(step("c", tell)),
+    ),
     "falling": pipeline(
         step("a", tell),
         Step.loop_until("l", pipeline(*ADDING), exit_condition_callable=is_broken, max_loops=3).fallback(

@@ -1,0 +1,93 @@
+"""Where cached results are kept: what a backend has to do, and the one in memory.
+
+A backend sees keys and bytes. It must not be asked to understand them: workers write, sign, read and distrust them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flujo_client.errors import FlujoError
+from flujo_client.pipeline.reference import load
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+MOST_ENTRIES = 1024
+BACKEND = "cache backend"
+"""What errors call it."""
+
+
+class CacheBackend(Protocol):
+    """Keeps bytes by key. Its methods may be async, and are called from many threads; one that raises makes a miss, never a failure."""
+
+    def get(self, key: str) -> bytes | Awaitable[bytes | None] | None:
+        """Give what is kept under the key; None when nothing is."""
+
+    def set(self, key: str, value: bytes, ttl_s: float) -> Awaitable[None] | None:
+        """Keep the value for so many seconds; for good when that is 0."""
+
+    def delete(self, key: str) -> Awaitable[None] | None:
+        """Forget the key, if it is there."""
+
+
+class InMemoryCache:
+    """A backend in this process: the entries used last, and none that is too old.
+
+    Args:
+        max_entries: how many are kept.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, max_entries: int = MOST_ENTRIES, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = max_entries, clock
+        self._entries: OrderedDict[str, tuple[bytes, float | None]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        """Give what is kept under the key, and count it as used."""
+        with self._lock:
+            value, until = self._entries.get(key, (None, None))
+            if until is not None and until <= self._clock():
+                del self._entries[key]
+                return None
+            if value is not None:
+                self._entries.move_to_end(key)
+            return value
+
+    def set(self, key: str, value: bytes, ttl_s: float) -> None:
+        """Keep the value, and let go of the entry that was used longest ago if there are too many."""
+        with self._lock:
+            self._entries[key] = value, self._clock() + ttl_s if ttl_s else None
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+
+    def delete(self, key: str) -> None:
+        """Forget the key."""
+        with self._lock:
+            self._entries.pop(key, None)
+
+
+def backend_findings(backend: Any, allowed: Sequence[str]) -> Iterator[str]:
+    """Find what is wrong with a step's `cache_backend`; there is none when it is None."""
+    if backend is None:
+        return
+    if isinstance(backend, str):
+        try:
+            live = load(backend, allowed=allowed, what=BACKEND)
+        except FlujoError as error:
+            yield error.message
+        else:
+            yield from (
+                [f"{BACKEND} '{backend}' is a text"] if isinstance(live, str) else backend_findings(live, allowed)
+            )
+    elif type(backend).__module__.startswith("unittest.mock"):
+        yield "its cache_backend is a mock, which no worker can rebuild"
+    elif isinstance(backend, type):
+        yield f"its cache_backend is the class {backend.__name__}; give an instance"
+    elif lacking := [name for name in ("get", "set", "delete") if not callable(getattr(backend, name, None))]:
+        yield f"its cache_backend, a {type(backend).__name__}, has no {', '.join(lacking)}"

@@ -1,0 +1,68 @@
+"""Cached steps: a step whose successful result is kept, and given again to whoever asks for the same.
+
+What a user writes of it, and how it nests. It must not decide when a kept result is taken: that is the workers' part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.container import Container
+from flujo_client.pipeline.identity import identify
+from flujo_client.pipeline.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+TTL_S = 3600.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CacheStep(Container):
+    """Keep what a step gave, and give it again instead of running the step (SYS-31, U-19).
+
+    Args:
+        name: the wrapped step's when empty.
+        wrapped_step: any step, containers too, but for one that asks a person.
+        cache_backend: where results are kept: a `CacheBackend`, or a reference to one. The workers' Redis when None.
+        ttl_s: seconds a result is kept; 0 means for good.
+    """
+
+    kind = "cache"
+
+    name: str = field(default="", kw_only=False)
+    wrapped_step: Step
+    cache_backend: CacheBackend | str | None = None
+    ttl_s: float = TTL_S
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name and isinstance(self.wrapped_step, Step):
+            object.__setattr__(self, "name", self.wrapped_step.name)
+
+    def bodies(self) -> dict[str, Body]:
+        return {"body": self.wrapped_step}
+
+    def rules(self) -> dict[str, Any]:
+        return super().rules() | {"ttl_s": self.ttl_s}
+
+    def traits(self) -> dict[str, Any]:
+        return {} if self.cache_backend is None else {"cache_backend": identify(self.cache_backend)}
+
+    def place_inside(self, place: Place) -> Place:
+        return place._replace(is_cached=True)
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        ttl: Any = self.ttl_s
+        if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 <= ttl < inf:
+            yield f"ttl_s is a number of seconds from 0, not {str(ttl)[:40]}"
+        wrapped: Any = self.wrapped_step
+        if not isinstance(wrapped, Step):
+            yield f"wrapped_step is a {type(wrapped).__name__}, no Step; a pipeline becomes one by as_step(name)"

@@ -1,0 +1,120 @@
+"""A cached step: what a step gave before, or the step, whose success is then kept (SYS-31, U-19).
+
+Where steps are run again on purpose, in the bodies of loops and the states of machines, the cache is passed by. What is kept is
+written after the commit, so that nothing stands in a cache that was not merged.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.reference import without_resources
+from flujo_client.serial import canonical
+from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.flow import enter as begin
+from flujo_worker.domain.flow import finish, give_up, open_box, open_child, same
+from flujo_worker.domain.values import Ask, Cached, Keep, Refused
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.plan import Node
+    from flujo_client.serial import Tree
+    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+
+ABSENT = "absent"
+KEY = "cache_key"
+_REPEATING = frozenset({"loop", "machine"})
+_UNORDERED = frozenset({"map", "set", "frozenset"})
+
+
+def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+    """Go on with what is kept, or begin the step."""
+    box = open_box(draft, scope, node)
+    if not _is_repeated(draft, scope):
+        found = yield from _look_up(draft, scope, node)
+        if found.output is not None:
+            draft.tell("flujo.cache.hit", step=node.name, key=found.key)
+            yield from finish(draft, box, found.output, found.context, cache_hit=True)
+            return
+        draft.tell("flujo.cache.miss", "info" if found.why == ABSENT else "warning", step=node.name, reason=found.why)
+        if found.key is not None:
+            box.metadata[KEY] = found.key
+    yield from begin(draft, open_child(draft, box, "/body", "body", 0, box.output))
+
+
+def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+    """Have a success kept, and go on with it. A failure is never kept, and hands up what it would without a cache."""
+    if body.status != "succeeded":
+        yield from give_up(draft, box, body.fault, context=body.context)
+        return
+    if KEY in box.metadata:
+        yield from _keep(draft, box, node, body)
+    yield from finish(draft, box, body.output, body.context)
+
+
+def _look_up(draft: Draft, scope: Scope, node: Node) -> Asked:
+    """Ask for what is kept of this step for this input. Whatever goes wrong there, the step is run."""
+    ticket = draft.notice.envelope.ticket
+    told = {
+        "tenant": ticket.tenant,
+        "pipeline": without_resources(ticket.reference),
+        "version": draft.plan.version,
+        "path": node.path,
+        "step": [each.to_tree() for each in node.bodies["body"]],
+        "aros": ticket.aros,
+        "has_context": scope.context is not None,
+    }
+    try:
+        return (yield Ask("cached", node.path, (scope.output, scope.context), {"told": told}))
+    except Refused as refused:
+        return Cached(why=refused.fault.type_name)
+
+
+def _keep(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+    patch = None
+    if not same(box.context, body.context):
+        try:
+            patch = yield Ask("patch", node.path, (box.context, body.context))
+        except Refused as refused:
+            said = {"step": node.name, "reason": refused.fault.type_name}
+            draft.tell("flujo.cache.not_stored", "warning", **said)
+            return
+    draft.keeps.append(Keep(node.path, box.metadata[KEY], body.output, patch))
+
+
+def _is_repeated(draft: Draft, scope: Scope) -> bool:
+    """Tell whether it stands in a body that is run again and again."""
+    spot = draft.spot(scope)
+    while spot.container is not None:
+        if spot.container.kind in _REPEATING:
+            return True
+        spot = draft.plan.locate(spot.above or "")
+    return False
+
+
+def cache_key(name: str, told: dict[str, Any], value: Tree) -> str:
+    """The key of a step's result: its name, and the SHA-256 of what the result depends on.
+
+    Args:
+        name: the step's.
+        told: the step and its place, as plain data.
+        value: the input's tree. Equal inputs give one key, in whatever order mappings and sets were filled; inputs of different
+            types give different ones.
+    """
+    digest = sha256(canonical({**told, "input": _ordered(value)})).hexdigest()
+    return f"{name}:{digest}"
+
+
+def _ordered(tree: Tree) -> Tree:
+    """Give the tree with everything in order whose order means nothing; names of mappings are ordered when it is written."""
+    if type(tree) is list:
+        return [_ordered(each) for each in tree]
+    if type(tree) is not dict:
+        return tree
+    ordered = {name: _ordered(each) for name, each in tree.items()}
+    if tree.get("$") in _UNORDERED:
+        ordered["v"].sort(key=canonical)
+    return ordered
+
+
+KIND = Kind(enter=enter, closed=closed)
