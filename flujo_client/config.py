@@ -25,6 +25,7 @@ from flujo_client.errors import SettingsError
 from flujo_client.sections import (
     Agents,
     Aros,
+    Breakers,
     Budgets,
     Cost,
     Limits,
@@ -90,6 +91,7 @@ class Settings(Section):
     limits: Limits = Limits()
     worker: Worker = Worker()
     retry: Retry = Retry()
+    breakers: Breakers = Breakers()
     agents: Agents = Agents()
     aros: Aros = Aros()
     budgets: Budgets = Budgets()
