@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WAITING = "flujo.breaker.waiting"
-_LEVELS = {"open": "warning", "half_open": "info", "closed": "info"}
-_NAMES = {"open": "flujo.breaker.opened", "half_open": "flujo.breaker.half_open", "closed": "flujo.breaker.closed"}
-
 
 class Guard:
     """Guards one attempt.
@@ -53,8 +49,8 @@ class Guard:
             return False
         key, step = self._envelope.key, self._envelope.step
         wait = spread(self._permit.wait_s, self._breakers.rules, f"{key} {fence}")
-        told = Event(WAITING, {"step": step, "model": self._model, "delay_seconds": round(wait, 3)}, "warning")
-        self._ledger.put_off(key, fence, wait, told)
+        data = {"step": step, "model": self._model, "delay_seconds": round(wait, 3)}
+        self._ledger.put_off(key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
         return True
 
     def report(self, calls: Sequence[Call]) -> None:
@@ -71,8 +67,9 @@ class Guard:
     def _tell(self, model: str, turned: Turned | None) -> None:
         if turned is None:
             return
-        logger.warning("the circuit breaker of %s is %s: %s", model, turned.state, turned.figures)
-        event = Event(_NAMES[turned.state], {"model": model, **turned.figures}, _LEVELS[turned.state])
+        logger.warning("circuit breaker of %s: %s, %s", model, turned.how, turned.figures)
+        level = "warning" if turned.how == "opened" else "info"
+        event = Event(f"flujo.breaker.{turned.how}", {"model": model, **turned.figures}, level)
         self._ledger.note(self._envelope.ticket.run, [event], key=self._envelope.key)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flujo_worker.domain import breaker as machine
 from flujo_worker.domain.breaker import Permit, Rules
@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A breaker's new state, given to the one whose word has turned it; `figures` tell why."""
+    """How a breaker has turned, given to the one whose word it was; `figures` tell why."""
 
-    state: machine.State
+    how: Literal["opened", "half_open", "closed"]
     figures: dict[str, Any]
 
 
@@ -57,7 +57,7 @@ class Breakers:
             return Turned("closed", {"probes": self.rules.half_open_calls})
         counts = changed.before.counts(self.rules, changed.answer) + report.counts
         figures = {"calls": counts.calls, "failed": counts.failed, "slow": counts.slow}
-        return Turned("open", {**figures, "recovery_s": round(changed.after.until - changed.answer, 3)})
+        return Turned("opened", {**figures, "recovery_s": round(changed.after.until - changed.answer, 3)})
 
 
 def breakers_of(settings: Settings, cells: Cells) -> Breakers | None:

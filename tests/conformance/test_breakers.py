@@ -82,7 +82,7 @@ def fail(breakers, times, **rest):
 
 
 def states(turned):
-    return [each and each.state for each in turned]
+    return [each and each.how for each in turned]
 
 
 def test_a_model_nobody_has_asked_is_let_through(breakers):
@@ -91,7 +91,7 @@ def test_a_model_nobody_has_asked_is_let_through(breakers):
 
 def test_a_threshold_of_failures_opens_it_for_everybody(world, breakers):
     """SYS-19: the state is shared, and one alone is told that it turned."""
-    assert states(fail(breakers, 3)) == [None, None, "open"]
+    assert states(fail(breakers, 3)) == [None, None, "opened"]
 
     permit, turned = Breakers(world.another(), RULES).ask(MODEL)
     assert (permit.turn, turned) == (None, None)
@@ -103,7 +103,7 @@ def test_who_opened_it_is_told_why(breakers):
     fail(breakers, 2)
     turned = breakers.report(MODEL, Report(Counts(2, 1, 1), asked_s=90.0))
 
-    assert turned == Turned("open", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
+    assert turned == Turned("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
 
 
 def test_other_models_go_on(breakers):
@@ -128,7 +128,7 @@ def test_a_failed_probe_opens_it_again(world, breakers):
     world.pass_time(31)
     breakers.ask(MODEL)
 
-    assert states(fail(breakers, 2, turn=1)) == ["open", None]
+    assert states(fail(breakers, 2, turn=1)) == ["opened", None]
     assert breakers.ask(MODEL)[0].wait_s == pytest.approx(30, abs=1)
 
 
@@ -183,7 +183,7 @@ def test_what_is_no_breaker_counts_as_closed_and_is_overwritten(redis_url, kept)
     breakers = Breakers(RedisCells(settings_of(redis_url)), RULES)
 
     assert breakers.ask(MODEL)[0] == Permit(turn=0)
-    assert states(fail(breakers, 3))[-1] == "open"
+    assert states(fail(breakers, 3))[-1] == "opened"
 
 
 def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():

@@ -10,7 +10,7 @@ from pydantic_ai import exceptions as ai
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from flujo_client import Pipeline, PluginOutcome, Step, StepConfig, UsageLimits
+from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig, UsageLimits
 from flujo_client.config import Settings
 from flujo_worker.agents import make_agent_async
 from flujo_worker.testing import LocalEngine
@@ -236,8 +236,7 @@ def test_an_attempt_that_never_called_gives_its_probe_back(engine):
     def broken(data):
         raise ValueError("a bug")
 
-    step = Provider().step(config=ONCE)
-    step.processors.prompt_processors.append(broken)
+    step = Provider().step(config=ONCE, processors=AgentProcessors(prompt_processors=[broken]))
     assert names(engine, engine.run(Pipeline([step]), "hello").run_id) == ["waiting", "half_open"]
 
     began = engine.now
