@@ -70,7 +70,7 @@ def test_an_outage_is_waited_out_by_all_workers_together(site, provider):
     """SYS-19, M-463: after the threshold only probes reach the provider, whoever works; what waits holds no slot and loses no number."""
     model = "shared-model"
     runs = [enqueue(site, "shared") for _ in range(8)]
-    wait_until(lambda: told(site, model).count("opened") >= 3, what=site.log)  # two probes have failed
+    wait_until(lambda: told(site, model).count("opened") >= 2, 60, what=site.log)  # a probe has failed
 
     turns = Counter(told(site, model))
     asked = provider.asked[model]
