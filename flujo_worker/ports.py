@@ -215,7 +215,7 @@ class Backlog(Protocol):
     """What the sweeper asks."""
 
     def mark_sent(self, ages: Mapping[str, float]) -> None:
-        """Messages that are out: key → seconds since just before the send."""
+        """Messages that are out: key → seconds since just before the send. A row that was claimed since is left as it is."""
 
     def begin_sweep(self, worker: str, every_s: float) -> bool:
         """Tell whether it is this worker's turn."""

@@ -108,8 +108,8 @@ _OUTAGES = {
     "ModelConnectionError",
     "ModelRequestTimeout",
 }
-_UNREACHABLE = {"APIConnectionError", "TransportError"}
-"""What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, and httpx."""
+_UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
+"""What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _OUTAGE_STATUS = {408, 429}
 _RETRYABLE_STATUS = {408, 409, 425, 429}
@@ -202,15 +202,15 @@ def _tells_outage(error: BaseException, *, by_library: bool) -> bool:
     names = _foreign_names(error)
     if by_library and "ModelAPIError" not in names:
         return False
-    if names & (_OUTAGES | _WILL_NOT_HELP):
-        return not names & _WILL_NOT_HELP
+    if names & _WILL_NOT_HELP:
+        return False
+    if names & _OUTAGES:
+        return True
     status = _status(error)
     if status is not None:
         return status in _OUTAGE_STATUS or status >= _SERVER_ERROR
     classes = {kind.__name__ for kind in type(error).__mro__}
-    return (
-        "ModelAPIError" in names or bool(classes & _UNREACHABLE) or isinstance(error, (ConnectionError, TimeoutError))
-    )
+    return bool(classes & _UNREACHABLE) or isinstance(error, (ConnectionError, TimeoutError))
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -210,6 +210,17 @@ def test_a_redirects_model_is_told_of_and_not_asked(engine):
     assert [names(engine, run) for run in runs] == [[], [], ["opened"]]
 
 
+def test_a_prechecks_validator_is_told_of_too(engine):
+    """Its failure fails no attempt, and its model's breaker counts it."""
+    judge = make_agent_async(Provider(*[DOWN] * 3, name="judge").model)
+    gates = {"reasoning_precheck": {"enabled": True, "validator_agent": judge}}
+    pipeline = Pipeline([Provider().step(config=ONCE, processing=gates)])
+    results = [engine.run(pipeline, "<thinking>a plan</thinking> go") for _ in range(3)]
+
+    assert [result.output for result in results] == ["well"] * 3
+    assert told(engine, results[-1].run_id)[0].data["model"] == "function:judge"
+
+
 def test_calls_after_the_first_count(engine):
     """A model that fails in the turn after a tool's answer."""
     turns = iter([None, DOWN] * 3)
