@@ -119,10 +119,10 @@ def service_of(agent: Any) -> str | None:
     """
     try:
         name = model_of(agent)
-    except Exception:  # noqa: BLE001 - a function that makes the model is user code
+        model = getattr(agent.agent if isinstance(agent, FlujoAgent) else agent, "model", None)
+        provider = getattr(model, "system", None)
+    except Exception:  # noqa: BLE001 - what makes a model, and what a model says of itself, is user code
         return None
-    model = getattr(agent.agent if isinstance(agent, FlujoAgent) else agent, "model", None)
-    provider = getattr(model, "system", None)
     return f"{provider}:{name}" if provider and name and ":" not in name else name
 
 

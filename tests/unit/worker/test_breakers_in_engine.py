@@ -197,6 +197,15 @@ def test_an_agent_of_yours_that_names_its_model_has_one(engine):
     assert told(engine, result.run_id)[0].data["model"] == "acme:large"
 
 
+def test_a_model_that_cannot_be_made_fails_its_attempt_and_nothing_else(engine):
+    def broken():
+        raise RuntimeError("no key")
+
+    result = engine.run(Pipeline([Step("ask", make_agent_async(broken), config=ONCE)]), "hello")
+    assert result.step_history[0].feedback == "Agent execution failed with RuntimeError: no key"
+    assert names(engine, result.run_id) == []
+
+
 def test_a_redirects_model_is_told_of_and_not_asked(engine):
     """Asked is at the attempt's start; what happens after it counts."""
     down = Provider(*[DOWN] * 3, name="other")
