@@ -25,6 +25,7 @@ from flujo_client.errors import SettingsError
 from flujo_client.sections import (
     Agents,
     Aros,
+    Breakers,
     Budgets,
     Cost,
     Events,
@@ -91,6 +92,7 @@ class Settings(Section):
     limits: Limits = Limits()
     worker: Worker = Worker()
     retry: Retry = Retry()
+    breakers: Breakers = Breakers()
     agents: Agents = Agents()
     aros: Aros = Aros()
     budgets: Budgets = Budgets()

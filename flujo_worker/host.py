@@ -24,6 +24,8 @@ from flujo_worker.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.guards.breakers import breakers_of
+from flujo_worker.guards.cells import RedisCells
 from flujo_worker.observe.redact import hide_fields
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
@@ -72,7 +74,17 @@ class Host:
             control_queue=own.control_queue,
         )
         self._lease = Lease(self._store, _this_process(own.concurrency), lease_s=own.lease_s, renew_s=own.renew_s)
-        self._attempts = Attempts(self._store, coordinator, self._lease, self._loop, self._threads, catalog, settings)
+        self._cells = RedisCells(settings)
+        self._attempts = Attempts(
+            self._store,
+            coordinator,
+            self._lease,
+            self._loop,
+            self._threads,
+            catalog,
+            settings,
+            breakers=breakers_of(settings, self._cells),
+        )
         self._sweeper = Sweeper(
             self._store,
             self._post,
@@ -110,6 +122,7 @@ class Host:
         self._threads.shutdown()
         self._results.close()
         self._post.close()
+        self._cells.close()
         self._store.close()
 
     def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:

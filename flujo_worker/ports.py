@@ -153,6 +153,13 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back."""
 
+    def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+        """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
+
+        What this claim reserved is given back too. `told` is written once for each attempt, however often it is put off. False: it
+        was not running under that fence.
+        """
+
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
 
@@ -211,7 +218,7 @@ class Backlog(Protocol):
     """What the sweeper asks."""
 
     def mark_sent(self, ages: Mapping[str, float]) -> None:
-        """Messages that are out: key → seconds since just before the send."""
+        """Messages that are out: key → seconds since just before the send. A row that was claimed since is left as it is."""
 
     def begin_sweep(self, worker: str, every_s: float) -> bool:
         """Tell whether it is this worker's turn."""

@@ -32,6 +32,8 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator import Coordinator
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.guards.breakers import breakers_of
+from flujo_worker.guards.cells import MemoryCells
 from flujo_worker.ports import Broker, Member
 from flujo_worker.store.memory import MemoryStore
 from flujo_worker.threads import Threads
@@ -77,7 +79,14 @@ class LocalEngine:
         self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
         self.store.enlist(member, 10 * 365 * 86_400.0)
         self.attempts = Attempts(
-            self.store, self.coordinator, self.lease, self._loop, self._threads, self._local, self.settings
+            self.store,
+            self.coordinator,
+            self.lease,
+            self._loop,
+            self._threads,
+            self._local,
+            self.settings,
+            breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import Answer
-from flujo_worker.agents.factory import FlujoAgent, ask
+from flujo_worker.agents.factory import FlujoAgent, ask, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.aio import is_async
@@ -41,7 +41,7 @@ async def call_agent(
         AgentIOValidationError: an output that does not hold, with `shaping` only.
         Exception: whatever the agent raises, unchanged.
     """
-    if _is_pydantic_agent(agent):
+    if is_pydantic_agent(agent):
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
         return await ask(agent, data, guidance=options.get("guidance"), options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
@@ -67,12 +67,6 @@ async def _await(run: Any, call: Callable[[], Any], threads: Executor) -> Any:
     context = contextvars.copy_context()
     given = await asyncio.get_running_loop().run_in_executor(threads, context.run, call)
     return await given if inspect.isawaitable(given) else given
-
-
-def _is_pydantic_agent(agent: Any) -> bool:
-    return any(
-        base.__module__.startswith("pydantic_ai.") and base.__name__ == "AbstractAgent" for base in type(agent).__mro__
-    )
 
 
 def _unwrap(given: Any) -> tuple[Any, Usage]:

@@ -112,6 +112,32 @@ def model_of(agent: Any) -> str | None:
     return model_name(agent.agent if isinstance(agent, FlujoAgent) else agent)
 
 
+def service_of(agent: Any) -> str | None:
+    """Name provider and model that an agent asks, such as `openai:gpt-5`; None for one that asks none, or does not say.
+
+    What is wrong with an agent shows when it is called, so here it only has no name.
+    """
+    try:
+        name = model_of(agent)
+        model = getattr(agent.agent if isinstance(agent, FlujoAgent) else agent, "model", None)
+        provider = getattr(model, "system", None)
+    except Exception:  # noqa: BLE001 - what makes a model, and what a model says of itself, is user code
+        return None
+    return f"{provider}:{name}" if provider and name and ":" not in name else name
+
+
+def is_pydantic_agent(agent: Any) -> bool:
+    """Tell whether this is an agent of the library itself."""
+    return any(
+        base.__module__.startswith("pydantic_ai.") and base.__name__ == "AbstractAgent" for base in type(agent).__mro__
+    )
+
+
+def asks_by_library(agent: Any) -> bool:
+    """Tell whether an agent asks its model through the library."""
+    return isinstance(agent, FlujoAgent) or is_pydantic_agent(agent)
+
+
 async def ask(
     agent: AbstractAgent[Any, Any],
     data: Any,

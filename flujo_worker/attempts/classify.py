@@ -102,7 +102,17 @@ _LIMIT_NAMES = {"UsageLimitExceeded", "UsageLimitExceededError"}
 _AGENT_NAMES = {"AgentRunError", "ModelRetry", "FallbackExceptionGroup"}
 _MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
 _WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
+_OUTAGES = {
+    "ModelRateLimitError",
+    "ModelUnavailableError",
+    "ModelServerError",
+    "ModelConnectionError",
+    "ModelRequestTimeout",
+}
+_UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
+"""What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
+_OUTAGE_STATUS = {408, 429}
 _RETRYABLE_STATUS = {408, 409, 425, 429}
 
 
@@ -163,7 +173,7 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
         suggestion=_clean(ours.suggestion) if ours and ours.suggestion else None,
         feedback=_bounded(f"{sentence} with {_named(subject, message)}{_outer(error, subject, timeout_s)}"),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM) and _may_help(error),
-        retry_after_s=next((wait for link in _told(error) if (wait := _retry_after(link)) is not None), None),
+        retry_after_s=asked_wait(error),
         traceback_digest=_digest(subject),
     )
 
@@ -172,6 +182,38 @@ def fault_of(error: BaseException, during: During, timeout_s: float | None = Non
     """Describe an exception as an outcome carries it."""
     info = describe(error, during=during, timeout_s=timeout_s)
     return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or ""})
+
+
+def is_outage(error: BaseException, *, by_library: bool) -> bool:
+    """Tell whether the provider failed, and not what it was asked or what it answered (M-463).
+
+    Connections, timeouts, 408, 429 and 5xx do; refused credentials, requests and quotas do not.
+
+    Args:
+        error: what an agent raised.
+        by_library: whether it asks through pydantic-ai, whose own errors say so; any other there is raised by a tool.
+    """
+    return any(_tells_outage(link, by_library=by_library) for link in _told(error))
+
+
+def asked_wait(error: BaseException) -> float | None:
+    """Read how many seconds the provider asks to wait."""
+    return next((wait for link in _told(error) if (wait := _retry_after(link)) is not None), None)
+
+
+def _tells_outage(error: BaseException, *, by_library: bool) -> bool:
+    names = _foreign_names(error)
+    if by_library and "ModelAPIError" not in names:
+        return False
+    if names & _WILL_NOT_HELP:
+        return False
+    if names & _OUTAGES:
+        return True
+    status = _status(error)
+    if status is not None:
+        return status in _OUTAGE_STATUS or status >= _SERVER_ERROR
+    classes = {kind.__name__ for kind in type(error).__mro__}
+    return bool(classes & _UNREACHABLE) or isinstance(error, (ConnectionError, TimeoutError))
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -24,9 +24,11 @@ from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
+from flujo_worker.attempts.guard import Guard
 from flujo_worker.attempts.history import History
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.resources import holding
+from flujo_worker.attempts.watch import noting
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
@@ -48,11 +50,12 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.guards.breakers import Breakers
     from flujo_worker.ports import Claim, Ledger, Refusal, Verdict
 
 logger = logging.getLogger(__name__)
 
-Disposition = Literal["parked", "cancelled"]
+Disposition = Literal["parked", "cancelled", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,10 @@ class Attempts:
         threads: where sync agents run.
         catalog: the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
+        breakers: of the models that attempts call; None where the project has none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
         self,
         ledger: Ledger,
         coordinator: Coordinator,
@@ -85,7 +89,10 @@ class Attempts:
         threads: Executor,
         catalog: Catalog,
         settings: Settings,
+        *,
+        breakers: Breakers | None,
     ) -> None:
+        self._breakers = breakers
         self._ledger, self._coordinator, self._lease = ledger, coordinator, lease
         self._loop, self._threads, self._settings = loop, threads, settings
         self.catalog = catalog
@@ -170,10 +177,15 @@ class Attempts:
             return Delivered("parked")
         if envelope.kind not in POLICIES:
             return self._conclude(Notice(envelope, fence, Outcome("success")), started)
+        guard = self._guard(envelope, entry)
+        if guard.holds_back(fence):
+            return Delivered("waiting")
+        notes = Notes()
         with telling(envelope, worker=self._lease.worker) as story:
             if held.is_limited:
                 tell_calls(self._calls(envelope, entry))
-            outcome = self._outcome(envelope, entry, held, started, story)
+            outcome = self._outcome(envelope, entry, held, started, story, notes)
+        guard.report(notes.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
@@ -193,9 +205,8 @@ class Attempts:
         return Delivered(concluded.verdict, concluded.counts)
 
     def _outcome(
-        self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event]
+        self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event], notes: Notes
     ) -> Outcome | None:
-        notes = Notes()
         try:
             done = self._run(self._work(envelope, entry, notes), envelope, held)
             output, context = self._packed(envelope, done)
@@ -235,6 +246,13 @@ class Attempts:
             reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
             resolve=self._resolve,
         )
+
+    def _guard(self, envelope: Envelope, entry: Entry) -> Guard:
+        agent = None
+        if self._breakers is not None and envelope.kind == "step":
+            with suppress(Exception):  # an agent that is not found shows when the attempt needs it
+                agent = self.catalog.agent(entry.steps[self._path(envelope, entry)].agent)
+        return Guard(self._breakers, self._ledger, envelope, agent)
 
     def _path(self, envelope: Envelope, entry: Entry) -> str:
         nodes = entry.plan.locate(envelope.address).nodes or ()
@@ -279,5 +297,5 @@ def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
 
 
 async def _perform(kind: str, work: Work, cost: Cost) -> Done:
-    with priced_by(cost):
+    with priced_by(cost), noting(work.notes.calls):
         return await holding(work, POLICIES[kind])

@@ -30,6 +30,7 @@ from flujo_worker.aros.precheck import (
     verdict_of,
 )
 from flujo_worker.attempts.classify import ErrorHandler
+from flujo_worker.attempts.watch import watching
 from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class PlanCheckValidator:
             Exception: whatever the agent raises, unchanged.
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}
-        answer = await call_agent(self._agent, data, self._options, threads=self._threads)
+        with watching(self._agent):
+            answer = await call_agent(self._agent, data, self._options, threads=self._threads)
         usage = declared(answer.output, answer.usage)
         try:
             return verdict_of(answer.output), usage
@@ -212,7 +214,8 @@ class Precheck:
         agent = self._agent_of(settings.consensus_agent)
         options = {"max_tokens": settings.max_tokens, "resources": self._resources}
         for _ in range(settings.consensus_samples):
-            answer = await call_agent(agent, self._data, options, threads=self._threads)
+            with watching(agent):
+                answer = await call_agent(agent, self._data, options, threads=self._threads)
             if not self._book("consensus", declared(answer.output, answer.usage)):
                 return _OVER_CAP
             texts.append(plan_in(answer.output, settings.delimiters) or _written(answer.output))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.classify import During
+    from flujo_worker.attempts.watch import Call
     from flujo_worker.ports import Reply
 
 
@@ -26,11 +27,13 @@ class Notes:
         guidance: what the next attempt is told besides this one's fault (C-03).
         corrections: for the correction ledger.
         spent: by those who were asked besides the agent, and say so: processors, plugins and validators (M-044).
+        calls: how the models that it called were, for their circuit breakers.
     """
 
     guidance: str | None = None
     spent: Usage = NO_USAGE
     corrections: list[Correction] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

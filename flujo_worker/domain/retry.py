@@ -32,9 +32,13 @@ def delay_s(backoff: Backoff, number: int, key: str, asked_s: float | None = Non
         asked_s: what the failing service asked for (`Retry-After`); the longer of the two is taken, a day at most.
     """
     grown = min(backoff.cap_s, backoff.base_s * _power(backoff.factor, number - 1))
-    draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
-    jittered = grown * (1 + backoff.jitter * (2 * draw - 1))
+    jittered = grown * (1 + backoff.jitter * (2 * draw(key) - 1))
     return min(LONGEST_S, max(jittered, asked_s or 0.0))
+
+
+def draw(name: str) -> float:
+    """Draw a number from 0 to 1 that is always the same for the same name."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) / 2**64
 
 
 def _power(factor: float, times: int) -> float:

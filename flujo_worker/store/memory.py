@@ -212,7 +212,7 @@ class MemoryStore(LedgerInMemory):
         with self._lock:
             for key, age in ages.items():
                 row = self._attempts.get(key)
-                if row is not None and row.status == "ready":
+                if row is not None and row.status == "ready" and not row.fence:  # one that was claimed had its message
                     self._mark(row, self._clock() - age)
 
     def begin_sweep(self, worker: str, every_s: float) -> bool:  # noqa: ARG002 - only Postgres keeps who

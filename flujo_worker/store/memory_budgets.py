@@ -78,7 +78,11 @@ class BudgetsInMemory(TreeInMemory):
     def _release(self, run: str) -> None:
         """Give back what a run that has ended still holds."""
         for row in self._attempts_of(run):
-            for scope, held in self._reservations.get(str(row.key), {}).items():
-                if held.is_held:
-                    held.is_held = False
-                    self._budgets[scope] = self._budgets[scope].settle(Amount(), held.amount)
+            self._unreserve(str(row.key))
+
+    def _unreserve(self, key: str) -> None:
+        """Give back what an attempt still holds."""
+        for scope, held in self._reservations.get(key, {}).items():
+            if held.is_held:
+                held.is_held = False
+                self._budgets[scope] = self._budgets[scope].settle(Amount(), held.amount)

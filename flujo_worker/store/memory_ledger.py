@@ -92,11 +92,9 @@ class LedgerInMemory(BudgetsInMemory):
 
     def park(self, key: str, fence: int, reason: str) -> bool:
         with self._lock:
-            row = self._attempts.get(key)
-            if row is None or (row.status, row.fence) != ("running", fence):
+            row = self._given_back(key, fence, 0.0)
+            if row is None:
                 return False
-            row.move("ready")
-            row.worker, row.started_at, row.available_at = None, None, self._clock()
             run = self._runs[row.key.run]
             if run.status == "parked":
                 return False
@@ -104,6 +102,25 @@ class LedgerInMemory(BudgetsInMemory):
             run.reason = reason
             self._tell(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
+
+    def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+        with self._lock:
+            row = self._given_back(key, fence, delay_s)
+            if row is None:
+                return False
+            if not row.losses:
+                self._unreserve(key)
+            if not any((each.attempt, each.name) == (key, told.name) for each in self._events):
+                self._tell(row.key.run, key, told.name, told.level, told.data)
+            return True
+
+    def _given_back(self, key: str, fence: int, delay_s: float) -> Attempt | None:
+        row = self._attempts.get(key)
+        if row is None or (row.status, row.fence) != ("running", fence):
+            return None
+        row.move("ready")
+        row.worker, row.started_at, row.available_at = None, None, self._clock() + delay_s
+        return row
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         with self._lock:

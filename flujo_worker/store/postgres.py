@@ -170,6 +170,11 @@ class PostgresStore(TreeInPostgres):
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
+    def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+        parameters = {"key": key, "fence": fence, "delay_s": delay_s}
+        parameters |= {"name": as_text(told.name), "level": told.level, "data": as_json(told.data)}
+        return bool(self._rows("put_off", parameters))
+
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         if not self._rows("stop_run", {"run": run}):
             return False

@@ -8,6 +8,7 @@ import pytest
 from builders import SPENT, decided, enqueued, pipeline_of, succeeded
 from worlds import MAX_LOST, World
 
+from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Amount, Reservation
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
@@ -72,6 +73,26 @@ def test_whatever_races_nobody_has_more_than_the_limit(world, race, postgres):
     [most] = postgres.rows("SELECT count(*) AS versions, bool_and(counted <= most) AS held FROM watched")
     assert most["versions"] > ROUNDS
     assert most["held"]
+
+
+def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
+    """M-044: two say so at once, others claim, and cancels give back too."""
+    told = Event("flujo.breaker.waiting", {}, "warning")
+    for number in range(ROUNDS // 3):
+        runs = [limited(world, f"put_off_{number}_{each}") for each in range(4)]
+        fences = [
+            world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, asks=asks(100 * TOKENS)).fence for new in runs
+        ]
+
+        def give_back(place, runs=runs, fences=fences):
+            key = runs[place].first.key
+            if world.store.put_off(key, fences[place], 0.0, told) and place % 2:
+                claim = world.store.claim(key, "w1", max_lost=MAX_LOST, asks=asks(100 * TOKENS))
+                world.store.put_off(key, claim.fence or 0, 0.0, told)
+
+        stops = [lambda new=new: world.store.stop(new.first.ticket.run, "cancelled", "enough") for new in runs[:2]]
+        race(*(lambda place=place: give_back(place % 4) for place in range(6)), *stops)
+        assert {budget.reserved for budget in world.budgets().values()} == {Amount()}
 
 
 def test_two_deliveries_reserve_and_settle_once(world, race):

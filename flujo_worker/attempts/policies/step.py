@@ -26,6 +26,7 @@ from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_vali
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import Shape
+from flujo_worker.attempts.watch import watching
 from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.observe.log import bound
 
@@ -134,8 +135,10 @@ async def _shape_of(work: Work) -> AsyncIterator[Shape | None]:
 async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> Answer:
     options = {**work.at_hand, "guidance": work.guidance, **work.step.config.options()}
     left_s = max(0.0, work.timeout_s - spent_s)
-    async with blaming("agent", Usage(), work.timeout_s), asyncio.timeout(left_s):
-        answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
+    async with blaming("agent", Usage(), work.timeout_s):
+        with watching(work.agent, most_s=left_s):
+            async with asyncio.timeout(left_s):
+                answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
     return replace(answer, usage=declared(answer.output, answer.usage))
 
 

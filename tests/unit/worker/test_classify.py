@@ -26,6 +26,7 @@ from flujo_worker.attempts.classify import (
     ErrorHandler,
     ErrorInfo,
     describe,
+    is_outage,
     root_cause,
 )
 from flujo_worker.observe.redact import redact
@@ -332,3 +333,51 @@ def test_the_response_follows_the_category(error, context, action):
     response = ErrorHandler().handle_error(error, context)
     assert response.action == action
     assert response.category is describe(error, during=context).category
+
+
+# what a circuit breaker counts
+
+
+class Refused(Exception):
+    """As HTTP clients raise it: with the response."""
+
+    def __init__(self, status):
+        super().__init__(status)
+        self.response = type("Response", (), {"status_code": status})()
+
+
+GROUP = ai.FallbackExceptionGroup("all failed", [http(401), http(503)])
+
+
+@pytest.mark.parametrize(
+    ("error", "by_library", "of_an_agent_of_yours"),
+    [
+        (http(500), True, True),
+        (http(529), True, True),
+        (http(429), True, True),
+        (http(404), False, False),
+        (ai.ModelOverloadedError("m", "busy"), True, True),
+        (ai.ModelTimeoutError("m", "late"), True, True),
+        (ai.ModelQuotaExceededError("m", "used up"), False, False),
+        (ai.ModelAuthenticationError("m", "who are you"), False, False),
+        (ai.UnexpectedModelBehavior("nonsense"), False, False),
+        (GROUP, True, True),
+        (Refused(503), False, True),
+        (Refused(403), False, False),
+        (type("ConnectError", (type("TransportError", (Exception,), {}),), {})("refused"), False, True),
+        (ConnectionResetError("gone"), False, True),
+        (TimeoutError(), False, True),
+        (AgentError("no"), False, False),
+    ],
+    ids=lambda given: None if isinstance(given, bool) else f"{type(given).__name__} {given}"[:30],
+)
+def test_an_outage_is_the_providers_failure(error, by_library, of_an_agent_of_yours):
+    """M-463: through pydantic-ai only its own errors tell of the provider; any other is a tool's."""
+    assert is_outage(error, by_library=True) is by_library
+    assert is_outage(error, by_library=False) is of_an_agent_of_yours
+
+
+def test_an_outage_may_be_wrapped():
+    """By who says so: a cause counts, what was only handled on the way does not."""
+    assert is_outage(raised(AgentError("no answer"), cause=http(503)), by_library=True)
+    assert not is_outage(raised(AgentError("a bug"), context=http(503)), by_library=True)

@@ -1,0 +1,65 @@
+"""How the calls of models went in one attempt, noted where they are made (M-463).
+
+Must not change what a call gives or raises. In: an agent and a block that calls it; out: a `Call` for each block that came to an end
+of its own. One that was cancelled says nothing of its model.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.agents.factory import asks_by_library, service_of
+from flujo_worker.attempts.classify import asked_wait, is_outage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: the model, seconds it took, whether the provider failed, and seconds it asked to wait."""
+
+    model: str
+    seconds: float
+    failed: bool = False
+    asked_s: float = 0.0
+
+
+@contextmanager
+def noting(calls: list[Call]) -> Iterator[None]:
+    """Note every call inside."""
+    token = _calls.set(calls)
+    try:
+        yield
+    finally:
+        _calls.reset(token)
+
+
+@contextmanager
+def watching(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
+    """Watch one call of an agent that says which model it asks.
+
+    Args:
+        agent: who is called.
+        most_s: seconds it may take; a timeout after that is the model's.
+    """
+    calls, model = _calls.get(), service_of(agent)
+    if calls is None or model is None:
+        yield
+        return
+    began = time.monotonic()
+    try:
+        yield
+    except Exception as error:
+        seconds = time.monotonic() - began
+        is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
+        failed = is_late or is_outage(error, by_library=asks_by_library(agent))
+        calls.append(Call(model, seconds, failed, (failed and asked_wait(error)) or 0.0))
+        raise
+    calls.append(Call(model, time.monotonic() - began))

@@ -1,0 +1,168 @@
+"""A circuit breaker: how often a service fails, and whether it is called meanwhile (M-463, C-44). Pure: now is given.
+
+    closed ──too many failures──▶ open ──recovery is over──▶ half open ──enough probes passed──▶ closed
+                                   ▲                            │
+                                   └─────────a probe failed─────┘
+
+A `turn` begins with each opening and each closing. Who was let through tells of it under the turn it was let through in: what began
+before the breaker turned says nothing of how the service is now. Calls are counted in ten parts of the window, so that what is kept
+stays small however many there are; none counts for longer than the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from flujo_worker.domain.retry import LONGEST_S, draw
+
+State = Literal["closed", "open", "half_open"]
+PARTS: Final = 10
+SPREAD: Final = 0.5
+"""A share of the recovery's time, over which those who wait come back."""
+ASK_AGAIN: Final = 0.1
+"""A share of the recovery's time, after which who found all probes taken asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a breaker opens, and how it closes. Times in seconds; `slow_rate` of None: slow calls never open it."""
+
+    failures: int = 5
+    window_s: float = 60.0
+    rate: float = 0.5
+    least_calls: int = 10
+    recovery_s: float = 30.0
+    half_open_calls: int = 3
+    slow_s: float = 5.0
+    slow_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many calls were made, how many of them failed, and how many were slow."""
+
+    calls: int = 0
+    failed: int = 0
+    slow: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.calls + other.calls, self.failed + other.failed, self.slow + other.slow)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """One breaker as it stands.
+
+    Attributes:
+        state: closed, open or half open.
+        turn: how often it has opened or closed.
+        until: before this the service does not want to be called, in seconds of the clock that is asked with.
+        probes: half open, how many were let through; who did not come back in time is taken off again.
+        passed: how many of them came back well.
+        probed_at: when the last of them was let through.
+        parts: the window's calls, by the number of the part of time they ended in.
+    """
+
+    state: State = "closed"
+    turn: int = 0
+    until: float = 0.0
+    probes: int = 0
+    passed: int = 0
+    probed_at: float = 0.0
+    parts: tuple[tuple[int, Counts], ...] = ()
+
+    def counts(self, rules: Rules, now: float) -> Counts:
+        """Sum what the window holds."""
+        return sum((each for _, each in _within(self.parts, rules, now)), Counts())
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The answer to who asks: under which turn it may call, or seconds to wait at least."""
+
+    turn: int | None = None
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How calls went: the turn they were let through in, None if nobody asked for them, and seconds the service asked to wait."""
+
+    counts: Counts
+    turn: int | None = None
+    asked_s: float = 0.0
+
+
+def ask(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
+    """Ask to call the service: let through, as a probe if it is half open, or told to wait."""
+    if breaker.state == "closed":
+        return breaker, Permit(breaker.turn)
+    if breaker.state == "open":
+        if now < breaker.until:
+            return breaker, Permit(wait_s=breaker.until - now)
+        breaker = replace(breaker, state="half_open", probes=0, passed=0)
+    is_forgotten = now - breaker.probed_at >= rules.recovery_s
+    probes = breaker.passed if is_forgotten else breaker.probes
+    if probes >= rules.half_open_calls:
+        return breaker, Permit(wait_s=rules.recovery_s * ASK_AGAIN)
+    return replace(breaker, probes=probes + 1, probed_at=now), Permit(breaker.turn)
+
+
+def report(breaker: Breaker, rules: Rules, now: float, told: Report) -> Breaker:
+    """Tell how calls went; what began under an earlier turn moves nothing but the time that the service asked for."""
+    asked_until = now + min(told.asked_s, LONGEST_S) if told.asked_s else 0.0
+    if breaker.state == "open":
+        return replace(breaker, until=max(breaker.until, asked_until))
+    if told.turn not in (None, breaker.turn):
+        return breaker
+    if breaker.state == "closed":
+        return _counted(breaker, rules, now, told.counts, asked_until)
+    return breaker if told.turn is None else _probed(breaker, rules, now, told.counts, asked_until)
+
+
+def spread(wait_s: float, rules: Rules, name: str) -> float:
+    """Seconds that this one waits, so that a thousand that wait do not come back at once; the same for the same name."""
+    return wait_s + rules.recovery_s * SPREAD * draw(name)
+
+
+def _counted(breaker: Breaker, rules: Rules, now: float, counts: Counts, asked_until: float) -> Breaker:
+    if not counts.calls:
+        return breaker
+    parts, part = dict(_within(breaker.parts, rules, now)), _part(rules, now)
+    parts[part] = parts.get(part, Counts()) + counts
+    counted = replace(breaker, parts=tuple(parts.items()), until=max(breaker.until, asked_until))
+    return _opened(counted, rules, now) if _is_too_much(counted.counts(rules, now), rules) else counted
+
+
+def _probed(breaker: Breaker, rules: Rules, now: float, counts: Counts, asked_until: float) -> Breaker:
+    if not counts.calls:  # it was let through and never called: another one may
+        return replace(breaker, probes=max(breaker.passed, breaker.probes - 1))
+    if counts.failed or (rules.slow_rate is not None and counts.slow):
+        return _opened(replace(breaker, until=asked_until), rules, now)
+    passed = breaker.passed + 1
+    if passed >= rules.half_open_calls:
+        return Breaker(turn=breaker.turn + 1)
+    return replace(breaker, passed=passed, probes=max(breaker.probes, passed))
+
+
+def _opened(breaker: Breaker, rules: Rules, now: float) -> Breaker:
+    return Breaker("open", breaker.turn + 1, max(breaker.until, now + rules.recovery_s))
+
+
+def _is_too_much(counts: Counts, rules: Rules) -> bool:
+    if counts.failed >= rules.failures:
+        return True
+    if counts.calls < rules.least_calls:
+        return False
+    is_slow = rules.slow_rate is not None and counts.slow >= rules.slow_rate * counts.calls
+    return is_slow or counts.failed >= rules.rate * counts.calls
+
+
+def _part(rules: Rules, now: float) -> int:
+    return int(now // (rules.window_s / PARTS))
+
+
+def _within(parts: tuple[tuple[int, Counts], ...], rules: Rules, now: float) -> list[tuple[int, Counts]]:
+    newest = _part(rules, now)
+    return [(number, counts) for number, counts in parts if newest - PARTS < number <= newest]

@@ -1,0 +1,31 @@
+-- The attempt waits in its row, without a message or a worker, and keeps its number. It has called nobody, so what its claim reserved goes
+-- back, unless a worker was lost with it before: nobody knows what that one has spent. Its wait is told once.
+WITH freed AS (
+    UPDATE flujo_attempts SET status = 'ready', worker = NULL, started_at = NULL, available_at = now() + make_interval(secs => %(delay_s)s::float8)
+    WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
+    RETURNING run_id, losses
+),
+held AS (
+    SELECT r.scope, r.usd, r.tokens FROM flujo_reservations r
+    WHERE r.key = %(key)s::text AND r.held AND EXISTS (SELECT 1 FROM freed WHERE losses = 0)
+    ORDER BY r.scope FOR UPDATE
+),
+given AS (
+    UPDATE flujo_reservations r SET held = false FROM held h WHERE r.key = %(key)s::text AND r.scope = h.scope
+),
+budget AS (
+    SELECT b.scope, h.usd, h.tokens FROM flujo_budgets b JOIN held h ON h.scope = b.scope ORDER BY b.scope FOR UPDATE OF b
+),
+back AS (
+    UPDATE flujo_budgets b SET reserved_usd = b.reserved_usd - g.usd, reserved_tokens = b.reserved_tokens - g.tokens
+    FROM budget g WHERE b.scope = g.scope
+),
+story AS (
+    INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)
+    SELECT freed.run_id, %(key)s::text, %(fence)s::int, %(name)s::text, %(level)s::text, %(data)s::text::jsonb
+    FROM freed
+    WHERE NOT EXISTS (
+        SELECT 1 FROM flujo_events e WHERE e.run_id = freed.run_id AND e.attempt = %(key)s::text AND e.name = %(name)s::text
+    )
+)
+SELECT 1 AS moved FROM freed;

@@ -1,0 +1,215 @@
+"""Circuit breakers in memory and in Redis: the same promises, whoever keeps them (M-463, SYS-19)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import redis
+
+from flujo_client.config import Settings
+from flujo_worker.domain.breaker import Counts, Permit, Report, Rules
+from flujo_worker.guards.breakers import Breakers, Turned, breakers_of
+from flujo_worker.guards.cells import KEY, MemoryCells, RedisCells
+
+RULES = Rules(failures=3, recovery_s=30.0, half_open_calls=2)
+MODEL = "acme:large"
+OK, BAD = Counts(1), Counts(1, 1)
+DATABASE = "postgresql://localhost/none"
+
+
+def settings_of(url, **rest):
+    return Settings.model_validate({"database_url": DATABASE, "broker_url": url, **rest})
+
+
+class Memory:
+    """In memory; its clock is ours."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.cells = MemoryCells(lambda: self.now)
+        self.another = lambda: self.cells
+
+    def pass_time(self, seconds):
+        self.now += seconds
+
+
+class Redis:
+    """A real one. Its clock cannot be moved, so time passes by making breakers older."""
+
+    def __init__(self, url):
+        self._url = url
+        self.cells = RedisCells(settings_of(url))
+
+    def another(self):
+        """What another process has."""
+        return RedisCells(settings_of(self._url))
+
+    def pass_time(self, seconds):
+        changed = self.cells.change(MODEL, lambda breaker, _: (older(breaker, seconds), None))
+        assert changed is not None
+
+
+def older(breaker, seconds):
+    parts = tuple((number - int(seconds / 6), counts) for number, counts in breaker.parts)
+    return replace(breaker, until=breaker.until - seconds, probed_at=breaker.probed_at - seconds, parts=parts)
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.services)])
+def world(request):
+    if request.param == "memory":
+        yield Memory()
+        return
+    url = request.getfixturevalue("redis_url")
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    world = Redis(url)
+    yield world
+    world.cells.close()
+
+
+@pytest.fixture
+def breakers(world):
+    return Breakers(world.cells, RULES)
+
+
+def fail(breakers, times, **rest):
+    return [breakers.report(MODEL, Report(BAD, **rest)) for _ in range(times)]
+
+
+def states(turned):
+    return [each and each.how for each in turned]
+
+
+def test_a_model_nobody_has_asked_is_let_through(breakers):
+    assert breakers.ask(MODEL) == (Permit(turn=0), None)
+
+
+def test_a_threshold_of_failures_opens_it_for_everybody(world, breakers):
+    """SYS-19: the state is shared, and one alone is told that it turned."""
+    assert states(fail(breakers, 3)) == [None, None, "opened"]
+
+    permit, turned = Breakers(world.another(), RULES).ask(MODEL)
+    assert (permit.turn, turned) == (None, None)
+    assert permit.wait_s == pytest.approx(30, abs=1)
+
+
+def test_who_opened_it_is_told_why(breakers):
+    breakers.report(MODEL, Report(OK))
+    fail(breakers, 2)
+    turned = breakers.report(MODEL, Report(Counts(2, 1, 1), asked_s=90.0))
+
+    assert turned == Turned("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
+
+
+def test_other_models_go_on(breakers):
+    fail(breakers, 3)
+    assert breakers.ask("acme:small")[0] == Permit(turn=0)
+
+
+def test_recovery_goes_by_probes_and_each_turn_is_told_once(world, breakers):
+    """M-463: fail fast for the recovery period, then half open; two probes here, then closed."""
+    fail(breakers, 3)
+    world.pass_time(31)
+    asked = [breakers.ask(MODEL) for _ in range(3)]
+    assert [permit.turn for permit, _ in asked] == [1, 1, None]
+    assert states([turned for _, turned in asked]) == ["half_open", None, None]
+
+    assert states([breakers.report(MODEL, Report(OK, turn=1)) for _ in range(2)]) == [None, "closed"]
+    assert breakers.ask(MODEL)[0] == Permit(turn=2)
+
+
+def test_a_failed_probe_opens_it_again(world, breakers):
+    fail(breakers, 3)
+    world.pass_time(31)
+    breakers.ask(MODEL)
+
+    assert states(fail(breakers, 2, turn=1)) == ["opened", None]
+    assert breakers.ask(MODEL)[0].wait_s == pytest.approx(30, abs=1)
+
+
+def test_of_many_at_once_as_many_are_let_through_as_may_and_one_is_told(world):
+    """Two processes' worth of threads, at one barrier."""
+    sides = [Breakers(world.cells, RULES), Breakers(world.another(), RULES)]
+    fail(sides[0], 3)
+    world.pass_time(31)
+    barrier = threading.Barrier(16)
+
+    def ask(number):
+        barrier.wait()
+        return sides[number % 2].ask(MODEL)
+
+    with ThreadPoolExecutor(16) as threads:
+        asked = list(threads.map(ask, range(16)))
+    assert Counter(permit.turn for permit, _ in asked) == {1: 2, None: 14}
+    assert states([turned for _, turned in asked]).count("half_open") == 1
+
+
+def test_no_failure_of_many_at_once_is_lost(world):
+    breakers = Breakers(world.cells, Rules(failures=160, least_calls=1000))
+    with ThreadPoolExecutor(16) as threads:
+        turned = list(threads.map(lambda _: breakers.report(MODEL, Report(BAD)), range(160)))
+    assert [each.figures["failed"] for each in turned if each] == [160]
+
+
+# Redis alone
+
+
+@pytest.mark.services
+def test_keys_have_our_prefix_and_an_end(redis_url):
+    cells = RedisCells(settings_of(redis_url, broker_key_prefix="shop:"))
+    Breakers(cells, RULES).report(MODEL, Report(BAD, asked_s=600.0))
+    with redis.Redis.from_url(redis_url) as client:
+        assert 4100 < client.ttl(f"shop:{KEY}{MODEL}") <= 4200
+
+
+@pytest.mark.services
+def test_asking_a_closed_breaker_writes_nothing(redis_url):
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+        Breakers(RedisCells(settings_of(redis_url)), RULES).ask(MODEL)
+        assert client.keys(f"{KEY}*") == []
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("kept", [b"", b"no breaker", b"[]", b'{"state": "ajar"}', b'{"until": "soon"}', b"\xff"])
+def test_what_is_no_breaker_counts_as_closed_and_is_overwritten(redis_url, kept):
+    with redis.Redis.from_url(redis_url) as client:
+        client.set(f"{KEY}{MODEL}", kept)
+    breakers = Breakers(RedisCells(settings_of(redis_url)), RULES)
+
+    assert breakers.ask(MODEL)[0] == Permit(turn=0)
+    assert states(fail(breakers, 3))[-1] == "opened"
+
+
+def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():
+    """An attempt is never held back, failed or slowed down because Redis is away."""
+    breakers = breakers_of(settings_of("redis://127.0.0.1:1/0"), RedisCells(settings_of("redis://127.0.0.1:1/0")))
+    began = time.monotonic()
+    for _ in range(100):
+        assert breakers.ask(MODEL) == (Permit(), None)
+        assert breakers.report(MODEL, Report(BAD)) is None
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.services
+def test_it_is_asked_again_once_redis_is_back(redis_url, monkeypatch):
+    cells = RedisCells(settings_of(redis_url))
+    monkeypatch.setattr("flujo_worker.guards.cells.AWAY_S", 0.0)
+    monkeypatch.setattr(cells, "_read", lost)
+    assert cells.change(MODEL, lambda breaker, _: (breaker, None)) is None
+    monkeypatch.undo()
+    assert cells.change(MODEL, lambda breaker, _: (breaker, None)) is not None
+
+
+def lost(key):
+    raise redis.ConnectionError("gone")
+
+
+def test_turned_off_there_are_none():
+    settings = settings_of("redis://127.0.0.1:1/0", breakers={"enabled": False})
+    assert breakers_of(settings, MemoryCells(lambda: 0.0)) is None

@@ -1,0 +1,136 @@
+"""Attempts that are put off: they wait in their row, keep their number, and hold nothing meanwhile (M-463, design §5)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from builders import enqueued, pipeline_of, succeeded
+from worlds import LEASE_S, MAX_LOST
+
+from flujo_client.contract.outcome import Event
+from flujo_worker.domain.budget import Amount, Reservation
+
+WAITING = Event("flujo.breaker.waiting", {"step": "a", "delay_seconds": 20.0}, "warning")
+RUN = "run_waits"
+
+
+@pytest.fixture
+def new(world):
+    return world.record(enqueued(pipeline_of("a"), run_id=RUN))
+
+
+def put_off(world, new, fence, delay_s=20.0):
+    return world.store.put_off(new.first.key, fence, delay_s, WAITING)
+
+
+def waits(world):
+    return [event for event in world.events(RUN) if event.name == WAITING.name]
+
+
+def test_it_is_published_again_when_its_time_has_come(world, new):
+    """Same number, and a fence of its own for each claim (M-013)."""
+    assert put_off(world, new, world.claim(new))
+    [row] = world.attempts(RUN)
+    assert (row.status, row.worker, row.number, row.started_at) == ("ready", None, 1, None)
+
+    world.pass_time(19)
+    assert world.due() == []
+    world.pass_time(2)
+    [due] = world.due()
+    assert (due.why, due.envelope.key) == ("ready", new.first.key)
+    assert world.conclude(new, succeeded(), fence=world.claim(new)) == "merged"
+
+
+@pytest.mark.parametrize("fence", [1, 3])
+def test_only_its_holder_may_put_it_off(world, new, fence):
+    put_off(world, new, world.claim(new), 0.0)
+    assert world.claim(new) == 2
+    before = world.picture(RUN)
+
+    assert not put_off(world, new, fence)
+    assert (world.picture(RUN), len(waits(world))) == (before, 1)
+
+
+def test_an_outcome_of_who_put_it_off_is_refused(world, new):
+    put_off(world, new, world.claim(new))
+
+    assert world.conclude(new, succeeded(), fence=1) == "stale"
+    assert world.status(new) == "ready"
+
+
+def test_the_wait_is_told_once_however_long_it_lasts(world, new):
+    for _ in range(3):
+        put_off(world, new, world.claim(new))
+
+    [told] = waits(world)
+    assert (told.attempt, told.level, told.data) == (new.first.key, "warning", WAITING.data)
+
+
+def test_a_mark_that_comes_late_does_not_take_it_for_published(world, new):
+    """Marks are made in batches: this one is of the message that was claimed since, and there is no other yet."""
+    put_off(world, new, world.claim(new), 2.0)
+    world.store.mark_sent({new.first.key: 0.1})
+
+    assert world.status(new) == "ready"
+    world.pass_time(3)
+    assert [due.why for due in world.due()] == ["ready"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "expired"])
+def test_it_ends_with_its_run(world, how):
+    """The run's deadline holds while an attempt waits."""
+    new = world.record(enqueued(run_id=RUN, deadline=world.now() + 5))
+    put_off(world, new, world.claim(new), 1000.0)
+    if how == "cancelled":
+        world.request_cancel(RUN)
+    else:
+        world.pass_time(6)
+    assert world.store.turned(10) == [(RUN, how)]
+    assert world.store.stop(RUN, how, how)
+
+    assert (world.status(new), world.run(RUN).status) == ("cancelled", how)
+
+
+# budgets
+
+
+def limited(world):
+    limits = {"run": RUN, "limits": {"total_tokens_limit": 100}, "tenant": "", "tenant_limits": None}
+    return world.record(enqueued(run_id=RUN, limits=limits))
+
+
+def claimed(world, new, worker="w1"):
+    asked = Reservation(f"run:{RUN}", Amount(Decimal(0), 60), None, 100)
+    claim = world.store.claim(new.first.key, worker, max_lost=MAX_LOST, asks=[asked])
+    assert (claim.refusal, claim.over) == (None, None)
+    return claim.fence
+
+
+def reserved(world):
+    return world.budgets()[f"run:{RUN}"].reserved.tokens
+
+
+def test_it_gives_its_reservation_back(world):
+    """M-044: it has called nobody, so others may spend that."""
+    new = limited(world)
+    for _ in range(3):
+        fence = claimed(world, new)
+        assert reserved(world) == 60
+        put_off(world, new, fence)
+        assert reserved(world) == 0
+    assert not put_off(world, new, fence)
+    assert reserved(world) == 0
+
+
+def test_what_a_lost_worker_may_have_spent_stays_reserved(world):
+    """Design §5: uncertain, until the run ends."""
+    new = limited(world)
+    claimed(world, new)
+    world.pass_time(LEASE_S + 1)
+    world.enlist("w2")
+    put_off(world, new, claimed(world, new, "w2"))
+
+    assert reserved(world) == 60
+    world.store.stop(RUN, "cancelled", "asked")
+    assert reserved(world) == 0

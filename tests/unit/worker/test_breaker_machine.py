@@ -1,0 +1,204 @@
+"""The circuit breaker as a machine: when it opens, whom it lets through, and what it never does (M-463, C-44)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flujo_worker.domain.breaker import Breaker, Counts, Permit, Report, Rules, ask, report, spread
+
+RULES = Rules()
+OK, BAD, SLOW, NONE = Counts(1), Counts(1, 1), Counts(1, slow=1), Counts()
+NOW = 1_000_000.0
+
+
+def told(breaker, counts, *, now=NOW, rules=RULES, turn=0, asked_s=0.0):
+    return report(breaker, rules, now, Report(counts, turn, asked_s))
+
+
+def after(*calls, now=NOW, rules=RULES, every_s=0.0):
+    breaker = Breaker()
+    for number, counts in enumerate(calls):
+        breaker = told(breaker, counts, now=now + number * every_s, rules=rules)
+    return breaker
+
+
+def half_open(*, taken=0, rules=RULES):
+    """A breaker that opened, whose recovery is over, and that has let so many probes through."""
+    breaker = replace(after(*[BAD] * 5, rules=rules), until=NOW)
+    for _ in range(taken):
+        breaker, permit = ask(breaker, rules, NOW)
+        assert permit.turn == 1
+    return breaker
+
+
+def test_five_failures_within_a_minute_open_it():
+    """C-44."""
+    assert after(*[BAD] * 4).state == "closed"
+    assert after(*[BAD] * 5) == Breaker("open", turn=1, until=NOW + 30)
+
+
+def test_failures_that_are_further_apart_do_not():
+    assert after(*[BAD] * 20, every_s=16.0).state == "closed"
+
+
+def test_half_of_ten_calls_opens_it():
+    """C-44: the rate, over at least so many calls; what succeeded counts."""
+    rules = replace(RULES, failures=1000)
+    assert after(*[BAD] * 9, rules=rules).state == "closed"
+    assert after(*[OK] * 6, *[BAD] * 5, rules=rules).state == "closed"
+    assert after(*[OK] * 5, *[BAD] * 5, rules=rules).state == "open"
+
+
+def test_slow_calls_are_counted_and_open_nothing_unless_asked_to():
+    """C-44: counted separately. A model that thinks for a minute is healthy."""
+    assert after(*[SLOW] * 50).counts(RULES, NOW) == Counts(50, 0, 50)
+    rules = replace(RULES, slow_rate=0.8)
+    assert after(*[SLOW] * 8, OK, OK, rules=rules).state == "open"
+    assert after(*[SLOW] * 7, OK, OK, OK, rules=rules).state == "closed"
+
+
+def test_open_it_tells_how_long_to_wait():
+    breaker = after(*[BAD] * 5)
+    assert ask(breaker, RULES, NOW + 10) == (breaker, Permit(wait_s=20.0))
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_what_the_provider_asks_for_is_the_least_wait(opens):
+    """429 with Retry-After, whether it came with the last failure or one before."""
+    asked = [0.0, 0.0, 0.0, 0.0, 90.0] if opens else [90.0, 0.0, 0.0, 0.0, 0.0]
+    breaker = Breaker()
+    for seconds in asked:
+        breaker = told(breaker, BAD, asked_s=seconds)
+    assert (breaker.state, breaker.until) == ("open", NOW + 90)
+
+
+def test_what_comes_in_while_it_is_open_may_ask_for_longer():
+    breaker = told(after(*[BAD] * 5), BAD, asked_s=90.0)
+    assert (breaker.turn, breaker.until) == (1, NOW + 90)
+    assert told(breaker, BAD, asked_s=10.0).until == NOW + 90
+
+
+def test_nobody_waits_longer_than_a_day_for_what_a_service_asks():
+    assert told(after(*[BAD] * 5), BAD, asked_s=1e12).until == NOW + 86_400
+
+
+def test_half_open_it_lets_so_many_probes_through():
+    breaker = half_open(taken=3)
+    assert breaker.state == "half_open"
+    assert ask(breaker, RULES, NOW) == (breaker, Permit(wait_s=3.0))
+
+
+def test_it_closes_when_all_probes_passed():
+    breaker = half_open(taken=3)
+    for _ in range(2):
+        breaker = told(breaker, OK, turn=1)
+        assert breaker.state == "half_open"
+    assert told(breaker, OK, turn=1) == Breaker(turn=2)
+
+
+def test_one_failed_probe_opens_it_again():
+    breaker = told(told(half_open(taken=3), OK, turn=1), BAD, turn=1)
+    assert breaker == Breaker("open", turn=2, until=NOW + 30)
+    assert told(breaker, OK, turn=1) == breaker
+
+
+def test_a_probe_that_called_nobody_is_given_back():
+    breaker = told(half_open(taken=3), NONE, turn=1)
+    assert ask(breaker, RULES, NOW)[1] == Permit(1)
+
+
+def test_probes_that_never_come_back_are_given_up():
+    """Their worker died: the breaker would be half open for ever."""
+    breaker = told(half_open(taken=3), OK, turn=1)
+    assert ask(breaker, RULES, NOW + 29)[1].turn is None
+    breaker, permit = ask(breaker, RULES, NOW + 30)
+    assert (permit, breaker.probes) == (Permit(1), 2)
+
+
+@pytest.mark.parametrize("turn", [0, None])
+def test_what_began_before_it_opened_counts_for_no_probe(turn):
+    breaker = half_open(taken=1)
+    assert told(breaker, OK, turn=turn) == breaker
+    assert told(breaker, BAD, turn=turn) == breaker
+
+
+def test_calls_that_nobody_asked_for_count_while_it_is_closed():
+    breaker = Breaker()
+    for _ in range(5):
+        breaker = told(breaker, BAD, turn=None)
+    assert breaker.state == "open"
+
+
+def test_a_thousand_that_wait_come_back_spread_over_half_the_recovery():
+    waits = [spread(20.0, RULES, f"run_{number}::a:1 1") for number in range(1000)]
+    assert 20 <= min(waits) < 21
+    assert 34 < max(waits) < 35
+    assert len({int(wait) for wait in waits}) == 15
+
+
+# laws
+
+RULE = st.builds(
+    Rules,
+    failures=st.integers(1, 6),
+    window_s=st.sampled_from([1.0, 10.0, 60.0]),
+    rate=st.sampled_from([0.2, 0.5, 1.0]),
+    least_calls=st.integers(1, 12),
+    recovery_s=st.sampled_from([0.5, 5.0, 30.0]),
+    half_open_calls=st.integers(1, 4),
+    slow_rate=st.sampled_from([None, 0.5]),
+)
+ACT = st.one_of(
+    st.tuples(st.just("ask"), st.just(None)),
+    st.tuples(st.just("tell"), st.sampled_from([OK, BAD, SLOW, NONE, Counts(3, 1, 1)])),
+    st.tuples(st.just("pass"), st.sampled_from([0.1, 1.0, 6.0, 31.0, 100.0])),
+)
+
+
+@given(RULE, st.lists(ACT, max_size=60))
+def test_whatever_happens_the_machine_keeps_its_promises(rules, acts):
+    """Let through only while closed or as one of so many probes; it never opens without a reason, and what is kept stays small."""
+    breaker, now, held = Breaker(), NOW, []
+    for what, counts in acts:
+        before = breaker
+        if what == "pass":
+            now += counts
+        elif what == "ask":
+            breaker, permit = ask(breaker, rules, now)
+            assert (permit.turn is None) != (permit.wait_s is None)
+            assert permit.wait_s is None or permit.wait_s > 0
+            if permit.turn is not None:
+                assert before.state != "open" or now >= before.until
+                assert breaker.state == "closed" or breaker.probes <= rules.half_open_calls
+                held.append(permit.turn)
+            assert breaker.state != "open" or before.state == "open"
+        elif held:
+            turn = held.pop(0)
+            breaker = told(breaker, counts, now=now, rules=rules, turn=turn)
+            opened = before.state != "open" and breaker.state == "open"
+            assert not opened or (turn == before.turn and (counts.failed or rules.slow_rate is not None))
+            assert not opened or breaker.until >= now + rules.recovery_s
+        assert breaker.turn - before.turn == (breaker.state not in (before.state, "half_open"))
+        assert len(breaker.parts) <= 10
+        assert breaker.state == "closed" or breaker.parts == ()
+
+
+@given(RULE, st.integers(1, 40))
+def test_once_the_service_is_well_it_closes(rules, ended_badly):
+    """Liveness: however it came to be open, waiting as told and succeeding closes it."""
+    breaker, now = Breaker(), NOW
+    for _ in range(ended_badly):
+        breaker = told(breaker, BAD, now=now, rules=rules, turn=None)
+    for _ in range(100):
+        breaker, permit = ask(breaker, rules, now)
+        if permit.wait_s is not None:
+            now += permit.wait_s
+            continue
+        breaker = told(breaker, OK, now=now, rules=rules, turn=permit.turn)
+        if breaker.state == "closed":
+            return
+    raise AssertionError(breaker)
