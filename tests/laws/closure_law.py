@@ -5,9 +5,11 @@ In: a pipeline, an input, and what mishaps are drawn from. It must not know what
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from builders import member, packed
 from closure_parts import CALLS, answer_to, plain
 from closure_pipelines import pipeline_of
@@ -16,11 +18,13 @@ from interpreter import Ending, Told, interpret
 from flujo_client.config import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.question import OPEN
+from flujo_client.pipeline.nested import ImportStep
 from flujo_client.serial import loads
+from flujo_worker.evaluate import contexts
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from flujo_client.contract.results import PipelineResult, StepResult
     from flujo_client.pipeline.compose import Pipeline
@@ -97,6 +101,16 @@ class Rough(LocalEngine):
     def cut(self) -> set[str]:
         """The places that were stopped."""
         return {each.address for each in self.store.read_scopes(self.run_id) if each.status == "cancelled"}
+
+
+@contextmanager
+def imports_in_runs_of_their_own() -> Iterator[None]:
+    """Every import asks for a run of its own. Those pipelines look at all of their context, so none is told which run it is in."""
+    rules, put = ImportStep.rules, contexts.put
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImportStep, "rules", lambda step: rules(step) | {"own_run": step.name})
+        patch.setattr(contexts, "put", lambda into, name, value: name == "run_id" or put(into, name, value))
+        yield
 
 
 def behaves(pipeline: Pipeline, value: Any = "input", chaos: int = 0) -> PipelineResult:
