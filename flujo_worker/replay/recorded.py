@@ -73,11 +73,15 @@ class RecordedStore(MemoryStore):
 
     Args:
         children: the child runs by their ids.
+
+    Attributes:
+        wound_down: the rows that were cancelled because a fan-out was aborted, with that one's address.
     """
 
     def __init__(self, children: Mapping[str, RunRecord]) -> None:
         super().__init__(lambda: 0.0)
         self._recorded = children
+        self.wound_down: dict[str, str] = {}
 
     def row(self, key: str) -> Attempt | None:
         """Give a work row."""
@@ -91,6 +95,12 @@ class RecordedStore(MemoryStore):
         if row.status == "paused":
             row.move("ready")
         return True
+
+    def wind_down_branches(self, run: str, fan_out: str) -> None:
+        """Wind down as it is done in memory, and note what that took."""
+        live = [row for row in self._attempts_of(run) if row.is_live]
+        super().wind_down_branches(run, fan_out)
+        self.wound_down |= {str(row.key): fan_out for row in live if not row.is_live}
 
     def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
         super()._begin_child(parent, begun, now)

@@ -21,7 +21,7 @@ from flujo_worker.ports import Member
 from flujo_worker.replay.recorded import Answers, RecordedStore, Unlike, token
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from flujo_client.contract.outcome import OutcomeKind
     from flujo_client.contract.run import NoticeRecord, Recording, RunRecord, ScopeRecord
@@ -61,15 +61,38 @@ def replay(
     Raises:
         ReplayError: what it takes is not kept any more.
     """
-    if not notices or not any(each.made == 1 for each in notices):
+    if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows are not kept any more")
-    return _Replay(recording, notices, {each.id: each for each in children}).run(scopes)
+    known = {each.id: each for each in children}
+    ordered, moved = list(notices), set[str]()
+    while True:
+        attempt = _Replay(recording, ordered, known)
+        try:
+            return attempt.run(scopes)
+        except _Sooner as found:
+            if found.notice.key in moved:
+                said = f"{found.notice.key} is cancelled with its fan-out, then it was {found.notice.status}"
+                return Replayed(recording.id, attempt.done, said, found.notice.key)
+            moved.add(found.notice.key)
+            ordered.remove(found.notice)
+            ordered.insert(ordered.index(found.before), found.notice)
+
+
+class _Sooner(Exception):
+    """One commit was before another: it was merged, and the other aborted the fan-out that both stand in.
+
+    Rows are in the order in which their commits began, and of two at once the later one may have been merged first.
+    """
+
+    def __init__(self, notice: NoticeRecord, before: NoticeRecord) -> None:
+        self.notice, self.before = notice, before
 
 
 class _Replay:
     def __init__(self, recording: Recording, notices: Sequence[NoticeRecord], children: dict[str, RunRecord]) -> None:
-        self._recording, self._notices = recording, notices
+        self._recording, self._notices, self.done = recording, notices, 0
         self._store, self._answers = RecordedStore(children), Answers()
+        self._cancelled_by: dict[str, NoticeRecord] = {}
         self._store.enlist(Member(WORKER, "", 0, "", 1), 1.0)
         self._coordinator = Coordinator(self._store, lambda *_: None, self._answers, backoff=Backoff())
         first = next(each for each in notices if each.made == 1)
@@ -77,21 +100,24 @@ class _Replay:
 
     def run(self, scopes: Sequence[ScopeRecord]) -> Replayed:
         left = [each for each in self._notices if each.status in CONCLUDED]
-        done, at = 0, None
+        failed = {scope.address for scope in scopes if scope.status == "failed"}
+        at = None
         try:
             while left:
                 at = self._following(left)
+                self._require_in_order(at, failed)
                 self._conclude(at)
+                self._cancelled_by |= dict.fromkeys(self._store.wound_down.keys() - self._cancelled_by.keys(), at)
                 left.remove(at)
-                done += 1
+                self.done += 1
             at = None
             self._answers.begin(())
             self._compare_rows()
             self._compare_scopes(scopes)
             self._compare_end()
         except Unlike as unlike:
-            return Replayed(self._recording.id, done, str(unlike), at.key if at else None)
-        return Replayed(self._recording.id, done)
+            return Replayed(self._recording.id, self.done, str(unlike), at.key if at else None)
+        return Replayed(self._recording.id, self.done)
 
     def _following(self, left: Sequence[NoticeRecord]) -> NoticeRecord:
         """The first that can be concluded by now: commits of two branches may have been so close that their times are not their order."""
@@ -101,6 +127,11 @@ class _Replay:
             if self._store.wake(each.key) or self._ended(each.key):
                 return each
         raise Unlike(f"nothing leads to {left[0].key} any more")
+
+    def _require_in_order(self, then: NoticeRecord, failed: Collection[str]) -> None:
+        """What was merged then and is wound down now was there before what aborts, if that fan-out did fail then."""
+        if self._store.wound_down.get(then.key) in failed:
+            raise _Sooner(then, self._cancelled_by[then.key])
 
     def _ended(self, key: str) -> bool:
         """Some rows have ended when they are made: a question that could not be asked."""
@@ -127,14 +158,13 @@ class _Replay:
             )
 
     def _compare_rows(self) -> None:
-        now, then = (
-            {row.key for row in self._store.read_attempts(self._recording.id)},
-            {each.key for each in self._notices},
-        )
-        for key in sorted(now - then):
-            raise Unlike(f"{key} is made, then it was not")
-        for key in sorted(then - now):
-            raise Unlike(f"{key} is not made any more")
+        """A join that nobody came to is no decision: it is made when its bell rings, and that is not recorded."""
+        now = {row.key for row in self._store.read_attempts(self._recording.id)}
+        then = {each.key for each in self._notices if each.kind != "join" or each.status in CONCLUDED}
+        unlike = [f"{key} is made, then it was not" for key in now - then]
+        unlike += [f"{key} is not made any more" for key in then - now]
+        if unlike:
+            raise Unlike(min(unlike))
 
     def _compare_scopes(self, scopes: Sequence[ScopeRecord]) -> None:
         then = {scope.address: scope for scope in scopes}
