@@ -158,9 +158,9 @@ class _Replay:
             )
 
     def _compare_rows(self) -> None:
-        """A join that nobody came to is no decision: it is made when its bell rings, and that is not recorded."""
-        now = {row.key for row in self._store.read_attempts(self._recording.id)}
-        then = {each.key for each in self._notices if each.kind != "join" or each.status in CONCLUDED}
+        """Joins that were concluded have been compared. Any other is made by its bell, which is not recorded: it proves nothing."""
+        now = {row.key for row in self._store.read_attempts(self._recording.id) if row.kind != "join"}
+        then = {each.key for each in self._notices if each.kind != "join"}
         unlike = [f"{key} is made, then it was not" for key in now - then]
         unlike += [f"{key} is not made any more" for key in then - now]
         if unlike:
