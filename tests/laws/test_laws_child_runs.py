@@ -53,6 +53,8 @@ def test_an_import_behaves_alike_in_a_run_of_its_own(seed, chaos):
     with Family(pipeline, value, chaos) as engine:
         result = engine.finish()
         engine.recover()
+        replayed = [replay(*engine.recorded(run)) for run in engine.runs()]
+        assert [each.difference for each in replayed] == [None] * len(replayed)
         told = reference_of(pipeline, value, engine.cut())
 
         assert (result.run_status, result.error and result.error.type_name) == (told.status, told.error)
