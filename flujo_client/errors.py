@@ -153,6 +153,10 @@ class ResumeError(ExecutionError):
     code = "RESUME"
 
 
+class ReplayError(ExecutionError):
+    code = "REPLAY"
+
+
 class HumanInputError(ExecutionError):
     code = "HUMAN_INPUT"
 

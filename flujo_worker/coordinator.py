@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
 from flujo_client.chord import NO_LANE
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Ticket
     from flujo_client.pipeline.plan import Plan
     from flujo_client.pipeline.step import Backoff
-    from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Look, NextAttempt
-    from flujo_worker.evaluate.evaluator import Evaluator
+    from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Keep, Look, NextAttempt
     from flujo_worker.ports import Committed, Store, Verdict
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
@@ -50,6 +49,16 @@ class _Late(Exception):
     """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
 
 
+class Answering(Protocol):
+    """Who answers what deciding asks of user code."""
+
+    def answer(self, ticket: Ticket, ask: Ask) -> Any:
+        """Answer one question; raises Refused when user code does not."""
+
+    def keep(self, ticket: Ticket, keeping: Keep) -> Event:
+        """Give the cache what was merged, and tell what became of it."""
+
+
 class Coordinator:
     """Moves runs.
 
@@ -66,7 +75,7 @@ class Coordinator:
         self,
         store: Store,
         send: Send,
-        evaluator: Evaluator,
+        evaluator: Answering,
         *,
         backoff: Backoff,
         inline: int = 65_536,
@@ -199,7 +208,7 @@ class Coordinator:
         try:
             answer = self._evaluator.answer(ticket, asked)
         except Refused as refused:
-            answers.append({"role": asked.role, "path": asked.path, "refused": refused.fault.feedback})
+            answers.append({"role": asked.role, "path": asked.path, "refused": refused.fault.to_tree()})
             return refused
         answers.append({"role": asked.role, "path": asked.path, "answer": _recorded(answer)})
         return answer
@@ -287,9 +296,11 @@ def _first_of(decision: Decision, child: ChildRun) -> Envelope:
 
 
 def _recorded(answer: Any) -> Any:
-    """An answer as it is kept with the attempt: plain as it is, a value by its digest."""
+    """An answer as it is kept with the attempt: plain as it is, a value by its digest, many values by their number."""
     if isinstance(answer, Packed):
         return {"digest": answer.digest}
+    if isinstance(answer, list) and all(isinstance(each, Packed) for each in answer):
+        return {"values": len(answer)}
     if isinstance(answer, (list, tuple)):
-        return [_recorded(each) for each in answer[:100]]
+        return [_recorded(each) for each in answer]
     return answer

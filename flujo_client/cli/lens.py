@@ -1,12 +1,17 @@
-"""`flujo lens`: look at runs. A run is named by its id, or by as much of its beginning as no other run shares."""
+"""`flujo lens`: look at runs. A run is named by its id, or by as much of its beginning as no other run shares.
+
+What takes the worker's code to look at joins by entry points of the group `flujo.lens`.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.cli.joined import load
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json
 from flujo_client.cli.render import PREVIEW, trace_tree
@@ -22,10 +27,21 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
     from flujo_client.serial import Packed
 
+GROUP = "flujo.lens"
 STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 
 
-@click.group("lens")
+class _Lens(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *entry_points(group=GROUP).names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        point = next(iter(entry_points(group=GROUP, name=cmd_name)), None)
+        return load(point) if own is None and point is not None else own
+
+
+@click.group("lens", cls=_Lens)
 def command() -> None:
     """Look at runs."""
 

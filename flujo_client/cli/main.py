@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
+from flujo_client.cli.joined import load, no_worker
 from flujo_client.cli.output import Exits
-from flujo_client.errors import ConfigurationError
 
 GROUP = "flujo.commands"
 _OURS = {
@@ -43,8 +43,8 @@ class _Flujo(Exits):
             return command
         point = _joined().get(cmd_name)
         if point is None and cmd_name in _OPERATORS:
-            raise _no_worker(cmd_name, "the worker's package is not installed")
-        return None if point is None else _loaded(point)
+            raise no_worker(cmd_name, "the worker's package is not installed")
+        return None if point is None else load(point)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """Told from the tables above: click would import every command for its help."""
@@ -81,22 +81,6 @@ def main() -> None:
 
 def _joined() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
-
-
-def _loaded(point: EntryPoint) -> click.Command:
-    try:
-        command: click.Command = point.load()
-    except ModuleNotFoundError as error:
-        raise _no_worker(point.name, f"no module named '{error.name}'") from error
-    return command
-
-
-def _no_worker(name: str, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"`flujo {name}` cannot run here: {why}",
-        suggestion="pip install 'flujo-worker[worker]'",
-        code="WORKER_NOT_INSTALLED",
-    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.envelope import AttemptKind, Envelope
     from flujo_client.contract.outcome import Correction, Fault
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
@@ -180,6 +180,44 @@ class EventRecord:
     attempt: str | None
     data: dict[str, Any]
     cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRecord:
+    """What a coordinator was told of one work row, and what it was answered while it decided.
+
+    Attributes:
+        made: which of the run's rows it is, counted from 1 in the order they were made.
+        answers: what user code answered: each with the `role` and `path` that was asked.
+    """
+
+    made: int
+    key: str
+    address: str
+    step: str
+    number: int
+    kind: AttemptKind
+    status: str
+    reason: str | None
+    fault: Fault | None
+    queue: str
+    answers: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a run began with, for its replay. `root`: where in the plan it began."""
+
+    id: str
+    status: str
+    reason: str | None
+    reference: str
+    fingerprint: str
+    queue: str
+    tenant: str
+    root: str
+    plan: Plan
+    has_context: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from flujo_client.contract.run import (
     BudgetRecord,
     CorrectionRecord,
     EventRecord,
+    NoticeRecord,
+    Recording,
     RunRecord,
     ScopeRecord,
     WorkerRecord,
@@ -145,6 +147,16 @@ def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
 def attempts(run_id: str) -> Request[list[AttemptRecord]]:
     """Read a run's attempts in the order they were made."""
     return Request("attempts", {"run": run_id}, lambda rows: [_attempt(row) for row in rows])
+
+
+def recording(run_id: str) -> Request[Recording | None]:
+    """Read what a run began with."""
+    return Request("recording", {"run": run_id}, lambda rows: _recording(rows[0]) if rows else None)
+
+
+def notices(run_id: str) -> Request[list[NoticeRecord]]:
+    """Read what a run's coordinators were told, in the order of their commits; what nobody has concluded comes last."""
+    return Request("notices", {"run": run_id}, lambda rows: [_notice(row) for row in rows])
 
 
 def scopes(run_id: str) -> Request[list[ScopeRecord]]:
@@ -288,6 +300,15 @@ def _approval(row: Row) -> Approval:
         refused=asked.get("refused"),
         state=state_of(row["status"], row["run_status"], is_answered=row["is_answered"], is_over=row["is_over"]),
     )
+
+
+def _recording(row: Row) -> Recording:
+    return Recording(**{**row, "plan": Plan.from_tree(row["plan"])})
+
+
+def _notice(row: Row) -> NoticeRecord:
+    rest = {key: value for key, value in row.items() if key not in ("error", "answers")}
+    return NoticeRecord(**rest, fault=_fault(row["error"]), answers=tuple(row["answers"] or ()))
 
 
 def _scope(row: Row) -> ScopeRecord:

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
+from flujo_client.contract.run import Recording
 from flujo_client.errors import IdempotencyConflict
 from flujo_worker.ports import Answer, Broker, Due, Member, Publish, publish_nothing
 from flujo_worker.store.memory_ledger import LedgerInMemory
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.question import Approval
-    from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, NewRun, RunRecord, ScopeRecord
+    from flujo_client.contract.run import (
+        AttemptRecord,
+        CorrectionRecord,
+        EventRecord,
+        NewRun,
+        NoticeRecord,
+        RunRecord,
+        ScopeRecord,
+    )
     from flujo_client.serial import Packed
 
 GONE_AFTER_S = 5.0
@@ -148,6 +157,31 @@ class MemoryStore(LedgerInMemory):
         """Read a run's story."""
         with self._lock:
             return [event for event in self._events if event.run_id == run_id]
+
+    def read_recording(self, run_id: str) -> Recording:
+        """Read what a run began with, for its replay."""
+        with self._lock:
+            run = self._run(run_id)
+            ticket, has_context = run.ticket, self._scopes[run_id, run.ticket.root].context is not None
+            return Recording(
+                id=run_id,
+                status=run.status,
+                reason=run.reason,
+                reference=ticket.reference,
+                fingerprint=ticket.fingerprint,
+                queue=ticket.queue,
+                tenant=ticket.tenant,
+                root=ticket.root,
+                plan=run.plan,
+                has_context=has_context,
+            )
+
+    def read_notices(self, run_id: str) -> list[NoticeRecord]:
+        """Read what a run's coordinators were told, in the order of their commits."""
+        with self._lock:
+            rows = sorted(self._attempts_of(run_id), key=lambda row: inf if row.ended_at is None else row.ended_at)
+            made = {str(row.key): number for number, row in enumerate(self._attempts_of(run_id), 1)}
+            return [row.notice(made[str(row.key)]) for row in rows]
 
     def read_system_events(self) -> list[EventRecord]:
         """Read what is told of workers."""

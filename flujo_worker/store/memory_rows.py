@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.question import Approval, state_of
-from flujo_client.contract.run import LIVE_RUN, OPEN_ATTEMPT, AttemptRecord, RunRecord, ScopeRecord
+from flujo_client.contract.run import LIVE_RUN, OPEN_ATTEMPT, AttemptRecord, NoticeRecord, RunRecord, ScopeRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
@@ -266,6 +266,22 @@ class Attempt:
         """Close the attempt, whoever works on it."""
         self.move("cancelled")
         self.reason, self.ended_at = reason, now
+
+    def notice(self, made: int) -> NoticeRecord:
+        """Give the row as a replay reads it."""
+        return NoticeRecord(
+            made=made,
+            key=str(self.key),
+            address=self.key.address,
+            step=self.key.step,
+            number=self.key.number,
+            kind=self.kind,
+            status=self.status,
+            reason=self.reason,
+            fault=self.fault,
+            queue=self.queue,
+            answers=self.answers,
+        )
 
     def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
         """Give the row as clients read its question."""

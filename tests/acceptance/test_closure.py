@@ -12,6 +12,8 @@ from container_checks import assert_nothing_left
 from fleet import PATIENCE_S, wait_until
 
 from flujo_client.errors import ResumeError
+from flujo_client.gateway import requests
+from flujo_worker.replay.replay import replay
 
 pytestmark = pytest.mark.acceptance
 
@@ -66,6 +68,20 @@ def test_people_in_anything_behave_as_the_reference_says_in_real_processes(site,
         reference = law.reference_of(pipelines.peopled(seed), f"input {seed % 5}", places(site, run.id, "cancelled"))
         law.same(run.result(), reference)
         assert_nothing_left(site, run)
+
+
+def test_what_ran_in_real_processes_is_decided_again_as_it_was(site):
+    """Design §6: every run above and its child runs, from what Postgres holds, with no code of theirs at hand."""
+    runs = site.client.list_runs(limit=1000)
+    assert len(runs) >= len(SEEDS) + len(PEOPLED)
+    differences = {run.id: recorded_again(site, run.id).difference for run in runs}
+    assert {run: said for run, said in differences.items() if said} == {}
+
+
+def recorded_again(site, run):
+    ask = site.client.ask
+    children = site.client.list_runs(parent=run, limit=1000)
+    return replay(ask(requests.recording(run)), ask(requests.notices(run)), ask(requests.scopes(run)), children)
 
 
 def places(site: Any, run: str, status: str) -> set[str]:

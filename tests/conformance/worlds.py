@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
     from flujo_client.contract.question import Approval
-    from flujo_client.contract.run import AttemptRecord, CorrectionRecord, EventRecord, NewRun, RunRecord, ScopeRecord
+    from flujo_client.contract.run import (
+        AttemptRecord,
+        CorrectionRecord,
+        EventRecord,
+        NewRun,
+        NoticeRecord,
+        Recording,
+        RunRecord,
+        ScopeRecord,
+    )
     from flujo_client.gateway.requests import Request
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
@@ -59,6 +68,8 @@ class Setting(Protocol):
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]: ...
     def read_events(self, run: str) -> Sequence[EventRecord]: ...
     def read_system_events(self) -> Sequence[EventRecord]: ...
+    def read_recording(self, run: str) -> Recording: ...
+    def read_notices(self, run: str) -> Sequence[NoticeRecord]: ...
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]: ...
     def read_questions(self, run: str) -> Sequence[Approval]: ...
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
@@ -78,6 +89,7 @@ class Memory:
         self.read_scopes = self.store.read_scopes
         self.read_events = self.store.read_events
         self.read_system_events = self.store.read_system_events
+        self.read_recording, self.read_notices = self.store.read_recording, self.store.read_notices
         self.read_corrections = self.store.read_corrections
         self.read_questions, self.answer = self.store.read_questions, self.store.answer
         self.read_budgets = self.store.read_budgets
@@ -135,6 +147,13 @@ class Postgres:
     def read_system_events(self) -> Sequence[EventRecord]:
         return list(reversed(self.ask(requests.system_events(since_s=1e9, limit=1000))))
 
+    def read_recording(self, run: str) -> Recording:
+        found: Recording = self.ask(requests.recording(run))
+        return found
+
+    def read_notices(self, run: str) -> Sequence[NoticeRecord]:
+        return list(self.ask(requests.notices(run)))
+
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]:
         return list(self.ask(requests.corrections(run)))
 
@@ -167,6 +186,7 @@ class World:
         self.now, self.pass_time, self.request_cancel = setting.now, setting.pass_time, setting.request_cancel
         self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
         self.system_events = setting.read_system_events
+        self.recording, self.notices = setting.read_recording, setting.read_notices
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.questions, self.answer = setting.read_questions, setting.answer
         self.budgets = setting.read_budgets

@@ -93,6 +93,29 @@ def failed(flujo):
     return json.loads(flujo("run", "cli_pipelines:broken", "-i", "x", "--json", code=1).stdout)["id"]
 
 
+def test_lens_replay_decides_a_run_again(flujo, site):
+    """Design §6: nothing is called and nothing written; a run that was decided otherwise is told, with exit code 1."""
+    run = flujo("enqueue", "cli_pipelines:shout", "--input", "quiet").stdout.strip()
+    site.client.get_run(run).result(timeout=30)
+    assert flujo("lens", "replay", run).stderr == f"{run}: 2 decisions, all as they were\n"
+
+    with site.connection() as connection:
+        connection.execute(
+            "UPDATE flujo_attempts SET status = 'failed', reason = 'lost' WHERE key = %s", [f"{run}::upper:1"]
+        )
+    told = json.loads(flujo("lens", "replay", run[:-2], "--json", code=1).stdout)
+    assert told == {
+        "run": run,
+        "notices": 1,
+        "key": f"{run}::measure:1",
+        "difference": f"nothing leads to {run}::measure:1 any more",
+    }
+
+    with site.connection() as connection:
+        connection.execute("DELETE FROM flujo_attempts WHERE run_id = %s", [run])
+    assert "its work rows are not kept any more" in flujo("lens", "replay", run, code=1).stderr
+
+
 def test_run_prints_the_output_and_nothing_else(flujo):
     """stdout is the output; progress and steps are talk (SYS-29)."""
     told = flujo("run", "cli_pipelines:shout", input="piped\n")

@@ -5,9 +5,13 @@ In: a pipeline, an input, and what mishaps are drawn from. It must not know what
 
 from __future__ import annotations
 
+import json
+from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from builders import member, packed
 from closure_parts import CALLS, answer_to, plain
 from closure_pipelines import pipeline_of
@@ -16,15 +20,20 @@ from interpreter import Ending, Told, interpret
 from flujo_client.config import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.question import OPEN
+from flujo_client.pipeline.nested import ImportStep
 from flujo_client.serial import loads
+from flujo_worker.evaluate import contexts
+from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from flujo_client.contract.results import PipelineResult, StepResult
+    from flujo_client.contract.run import NoticeRecord, Recording, RunRecord, ScopeRecord
     from flujo_client.pipeline.compose import Pipeline
 
+Recorded = tuple["Recording", list["NoticeRecord"], list["ScopeRecord"], list["RunRecord"]]
 LIVE = ("ready", "queued", "running", "paused")
 ANSWERED = 0.2
 """How often somebody answers after a message."""
@@ -43,10 +52,29 @@ class Rough(LocalEngine):
     """
 
     def __init__(self, pipeline: Pipeline, value: Any, chaos: int) -> None:
+        self._ticks = 0
         super().__init__(Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 400}))
         self._luck = Random(chaos) if chaos else None
         self._ghosts = 0
         self.run_id = self.enqueue(pipeline, value)
+
+    @property
+    def now(self) -> float:
+        """Never the same time twice, so that commits have an order as they have in Postgres."""
+        self._ticks += 1
+        return self._now + self._ticks * 1e-6
+
+    @now.setter
+    def now(self, value: float) -> None:
+        self._now = value
+
+    def recorded(self, run: str) -> Recorded:
+        """What replays a run, as it comes back from Postgres."""
+        store = self.store
+        notices = [
+            replace(each, answers=tuple(json.loads(json.dumps(each.answers)))) for each in store.read_notices(run)
+        ]
+        return store.read_recording(run), notices, store.read_scopes(run), store.read_children(run)
 
     def finish(self) -> PipelineResult:
         """Deliver until the run has ended; an engine that lost track of it is stuck here."""
@@ -99,6 +127,16 @@ class Rough(LocalEngine):
         return {each.address for each in self.store.read_scopes(self.run_id) if each.status == "cancelled"}
 
 
+@contextmanager
+def imports_in_runs_of_their_own() -> Iterator[None]:
+    """Every import asks for a run of its own. Those pipelines look at all of their context, so none is told which run it is in."""
+    rules, put = ImportStep.rules, contexts.put
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImportStep, "rules", lambda step: rules(step) | {"own_run": step.name})
+        patch.setattr(contexts, "put", lambda into, name, value: name == "run_id" or put(into, name, value))
+        yield
+
+
 def behaves(pipeline: Pipeline, value: Any = "input", chaos: int = 0) -> PipelineResult:
     """It ends as the reference says, whatever becomes of its messages, and nothing is left over."""
     with Rough(pipeline, value, chaos) as engine:
@@ -107,6 +145,8 @@ def behaves(pipeline: Pipeline, value: Any = "input", chaos: int = 0) -> Pipelin
         CALLS.clear()
         same(result, reference_of(pipeline, value, engine.cut()))
         nothing_is_left(engine)
+        again = replay(*engine.recorded(engine.run_id))
+        assert again.difference is None, again
         assert engine.cut() or calls == CALLS, "M-281"
     return result
 

@@ -6,25 +6,20 @@ All imports of the closure law's pipelines are child runs here, in each other an
 from __future__ import annotations
 
 import pytest
-from closure_law import LIVE, Rough, plain, reference_of
+from closure_law import LIVE, Rough, imports_in_runs_of_their_own, plain, reference_of
 from closure_pipelines import pipeline_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.walk import walk
-from flujo_worker.evaluate import contexts
+from flujo_worker.replay.replay import replay
 
 LARGEST = 2**16
 
 
 @pytest.fixture(scope="module", autouse=True)
 def own_runs():
-    """Every import asks for a run of its own. Those pipelines look at all of their context, so none is told which run it is in."""
-    rules, put = ImportStep.rules, contexts.put
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ImportStep, "rules", lambda step: rules(step) | {"own_run": step.name})
-        patch.setattr(contexts, "put", lambda into, name, value: name == "run_id" or put(into, name, value))
+    with imports_in_runs_of_their_own():
         yield
 
 
@@ -58,6 +53,8 @@ def test_an_import_behaves_alike_in_a_run_of_its_own(seed, chaos):
     with Family(pipeline, value, chaos) as engine:
         result = engine.finish()
         engine.recover()
+        replayed = [replay(*engine.recorded(run)) for run in engine.runs()]
+        assert [each.difference for each in replayed] == [None] * len(replayed)
         told = reference_of(pipeline, value, engine.cut())
 
         assert (result.run_status, result.error and result.error.type_name) == (told.status, told.error)

@@ -1,0 +1,3 @@
+-- What a run's coordinators were told, and what they were answered while they decided: in the order of their commits.
+SELECT row_number() OVER (ORDER BY created_at, number) AS made, key, address, step, number, kind, status, reason, error, queue, answers FROM flujo_attempts
+WHERE run_id = %(run)s ORDER BY coalesce(ended_at, 'infinity'), created_at, number;

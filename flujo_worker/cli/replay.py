@@ -1,0 +1,42 @@
+"""`flujo lens replay`: decide a run again from what was recorded, and show the first difference."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from flujo_client.cli.lookup import find_run
+from flujo_client.cli.output import say, show_json
+from flujo_client.client import FlujoClient
+from flujo_client.gateway import requests
+from flujo_worker.replay.replay import replay
+
+MOST_CHILDREN = 100_000
+
+
+@click.command("replay")
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON.")
+@click.pass_context
+def command(ctx: click.Context, *, run: str, as_json: bool) -> None:
+    """Decide a run again with the code that is here: no model and no user code is called, and nothing is written.
+
+    Exit code 1: something is decided otherwise than it was.
+    """
+    with FlujoClient() as client:
+        found = find_run(client, run)
+        replayed = replay(
+            client.ask(requests.recording(found.id)),
+            client.ask(requests.notices(found.id)),
+            client.ask(requests.scopes(found.id)),
+            client.list_runs(parent=found.id, limit=MOST_CHILDREN),
+        )
+    if as_json:
+        show_json(asdict(replayed))
+    elif replayed.difference is None:
+        say(f"{replayed.run}: {replayed.notices} decisions, all as they were")
+    else:
+        say(f"{replayed.run}: {replayed.notices} decisions as they were, then: {replayed.difference}")
+    if replayed.difference is not None:
+        ctx.exit(1)

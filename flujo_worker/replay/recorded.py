@@ -1,0 +1,132 @@
+"""What stands in for the world while a run is decided again: its answers, and its rows in memory.
+
+No value is read: deciding only hands values on, so a digest does for each. In: a run's records. Out: answers and rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.outcome import Event, Fault
+from flujo_client.serial import Packed
+from flujo_worker.domain.values import Cached, Refused
+from flujo_worker.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flujo_client.contract.envelope import Ticket
+    from flujo_client.contract.run import RunRecord
+    from flujo_worker.domain.values import Ask, ChildRun, Keep
+    from flujo_worker.store.memory_rows import Attempt
+
+ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
+
+
+class Unlike(Exception):
+    """What is decided now is not what was decided then."""
+
+
+def token(what: str) -> Packed:
+    """A value that stands for one nobody needs to look into."""
+    return _value(hashlib.sha256(what.encode()).hexdigest())
+
+
+class Answers:
+    """Answers what is asked while one notice is decided, as it was answered then."""
+
+    def __init__(self) -> None:
+        self._left: list[Mapping[str, Any]] = []
+
+    def begin(self, recorded: Sequence[Mapping[str, Any]]) -> None:
+        """Take the answers of the next notice.
+
+        Raises:
+            Unlike: the one before was asked for more, then, than it is now.
+        """
+        if self._left:
+            raise Unlike(f"{_asked(self._left[0])} is not asked any more")
+        self._left = list(recorded)
+
+    def answer(self, ticket: Ticket, ask: Ask) -> Any:  # noqa: ARG002 - the evaluator's signature
+        """Give the recorded answer.
+
+        Raises:
+            Refused: user code refused then.
+            Unlike: something else was asked then, or nothing more.
+        """
+        meant = {"role": ask.role, "path": ask.path}
+        if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
+            if ask.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
+                return None
+            then = _asked(self._left[0]) if self._left else "nothing more"
+            raise Unlike(f"{_asked(meant)} is asked, then it was {then}")
+        said = self._left.pop(0)
+        if "refused" in said:
+            raise Refused(Fault.from_tree(said["refused"]))
+        read = _read(said["answer"])
+        return Cached(*read) if ask.role == ASKED_OF_THE_CACHE else read
+
+    def keep(self, ticket: Ticket, keeping: Keep) -> Event:  # noqa: ARG002 - the evaluator's signature
+        """Keep nothing."""
+        return Event("flujo.cache.not_stored", {"step": keeping.path, "reason": "replay"})
+
+
+class RecordedStore(MemoryStore):
+    """Rows in memory that begin empty; child runs end at once, as they ended then.
+
+    Args:
+        children: the child runs by their ids.
+
+    Attributes:
+        wound_down: the rows that were cancelled because a fan-out was aborted, with that one's address.
+    """
+
+    def __init__(self, children: Mapping[str, RunRecord]) -> None:
+        super().__init__(lambda: 0.0)
+        self._recorded = children
+        self.wound_down: dict[str, str] = {}
+
+    def row(self, key: str) -> Attempt | None:
+        """Give a work row."""
+        return self._attempts.get(key)
+
+    def wake(self, key: str) -> bool:
+        """Let a question's row go on; False: there is no such row that can be claimed now."""
+        row = self._attempts.get(key)
+        if row is None or row.is_held or row.status not in ("ready", "paused"):
+            return False
+        if row.status == "paused":
+            row.move("ready")
+        return True
+
+    def wind_down_branches(self, run: str, fan_out: str) -> None:
+        """Wind down as it is done in memory, and note what that took."""
+        live = [row for row in self._attempts_of(run) if row.is_live]
+        super().wind_down_branches(run, fan_out)
+        self.wound_down |= {str(row.key): fan_out for row in live if not row.is_live}
+
+    def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
+        super()._begin_child(parent, begun, now)
+        then, row = self._recorded.get(begun.run), self._runs[begun.run]
+        if then is None:
+            raise Unlike(f"the child run {begun.run} is begun, then it was not")
+        if not then.is_live:
+            row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
+
+
+def _asked(said: Mapping[str, Any]) -> str:
+    return f"{said['role']} of '{said['path']}'"
+
+
+def _read(answer: Any) -> Any:
+    if isinstance(answer, dict) and answer.keys() == {"digest"}:
+        return _value(answer["digest"])
+    if isinstance(answer, dict) and answer.keys() == {"values"}:
+        return [token(str(number)) for number in range(answer["values"])]
+    return [_read(each) for each in answer] if isinstance(answer, list) else answer
+
+
+def _value(digest: str) -> Packed:
+    return Packed.from_bytes(f"#{digest}".encode())

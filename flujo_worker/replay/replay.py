@@ -1,0 +1,222 @@
+"""Decides a run again, notice by notice, and finds the first decision that is not what it was.
+
+The coordinator and its rules are the real ones; rows are in memory, and what models and user code gave is read from the recording. So
+it shows whether this code decides as the code did that carried the run. What came from outside (a cancel, a deadline, a limit that was
+passed) is not decided but recorded, so what it left open proves nothing. In: a run's records. Out: `Replayed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flujo_client.contract.envelope import Envelope, Ticket
+from flujo_client.contract.outcome import Outcome
+from flujo_client.contract.run import NewRun
+from flujo_client.errors import ReplayError
+from flujo_client.pipeline.step import Backoff
+from flujo_worker.coordinator import Coordinator
+from flujo_worker.domain.values import Notice
+from flujo_worker.ports import Member
+from flujo_worker.replay.recorded import Answers, RecordedStore, Unlike, token
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from flujo_client.contract.outcome import OutcomeKind
+    from flujo_client.contract.run import NoticeRecord, Recording, RunRecord, ScopeRecord
+
+WORKER = "replay"
+CONCLUDED = ("succeeded", "failed")
+_KINDS: dict[str | None, OutcomeKind] = {"error": "failure", "aborted": "aborted", "lost": "lost", "limit": "limit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of it.
+
+    Attributes:
+        notices: how many decisions were made again.
+        difference: the first one that is not what it was; None when there is none.
+        key: the work row at which that is.
+    """
+
+    run: str
+    notices: int
+    difference: str | None = None
+    key: str | None = None
+
+
+def replay(
+    recording: Recording, notices: Sequence[NoticeRecord], scopes: Sequence[ScopeRecord], children: Sequence[RunRecord]
+) -> Replayed:
+    """Decide a run again.
+
+    Args:
+        recording: what it began with.
+        notices: all its work rows, in the order of their commits.
+        scopes: all its scopes.
+        children: its child runs.
+
+    Raises:
+        ReplayError: what it takes is not kept any more.
+    """
+    if not any(each.made == 1 for each in notices):
+        raise ReplayError(f"run {recording.id} cannot be replayed: its work rows are not kept any more")
+    known = {each.id: each for each in children}
+    ordered, moved = list(notices), set[str]()
+    while True:
+        attempt = _Replay(recording, ordered, known)
+        try:
+            return attempt.run(scopes)
+        except _Sooner as found:
+            if found.notice.key in moved:
+                said = f"{found.notice.key} is cancelled with its fan-out, then it was {found.notice.status}"
+                return Replayed(recording.id, attempt.done, said, found.notice.key)
+            moved.add(found.notice.key)
+            ordered.remove(found.notice)
+            ordered.insert(ordered.index(found.before), found.notice)
+
+
+class _Sooner(Exception):
+    """One commit was before another: it was merged, and the other aborted the fan-out that both stand in.
+
+    Rows are in the order in which their commits began, and of two at once the later one may have been merged first.
+    """
+
+    def __init__(self, notice: NoticeRecord, before: NoticeRecord) -> None:
+        self.notice, self.before = notice, before
+
+
+class _Replay:
+    def __init__(self, recording: Recording, notices: Sequence[NoticeRecord], children: dict[str, RunRecord]) -> None:
+        self._recording, self._notices, self.done = recording, notices, 0
+        self._store, self._answers = RecordedStore(children), Answers()
+        self._cancelled_by: dict[str, NoticeRecord] = {}
+        self._store.enlist(Member(WORKER, "", 0, "", 1), 1.0)
+        self._coordinator = Coordinator(self._store, lambda *_: None, self._answers, backoff=Backoff())
+        first = next(each for each in notices if each.made == 1)
+        self._store.record(NewRun(self._envelope(first), recording.plan, digest=""))
+
+    def run(self, scopes: Sequence[ScopeRecord]) -> Replayed:
+        left = [each for each in self._notices if each.status in CONCLUDED]
+        failed = {scope.address for scope in scopes if scope.status == "failed"}
+        at = None
+        try:
+            while left:
+                at = self._following(left)
+                self._require_in_order(at, failed)
+                self._conclude(at)
+                self._cancelled_by |= dict.fromkeys(self._store.wound_down.keys() - self._cancelled_by.keys(), at)
+                left.remove(at)
+                self.done += 1
+            at = None
+            self._answers.begin(())
+            self._compare_rows()
+            self._compare_scopes(scopes)
+            self._compare_end()
+        except Unlike as unlike:
+            return Replayed(self._recording.id, self.done, str(unlike), at.key if at else None)
+        return Replayed(self._recording.id, self.done)
+
+    def _following(self, left: Sequence[NoticeRecord]) -> NoticeRecord:
+        """The first that can be concluded by now: commits of two branches may have been so close that their times are not their order."""
+        for each in left:
+            if each.kind == "join":
+                self._coordinator.answer_doorbell(self._recording.id, each.address)
+            if self._store.wake(each.key) or self._ended(each.key):
+                return each
+        raise Unlike(f"nothing leads to {left[0].key} any more")
+
+    def _require_in_order(self, then: NoticeRecord, failed: Collection[str]) -> None:
+        """What was merged then and is wound down now was there before what aborts, if that fan-out did fail then."""
+        if self._store.wound_down.get(then.key) in failed:
+            raise _Sooner(then, self._cancelled_by[then.key])
+
+    def _ended(self, key: str) -> bool:
+        """Some rows have ended when they are made: a question that could not be asked."""
+        row = self._store.row(key)
+        return row is not None and row.ended_at is not None
+
+    def _conclude(self, then: NoticeRecord) -> None:
+        self._answers.begin(then.answers)
+        if not self._ended(then.key):
+            claim = self._store.claim(then.key, WORKER, max_lost=1)
+            if claim.fence is None:
+                raise Unlike(f"{then.key} cannot be carried out any more: {claim.refusal}")
+            (envelope,) = self._store.envelopes([then.key])
+            concluded = self._coordinator.conclude(Notice(envelope, claim.fence, _outcome(then, envelope)))
+            if concluded.verdict != "merged":
+                raise Unlike(f"what came of {then.key} is not merged any more: {concluded.verdict}")
+        self._compare_row(then)
+
+    def _compare_row(self, then: NoticeRecord) -> None:
+        now = self._store.row(then.key)
+        if now is not None and (now.status, now.reason) != (then.status, then.reason):
+            raise Unlike(
+                f"{then.key} is {_said(now.status, now.reason)}, then it was {_said(then.status, then.reason)}"
+            )
+
+    def _compare_rows(self) -> None:
+        """Joins that were concluded have been compared. Any other is made by its bell, which is not recorded: it proves nothing."""
+        now = {row.key for row in self._store.read_attempts(self._recording.id) if row.kind != "join"}
+        then = {each.key for each in self._notices if each.kind != "join"}
+        unlike = [f"{key} is made, then it was not" for key in now - then]
+        unlike += [f"{key} is not made any more" for key in then - now]
+        if unlike:
+            raise Unlike(min(unlike))
+
+    def _compare_scopes(self, scopes: Sequence[ScopeRecord]) -> None:
+        then = {scope.address: scope for scope in scopes}
+        now = {scope.address: scope for scope in self._store.read_scopes(self._recording.id)}
+        for address in sorted(then.keys() ^ now.keys()):
+            raise Unlike(
+                f"scope '{address}' is {'opened, then it was not' if address in now else 'not opened any more'}"
+            )
+        for address, scope in sorted(then.items()):
+            if scope.status in CONCLUDED and now[address].status != scope.status:
+                raise Unlike(f"scope '{address}' is {now[address].status}, then it was {scope.status}")
+            if scope.status in CONCLUDED and now[address].metadata != scope.metadata:
+                raise Unlike(f"scope '{address}' tells {now[address].metadata}, then it told {scope.metadata}")
+
+    def _compare_end(self) -> None:
+        then, now = self._recording, self._store.read_run(self._recording.id)
+        if not now.is_live and now.status != then.status:
+            raise Unlike(f"the run is {now.status}, then it was {then.status}")
+        if now.is_live and then.status == "succeeded":
+            raise Unlike(f"the run is not ended, then it was {then.status}")
+
+    def _envelope(self, first: NoticeRecord) -> Envelope:
+        recording = self._recording
+        ticket = Ticket(
+            recording.id,
+            recording.reference,
+            recording.fingerprint,
+            recording.queue,
+            tenant=recording.tenant,
+            root=recording.root,
+        )
+        context = token("context") if recording.has_context else None
+        return Envelope(
+            ticket,
+            first.address,
+            first.step,
+            first.number,
+            0,
+            token("input"),
+            context,
+            queue=first.queue,
+            kind=first.kind,
+        )
+
+
+def _outcome(then: NoticeRecord, envelope: Envelope) -> Outcome:
+    """What came of the row: a join that failed had nothing to fail but what was asked while it was decided."""
+    if then.status == "succeeded" or (then.kind == "join" and then.fault is None):
+        context = None if envelope.context is None else token(f"context after {then.key}")
+        return Outcome("success", token(f"output of {then.key}"), context)
+    return Outcome(_KINDS[then.reason], fault=then.fault)
+
+
+def _said(status: str, reason: str | None) -> str:
+    return f"{status} ({reason})" if reason else status

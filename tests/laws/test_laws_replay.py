@@ -1,0 +1,84 @@
+"""What a replay finds, and what it does not: that it finds nothing where nothing was changed is part of the closure law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from closure_law import Rough
+from closure_parts import CALLS
+from closure_pipelines import pipeline_of
+
+from flujo_client.contract.outcome import Fault
+from flujo_client.errors import ReplayError
+from flujo_worker.replay.replay import replay
+
+
+def lived(seed):
+    """A run that has ended; give what replays it."""
+    with Rough(pipeline_of(seed), f"input {seed % 5}", 0) as engine:
+        engine.finish()
+        CALLS.clear()
+        return engine.recorded(engine.run_id)
+
+
+SEEDS = (21, 72, 75, 177, 312, 426, 459)
+
+
+def spoilt(seed, spoil):
+    """What a replay says when one thing had been recorded otherwise; each thing once, of several runs."""
+    start, notices, scopes, children = lived(seed)
+    for place, changed in spoil(notices):
+        yield replay(start, [*notices[:place], changed, *notices[place + 1 :]], scopes, children)
+
+
+def other_ends(notices):
+    for place, each in enumerate(notices):
+        if each.status == "succeeded" and each.kind == "step":
+            fault = Fault("agent", "ValueError", "no", "no")
+            yield place, replace(each, status="failed", reason="aborted", fault=fault)
+
+
+def other_answers(notices):
+    for place, each in enumerate(notices):
+        for number, said in enumerate(each.answers):
+            if isinstance(said.get("answer"), bool):
+                others = [*each.answers]
+                others[number] = {**said, "answer": not said["answer"]}
+                yield place, replace(each, answers=tuple(others))
+
+
+def missing_answers(notices):
+    for place, each in enumerate(notices):
+        if any(said["role"] != "patch" for said in each.answers):
+            yield place, replace(each, answers=())
+
+
+@pytest.mark.parametrize("spoil", [other_ends, other_answers, missing_answers])
+def test_the_first_difference_is_found(spoil):
+    """A replay that says so of everything would prove nothing: whatever was decided otherwise is told, at the row or right behind it."""
+    told = [replayed for seed in SEEDS for replayed in spoilt(seed, spoil)]
+    assert len(told) >= len(SEEDS)
+    assert [each for each in told if each.difference is None] == []
+
+
+def test_commits_that_overtook_each_other_are_put_in_order():
+    """Of two branches at once, the one that failed began its commit first, and merged last: no difference, whichever is read first."""
+    found = 0
+    for seed in range(400):
+        start, notices, scopes, children = lived(seed)
+        for place, (one, other) in enumerate(pairwise(notices)):
+            if (one.status, other.status) == ("succeeded", "failed") and one.address != other.address:
+                swapped = [*notices[:place], other, one, *notices[place + 2 :]]
+                assert replay(start, swapped, scopes, children).difference is None, seed
+                found += 1
+        if found > 20:
+            return
+    raise AssertionError("no two such branches")
+
+
+def test_what_is_not_kept_any_more_is_told():
+    start, _, scopes, children = lived(21)
+    with pytest.raises(ReplayError, match="its work rows are not kept any more"):
+        replay(start, [], scopes, children)
