@@ -64,6 +64,12 @@ class Tables:
     def _attempts_of(self, run: str) -> Iterator[Attempt]:
         return (row for row in self._attempts.values() if row.key.run == run)
 
+    def _family_of(self, run: str) -> Iterator[Attempt]:
+        """The attempts of a run and its child runs."""
+        yield from self._attempts_of(run)
+        for child in self._child_runs_of(run):
+            yield from self._family_of(child.ticket.run)
+
     def _scopes_of(self, run: str) -> Iterator[Scope]:
         return (scope for (owner, _), scope in self._scopes.items() if owner == run)
 

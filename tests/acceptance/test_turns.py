@@ -1,0 +1,170 @@
+"""Every way a run can turn, at every place: one table, in real processes and in memory (SYS-10, SYS-12, M-042, C-23).
+
+The table stands in `turn_table`, the pipelines in `turn_pipelines`. All runs go at once, on one fleet; then each is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import turn_pipelines
+from container_checks import assert_nothing_left, since
+from fleet import FOLDER, PATIENCE_S, wait_until
+from turn_table import CELLS, TURNS, ending, history, limit, told, tokens, trail
+
+from flujo_client import UsageLimits
+from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.errors import FlujoError, ResumeError
+from flujo_client.serial import loads
+from flujo_worker.testing import LocalEngine
+
+if TYPE_CHECKING:
+    from flujo_client.contract.results import PipelineResult
+
+RUNS = [cell for cell in CELLS if TURNS[cell[0]].status is not None]
+REFUSED = [cell for cell in CELLS if TURNS[cell[0]].status is None]
+each_run = pytest.mark.parametrize(("turn", "place"), RUNS)
+acceptance = pytest.mark.acceptance
+
+
+def limits(turn, place):
+    return UsageLimits(total_tokens_limit=limit(turn, place))
+
+
+def holds(turn, place, result: PipelineResult, child: Any) -> None:
+    """The cell came to what the table says."""
+    row, spent = TURNS[turn], tokens(turn, place)
+    assert result.run_status == row.status, result.error
+    assert told(result.step_history, child) == history(turn, place)
+    assert result.final_pipeline_context.trail == trail(turn, place)
+    assert (result.total_tokens, result.total_cost_usd) == (spent, spent / 40)
+    raised, code, said = ending(result)
+    assert (raised, code) == (row.raises, row.code)
+    assert re.search(row.says.format(run=result.run_id, limit=limit(turn, place), spent=spent), said), said
+
+
+# in real processes
+
+
+@pytest.fixture(scope="module")
+def runs(site):
+    """Every run of the table, turned and ended; how long that took is printed."""
+    started = time.monotonic()
+    made = {(turn, place): enqueued(site.client, turn, place) for turn, place in RUNS}
+    site.workers(2)
+    asked = {run.id: run for (turn, _), run in made.items() if TURNS[turn].answers}
+    wait_until(lambda: {run.status() for run in asked.values()} == {"paused"}, what=lambda: statuses(made))
+    assert asked.keys() <= {each.id for each in site.client.list_runs(status="paused", limit=1000)}
+    assert {run.record().status for run in asked.values()} == {"paused"}
+    stop([run for (turn, _), run in made.items() if turn == "cancel"], site)
+    wait_until(lambda: answer_all(site.client, made), what=lambda: statuses(made))
+    print(f"{len(made)} runs: {since(started)}")
+    yield made
+    site.dismiss()
+
+
+def enqueued(client, turn, place):
+    return client.enqueue(f"turn_pipelines:{turn}_in_{place}", "in", limits=limits(turn, place))
+
+
+def statuses(made):
+    return str({cell: run.status() for cell, run in made.items() if run.record().is_live})
+
+
+def stop(doomed, site):
+    """Cancel runs as soon as they wait."""
+    rows = "SELECT split_part(run_id, '.', 1) AS run FROM flujo_attempts WHERE step = 'wait' AND status = 'running'"
+    wait_until(lambda: {run.id for run in doomed} <= {row["run"] for row in site.rows(rows)}, what=site.log)
+    with ThreadPoolExecutor(len(doomed)) as pool:
+        assert all(pool.map(lambda run: run.cancel(reason="never mind", actor="ana"), doomed))
+
+
+def answer_all(client, made) -> bool:
+    """Answer whatever is asked; tell whether all runs have ended."""
+    turns = {run.id: turn for (turn, _), run in made.items()}
+    for asked in client.approvals(limit=1000):
+        said = TURNS[turns[asked.run_id.partition(".")[0]]].answers
+        with suppress(ResumeError):
+            client.get_run(asked.run_id).resume(said, address=asked.address, actor="ana")
+    return not client.list_runs(status="paused") and not any(run.record().is_live for run in made.values())
+
+
+@acceptance
+@each_run
+def test_a_run_turns_in_real_processes_as_the_table_says(site, runs, turn, place):
+    """M-042, M-406, M-441, M-449, C-19, C-20, C-23: status, history, context, cost and the exception, cell by cell."""
+    run = runs[turn, place]
+    holds(turn, place, run.result(timeout=PATIENCE_S), lambda child: site.client.get_run(child).result(PATIENCE_S))
+    assert_nothing_left(site, run)
+
+
+@acceptance
+@each_run
+def test_what_a_turn_cost_is_settled_once(site, runs, turn, place):
+    """M-435, C-10: budget and spends agree with the table; what passed the limit is booked apart, and nothing stays reserved."""
+    [row] = site.rows("SELECT * FROM flujo_budgets WHERE scope = %(scope)s", scope=f"run:{runs[turn, place].id}")
+    overrun = 5 if turn == "limit" else 0
+    spent = tokens(turn, place)
+    assert (row["settled_tokens"], row["overrun_tokens"]) == (spent - overrun, overrun)
+    assert (row["reserved_tokens"], row["reserved_usd"]) == (0, 0)
+
+
+@acceptance
+@pytest.mark.parametrize(("turn", "place"), REFUSED)
+def test_a_circle_of_fallbacks_is_refused_before_anything_is_recorded(site, turn, place):
+    """M-406, C-23: the client says so itself."""
+    before = len(site.rows("SELECT id FROM flujo_runs"))
+    refuses(turn, lambda: enqueued(site.client, turn, place))
+    assert len(site.rows("SELECT id FROM flujo_runs")) == before
+
+
+# in memory
+
+
+@each_run
+def test_a_run_turns_in_memory_as_the_table_says(turn, place, tmp_path, monkeypatch):
+    """The same table, the other engine."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    with LocalEngine() as engine:
+        pipeline = getattr(turn_pipelines, f"{turn}_in_{place}")
+        run = engine.enqueue(pipeline, "in", limits=limits(turn, place))
+        if turn == "cancel":
+            cancel_at_wait(engine, run)
+        engine.drain()
+        assert engine.store.status(run) == ("paused" if TURNS[turn].answers else TURNS[turn].status)
+        while asked := [each for one in family(engine, run) for each in engine.approvals(one)]:
+            engine.answer(asked[0].run_id, TURNS[turn].answers, address=asked[0].address)
+        holds(turn, place, engine.result(run), engine.result)
+
+
+def cancel_at_wait(engine, run):
+    """Cancel the run when the step that waits is about to begin."""
+    while not _waits(loads(engine.bus[0])):
+        engine.deliver(engine.bus.popleft())
+    assert engine.store.request_cancel(run, "never mind")
+
+
+def _waits(wire):
+    return wire["task"] != TASK_JOIN and Envelope.from_wire(wire).step == "wait"
+
+
+def family(engine, run):
+    return [run, *(child.id for child in engine.children(run))]
+
+
+@pytest.mark.parametrize(("turn", "place"), REFUSED)
+def test_a_circle_of_fallbacks_is_refused_in_memory(turn, place):
+    with LocalEngine() as engine:
+        refuses(turn, lambda: engine.enqueue(getattr(turn_pipelines, f"{turn}_in_{place}"), "in"))
+
+
+def refuses(turn, enqueue):
+    row = TURNS[turn]
+    with pytest.raises(FlujoError, match=row.says) as refused:
+        enqueue()
+    assert (type(refused.value), refused.value.error_code) == (row.raises, row.code)
