@@ -1,6 +1,7 @@
 """Human in the loop (SYS-17): a question to a person is a work row that is paused, and nothing else waits (M-449, ADR 0029).
 
-A question is asked again when its time is over and it is to be escalated, once, and when its answer does not fit.
+A question is asked again when its time is over and it is to be escalated, once, and when its answer does not fit. Inside an import that
+lets no question through, however deep, it fails its step instead.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.address import branch_of
 from flujo_client.chord import NO_LANE
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import fail, succeed
+from flujo_worker.domain.flow import fail, refusal, succeed
 from flujo_worker.domain.values import Ask, LaneLeft, Refused
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 """Codes of the faults after which the question is asked again."""
+KEPT = "QUESTION_NOT_PROPAGATED"
 
 
 def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
@@ -32,7 +34,12 @@ def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
     draft.tell("flujo.resumed", step=node.name)
     draft.tell("step.succeeded", step=node.name, attempts=number)
-    yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)
+    output, container = outcome.output or scope.output, draft.spot(scope).container
+    if container is not None and (
+        yield from draft.kinds[container.kind].leads_on(draft, scope, container, output, outcome.context)
+    ):
+        return
+    yield from succeed(draft, scope, output, outcome.context)
 
 
 def asks_again(fault: Fault) -> bool:
@@ -52,6 +59,7 @@ def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
 def _ask(draft: Draft, scope: Scope, node: Node, *, number: int, **told: Any) -> Steps:
     try:
         message, schema, context = yield Ask("question", node.path, (scope.output, scope.context))
+        _let_through(draft, scope, node, message)
     except Refused as refused:
         draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
         yield from fail(draft, scope, node, refused.fault)
@@ -63,6 +71,16 @@ def _ask(draft: Draft, scope: Scope, node: Node, *, number: int, **told: Any) ->
     draft.work(scope, node, kind="resume", number=number, question=question, delay_s=expires_s or 0.0)
     draft.lane_left = _lane_left(draft, scope)
     draft.tell("flujo.paused", step=node.name, message=message)
+
+
+def _let_through(draft: Draft, scope: Scope, node: Node, message: str) -> None:
+    """Refuse a question that an import it stands in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
+    address: str | None = scope.address
+    while address is not None:
+        box, _, address = draft.plan.locate(address)
+        if box is not None and "asks_nobody" in box.rules:
+            said = f"step '{node.name}' asks a person, which import '{box.name}' lets nobody do (propagate_hitl=False): {message}"
+            raise refusal(said, type_name="HumanInputError", code=KEPT, category="human")
 
 
 def _lane_left(draft: Draft, scope: Scope) -> LaneLeft | None:

@@ -128,7 +128,7 @@ def loop(core: Pipeline) -> Step:
 
 
 def twice(_: Any, context: Trail) -> bool:
-    return context.trail.count("draft") == 2  # noqa: PLR2004 - it says so
+    return context.trail.count("draft") == 2
 
 
 PLACES: dict[str, Callable[[Pipeline], Step]] = {
