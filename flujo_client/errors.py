@@ -20,6 +20,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
+│   ├── PausedException         a run waits for a person: whoever asks for its result is told the question
 │   ├── PipelineAbortSignal     stop this run now
 │   ├── InfiniteRedirectError   a plugin sent the work to an agent that had been tried already
 │   └── InfiniteFallbackError   a step that is, through fallbacks, its own fallback
@@ -189,6 +190,16 @@ class UsageLimitExceededError(ExecutionError):
 
 class ControlFlowError(FlujoError):
     code = "CONTROL_FLOW"
+
+
+class PausedException(ControlFlowError):
+    """A run waits for a person. The message is the question; `result` is what there is of the PipelineResult."""
+
+    code = "PAUSED"
+
+    def __init__(self, message: str = "", *, result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
 
 
 class PipelineAbortSignal(ControlFlowError):

@@ -5,6 +5,7 @@ The table stands in `turn_table`, the pipelines in `turn_pipelines`. All runs go
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,12 @@ from container_checks import assert_nothing_left, since
 from fleet import FOLDER, PATIENCE_S, wait_until
 from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
 
-from flujo_client import UsageLimits
+from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.errors import FlujoError
+from flujo_client.errors import FlujoError, PausedException
 from flujo_client.gateway import requests
 from flujo_client.serial import loads
+from flujo_client.verbs import peek_at
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 RUNS = [cell for cell in CELLS if TURNS[cell[0]].status is not None]
 REFUSED = [cell for cell in CELLS if TURNS[cell[0]].status is None]
+ASKED = (PausedException, "PAUSED", "May it go out?")
+"""What whoever asks for the result is told as long as a person is asked."""
 each_run = pytest.mark.parametrize(("turn", "place"), RUNS)
 acceptance = pytest.mark.acceptance
 
@@ -60,7 +64,7 @@ def runs(site):
     asked = {run.id: turn for (turn, _), run in made.items() if TURNS[turn].answers}
     wait_until(lambda: set(seen(site, asked).values()) == {"paused"}, what=lambda: f"{seen(site, asked)} {site.log()}")
     assert asked.keys() <= {each.id for each in site.client.list_runs(status="paused", limit=1000)}
-    assert {site.client.get_run(each).record().status for each in asked} == {"paused"}
+    assert {ending(site.client.perform(peek_at(site.settings, each))) for each in asked} == {ASKED}
     stop(site, [run for (turn, _), run in made.items() if turn == "cancel"])
     wait_until(lambda: answer_all(site, asked), what=lambda: f"{site.rows(LIVE)} {site.log()}")
     print(f"{len(made)} runs: {since(started)}")
@@ -118,6 +122,33 @@ def test_a_circle_of_fallbacks_is_refused_before_anything_is_recorded(site, turn
     assert len(site.rows("SELECT id FROM flujo_runs")) == before
 
 
+@acceptance
+def test_a_stream_tells_of_an_abort(site, runs):
+    """Requirements §2.4: an `Aborted` before the result, which has it too."""
+    *steps, signal, result = streamed(site, "abort")
+    assert [type(each) for each in steps] == [Success, Success, Failure]
+    assert signal == Aborted(reason="enough")
+    assert result.signals == [signal]
+
+
+@acceptance
+def test_a_stream_ends_with_a_pause(site, runs):
+    """Requirements §2.4: a `Paused` with the question, before what there is of the result."""
+    *steps, signal, result = streamed(site, "pause")
+    assert [each.step_result.name for each in steps] == ["before", "draft"]
+    assert signal == Paused(message="May it go out?", step="ask")
+    assert (result.run_status, result.signals) == ("paused", [signal])
+    assert site.client.get_run(result.run_id).cancel()
+
+
+def streamed(site, turn):
+    async def collect():
+        with Flujo(f"turn_pipelines:{turn}_in_top", settings=site.settings) as flujo:
+            return [each async for each in flujo.run_stream("in")]
+
+    return asyncio.run(collect())
+
+
 # in memory
 
 
@@ -131,7 +162,9 @@ def test_a_run_turns_in_memory_as_the_table_says(turn, place, tmp_path, monkeypa
         if turn == "cancel":
             cancel_at_wait(engine, run)
         engine.drain()
-        assert engine.store.status(run) == ("paused" if TURNS[turn].answers else TURNS[turn].status)
+        waits = TURNS[turn].answers is not None
+        assert engine.store.status(run) == ("paused" if waits else TURNS[turn].status)
+        assert not waits or ending(engine.result(run)) == ASKED
         while asked := engine.approvals(run):
             engine.answer(run, TURNS[turn].answers, address=asked[0].address)
         holds(turn, place, engine.result(run), engine.result)

@@ -43,6 +43,7 @@ CLIENT = [
     "MapStep",
     "MergeStrategy",
     "ParallelStep",
+    "Paused",
     "Pipeline",
     "PipelineContext",
     "PipelineRegistry",
