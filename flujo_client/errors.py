@@ -20,7 +20,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
-│   ├── PausedException         a run waits for a person: whoever asks for its result is told the question
+│   ├── PausedException         ask a person, and wait: raised in a step, and for whoever asks for the result meanwhile
 │   ├── PipelineAbortSignal     stop this run now
 │   ├── InfiniteRedirectError   a plugin sent the work to an agent that had been tried already
 │   └── InfiniteFallbackError   a step that is, through fallbacks, its own fallback
@@ -193,7 +193,10 @@ class ControlFlowError(FlujoError):
 
 
 class PausedException(ControlFlowError):
-    """A run waits for a person. The message is the question; `result` is what there is of the PipelineResult."""
+    """A run waits for a person. Raise it in a step to ask somebody: the message is the question, and the answer the step's output.
+
+    For whoever asks for a paused run's result, `result` is what there is of it.
+    """
 
     code = "PAUSED"
 

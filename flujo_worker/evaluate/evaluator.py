@@ -45,6 +45,7 @@ ROLES: dict[str, Callable[[Question], Any]] = {
     "export_context": contexts.export_context,
     "next_state": contexts.next_state,
     "question": people.question,
+    "pause": people.pause,
 }
 """Who answers what `decide` may ask."""
 

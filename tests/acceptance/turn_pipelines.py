@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, ImportStep, LoopStep, MapStep, ParallelStep, Pipeline, PluginOutcome, Step
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import PipelineAbortSignal
+from flujo_client.errors import PausedException, PipelineAbortSignal
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_worker.agents.answer import Answer
 
@@ -49,6 +49,12 @@ async def heed(data: Any, *, context: Trail) -> Answer:
     if data == "stop":
         raise PipelineAbortSignal("a person says stop")
     return await work(data, context=context)
+
+
+async def wonder(data: Any, *, context: Trail) -> Any:
+    """Ask somebody from inside."""
+    await work(data, context=context)
+    raise PausedException("May it go out?")
 
 
 async def wait_for_ever(data: Any, *, context: Trail) -> Any:
@@ -97,6 +103,7 @@ def circle() -> Step:
 
 TURNS: dict[str, Callable[[], list[Step]]] = {
     "pause": lambda: [HumanInTheLoopStep("ask", "May it go out?"), step("heed", heed)],
+    "wonder": lambda: [step("ask", wonder), step("heed", heed)],
     "refuse": lambda: [HumanInTheLoopStep("ask", "May it go out?"), step("heed", heed)],
     "abort": lambda: [step("halt", halt)],
     "limit": lambda: [step("dear"), step("polish")],

@@ -67,6 +67,7 @@ class Place:
 
 TURNS = {
     "pause": Turn("draft ask heed", "succeeded", answers="go"),
+    "wonder": Turn("draft ask*2 heed", "succeeded", answers="go"),
     "refuse": Turn(
         "draft ask heed!", "failed", PipelineAbortSignal, "PIPELINE_ABORT", "^a person says stop$", answers="stop"
     ),

@@ -6,8 +6,19 @@ import pytest
 from container_parts import Notes, fails, more, same, seen
 from human_parts import ask, asked, told
 
-from flujo_client import ImportStep, ParallelStep, Pipeline, PipelineContext, StateMachineStep, Step, StepConfig
-from flujo_client.errors import PipelineAbortSignal, PipelineError, RunFailed
+from flujo_client import (
+    AgentProcessors,
+    ConditionalStep,
+    DynamicParallelRouterStep,
+    ImportStep,
+    ParallelStep,
+    Pipeline,
+    PipelineContext,
+    StateMachineStep,
+    Step,
+    StepConfig,
+)
+from flujo_client.errors import PausedException, PipelineAbortSignal, PipelineError, RunFailed
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -255,3 +266,110 @@ def test_a_person_who_aborts_is_not_stood_in_for(engine):
 def test_a_pause_transition_to_nowhere_is_refused(engine):
     with pytest.raises(PipelineError, match="to 'nowhere' is no state"):
         engine.enqueue(of(machine({**TO_SIGN, "to": "nowhere"}, DONE)), 0)
+
+
+# a step that asks by raising
+
+
+class Asks:
+    """An agent, a plugin or a validator that asks a person instead of answering, the first time and every time."""
+
+    def run(self, data):
+        raise PausedException(f"what of {data}?")
+
+    def validate(self, data):
+        raise PausedException(f"what of {data}?")
+
+    def __call__(self, output):
+        raise PausedException(f"what of {output}?")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Step("x", Asks()),
+        Step("x", same, plugins=[Asks()]),
+        Step("x", same, validators=[Asks()]),
+        Step("x", same, processors=AgentProcessors(output_processors=[Asks()])),
+    ],
+    ids=["agent", "plugin", "validator", "processor"],
+)
+def test_a_pause_that_is_raised_asks_a_person(engine, step):
+    """M-042: never a failure. The answer is the step's output, and no agent is asked again."""
+    run = asked(engine, of(step, Step("end", more)), 4)
+    [question] = engine.approvals(run)
+    assert (engine.result(run).run_status, question.step, question.message) == ("paused", "x", "what of 4?")
+    with pytest.raises(PausedException, match=r"what of 4\?"):
+        engine.result(run).raise_for_status()
+    result = engine.answer(run, 41)
+    assert (result.run_status, result.output) == ("succeeded", 42)
+    assert [(row.kind, row.status, row.reason) for row in engine.history(run) if row.step == "x"] == [
+        ("step", "failed", "paused"),
+        ("resume", "succeeded", None),
+    ]
+
+
+def test_it_waits_in_the_context_as_any_question_does(engine):
+    """M-449, M-450: a message that says nothing is the default, which names the step."""
+
+    def asks(_):
+        raise PausedException
+
+    run = asked(engine, of(Step("x", asks, sink_to="scratchpad.said"), model=PipelineContext), 0)
+    waiting = engine.result(run).final_pipeline_context
+    assert (waiting.status.value, waiting.pause_message) == ("paused", "Step 'x' requires human input.")
+    context = engine.answer(run, "so").final_pipeline_context
+    assert (context.scratchpad["said"], context.hitl_history[0].answer, context.status.value) == ("so", "so", "running")
+
+
+def test_what_it_had_written_before_is_not_kept(engine):
+    """C-13: the attempt did not succeed."""
+
+    def asks(_, *, context):
+        context.count = 100
+        raise PausedException("go?")
+
+    run = asked(engine, of(Step("x", asks)), 0)
+    assert engine.answer(run, 1).final_pipeline_context.count == 0
+
+
+def test_a_raised_pause_is_no_reason_to_fall_back_and_leads_on_in_a_machine(engine):
+    run = asked(engine, of(Step("x", Asks(), fallback_step=Step("never", same)), Step("end", more)), 0)
+    assert engine.answer(run, 1).output == 2
+    run = asked(engine, of(machine(TO_SIGN, DONE, draft=Pipeline([Step("x", Asks()), Step("never", fails)]))), 0)
+    assert engine.answer(run, 1).output == 2
+
+
+def test_a_raised_pause_gives_its_lane_to_the_next_branch(engine):
+    fan = ParallelStep("fan", branches={"a": Step("x", Asks()), "b": Step("y", more)}, max_concurrency=1)
+    run = asked(engine, of(fan), 0)
+    assert engine.result(run).run_status == "paused"
+    assert engine.answer(run, 7).output == {"a": 7, "b": 1}
+
+
+def test_a_raised_pause_is_kept_by_an_import_that_lets_nothing_through(engine):
+    run = asked(engine, of(unattended(Step("x", Asks()))), 0)
+    result = engine.result(run)
+    assert (result.error.code, engine.approvals(run)) == ("QUESTION_NOT_PROPAGATED", [])
+    assert "what of 0?" in result.error.message
+
+
+def test_a_router_that_asks_is_told_its_branches(engine):
+    router = DynamicParallelRouterStep(
+        "route", router_agent=Asks(), branches={"a": Step("y", more), "b": Step("z", more)}
+    )
+    run = asked(engine, of(router), 0)
+    assert engine.answer(run, ["b"]).output == {"b": 1}
+
+
+def test_where_nothing_can_wait_a_pause_fails_the_run(engine):
+    """A condition is asked while it is decided what follows: it fails, under its own name."""
+
+    def condition(*_):
+        raise PausedException("which way?")
+
+    box = ConditionalStep("if", condition_callable=condition, branches={"x": Step("y", more)})
+    result = engine.result(asked(engine, of(box), 0))
+    assert (result.run_status, result.error.code) == ("failed", "PAUSED")
+    with pytest.raises(RunFailed, match=r"PausedException: which way\?"):
+        result.raise_for_status()
