@@ -103,7 +103,6 @@ def _try_again(draft: Draft, own: Scope, node: Node, fault: Fault, backoff: Back
 def _aborted(draft: Draft, own: Scope, _: Backoff) -> Steps:
     fault = draft.notice.outcome.fault
     if fault is not None and fault.code == PausedException.code and draft.notice.envelope.kind == "step":
-        draft.close = Close("failed", "paused")
         yield from human.ask_for(draft, own, draft.node(own), fault)
     else:
         yield from _stop(draft, own, reason="aborted")

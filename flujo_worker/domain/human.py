@@ -1,7 +1,7 @@
 """Human in the loop (SYS-17): a question to a person is a work row that is paused, and nothing else waits (M-449, ADR 0029).
 
-A step of any kind may ask too, by raising a pause. A question is asked again when its time is over and it is to be escalated, once, and when its answer does not fit. Inside an import that
-lets no question through, however deep, it fails its step instead.
+A step of any kind may ask too, by raising a pause. A question is asked again when its time is over and it is to be escalated, once, and
+when its answer does not fit. Inside an import that lets no question through, however deep, it fails its step instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from flujo_client.address import branch_of
 from flujo_client.chord import NO_LANE
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import fail, refusal, succeed
-from flujo_worker.domain.values import Ask, LaneLeft, Refused
+from flujo_worker.domain.values import Ask, Close, LaneLeft, Refused
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
@@ -58,10 +58,12 @@ def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
 
 def ask_for(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
     """A step has raised a pause: what it says is the question, and the answer is the step's output (M-042)."""
+    draft.close = Close("failed", "paused")
     try:
         message, context = yield Ask("pause", node.path, (scope.output, scope.context), {"message": fault.message})
         _let_through(draft, scope, node, message)
     except Refused as refused:
+        draft.close = Close("failed", "error")
         yield from fail(draft, scope, node, refused.fault)
         return
     question = {"message": message, "schema": None, "expires_s": None}
