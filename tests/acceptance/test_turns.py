@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import turn_pipelines
 from container_checks import assert_nothing_left, since
-from fleet import FOLDER, PATIENCE_S, wait_until
+from fleet import FOLDER, PATIENCE_S, Site, wait_until
 from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
 
 from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
@@ -53,6 +53,13 @@ def holds(turn, place, result: PipelineResult, child: Any) -> None:
 
 
 # in real processes
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    """One whose leases are long enough for a busy machine: a step that is begun twice spends twice."""
+    with Site(services, tmp_path_factory.mktemp("site"), worker={"sweep_s": 0.3}) as site:
+        yield site
 
 
 @pytest.fixture(scope="module")
