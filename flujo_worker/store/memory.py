@@ -115,12 +115,6 @@ class MemoryStore(LedgerInMemory):
             asked = [row for row in self._family_of(run_id) if row.question is not None]
             return [self._approval(row) for row in sorted(asked, key=lambda row: row.created_at)]
 
-    def _approval(self, row: Attempt) -> Approval:
-        run = self._run(row.key.run)
-        status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
-        status = "expired" if run.is_live and self._is_over(run) else status
-        return row.approval(run.name, status, self._clock())
-
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         """Answer a question; False when it is not open."""
         with self._lock:
