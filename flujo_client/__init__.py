@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.refine import Refinement, RefinementCheck
-    from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
+    from flujo_client.contract.results import Aborted, Failure, Paused, PipelineResult, StepResult, Success
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
@@ -65,6 +65,7 @@ _HOME = {
     "MapStep": "pipeline.map",
     "MergeStrategy": "pipeline.parallel",
     "ParallelStep": "pipeline.parallel",
+    "Paused": "contract.results",
     "Pipeline": "pipeline.compose",
     "PipelineContext": "contract.context",
     "PipelineRegistry": "registry",
@@ -120,6 +121,7 @@ __all__ = [
     "MapStep",
     "MergeStrategy",
     "ParallelStep",
+    "Paused",
     "Pipeline",
     "PipelineContext",
     "PipelineRegistry",

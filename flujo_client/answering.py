@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.question import OPEN, check_answer, choose, closed
-from flujo_client.contract.token import make_token, read_token
+from flujo_client.contract.question import check_answer, choose, closed
+from flujo_client.contract.token import read_token, signed
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Ask, Ring
 from flujo_client.pipeline.submit import Limits, pack
 from flujo_client.serial import encode
-from flujo_client.verbs import status_of
+from flujo_client.verbs import open_questions, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,21 +22,14 @@ if TYPE_CHECKING:
 
 
 def approvals_of(settings: Settings, run_id: str) -> Doing:
-    """Read a run's open questions, with tokens where there is a key to sign them; raises RunNotFound."""
+    """Read the open questions of a run and its child runs, with tokens where there is a key to sign them; raises RunNotFound."""
     yield from status_of(run_id)
-    asked: list[Approval] = yield Ask(requests.questions(run_id))
-    return with_tokens(settings, [each for each in asked if each.state == OPEN])
+    return (yield from open_questions(settings, run_id))
 
 
 def open_approvals(settings: Settings, filters: Mapping[str, Any]) -> Doing:
     """List open questions over all runs."""
-    return with_tokens(settings, (yield Ask(requests.approvals(**filters))))
-
-
-def with_tokens(settings: Settings, asked: list[Approval]) -> list[Approval]:
-    """Give questions their tokens."""
-    keys = settings.keys()
-    return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in asked]
+    return signed((yield Ask(requests.approvals(**filters))), settings.keys())
 
 
 def resume(  # noqa: PLR0913 - the seed's signature

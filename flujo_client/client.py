@@ -260,12 +260,12 @@ class RunHandle:
         return trace
 
     def approvals(self) -> list[Approval]:
-        """List the run's questions to people that are open."""
+        """List the questions to people that are open in the run and its child runs."""
         asked: list[Approval] = self._client.perform(answering.approvals_of(self._client.settings, self.id))
         return asked
 
     def questions(self) -> list[Approval]:
-        """List the run's questions to people, those too that are closed, in the order they were asked."""
+        """List them all, those too that are closed, in the order they were asked."""
         asked: list[Approval] = self._client.ask(requests.questions(self.id))
         return asked
 
@@ -278,7 +278,7 @@ class RunHandle:
         actor: str | None = None,
         note: str | None = None,
     ) -> Approval:
-        """Answer the run's open question. It returns when the answer is recorded; a worker goes on with it (M-452, U-37).
+        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker goes on with it (M-452, U-37).
 
         Args:
             value: the answer. It is checked by the question's JSON Schema here where `jsonschema-rs` is installed, and by the step's
@@ -430,12 +430,12 @@ class AsyncRunHandle:
         return trace
 
     async def approvals(self) -> list[Approval]:
-        """List the run's questions to people that are open."""
+        """List the questions to people that are open in the run and its child runs."""
         asked: list[Approval] = await self._client.perform(answering.approvals_of(self._client.settings, self.id))
         return asked
 
     async def questions(self) -> list[Approval]:
-        """List the run's questions to people, those too that are closed."""
+        """List them all, those too that are closed."""
         asked: list[Approval] = await self._client.ask(requests.questions(self.id))
         return asked
 

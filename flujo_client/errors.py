@@ -20,6 +20,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
+│   ├── PausedException         ask a person, and wait: raised in a step, and for whoever asks for the result meanwhile
 │   ├── PipelineAbortSignal     stop this run now
 │   ├── InfiniteRedirectError   a plugin sent the work to an agent that had been tried already
 │   └── InfiniteFallbackError   a step that is, through fallbacks, its own fallback
@@ -199,6 +200,19 @@ class UsageLimitExceededError(ExecutionError):
 
 class ControlFlowError(FlujoError):
     code = "CONTROL_FLOW"
+
+
+class PausedException(ControlFlowError):
+    """A run waits for a person. Raise it in a step to ask somebody: the message is the question, and the answer the step's output.
+
+    For whoever asks for a paused run's result, `result` is what there is of it.
+    """
+
+    code = "PAUSED"
+
+    def __init__(self, message: str = "", *, result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
 
 
 class PipelineAbortSignal(ControlFlowError):

@@ -7,14 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.client import AsyncFlujoClient, FlujoClient
-from flujo_client.contract.results import Aborted, Failure, Success
+from flujo_client.contract.results import Failure, Success
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
 from flujo_client.local import Fleet
 from flujo_client.pipeline.reference import with_resources
 from flujo_client.pipeline.submit import build_context
-from flujo_client.verbs import peek_at, result_of, status_of
+from flujo_client.verbs import peek_at, result_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -119,7 +119,7 @@ class Flujo:
     ) -> PipelineResult:
         """Enqueue, wait for the end or for a question to a person, and give the result, whatever it is.
 
-        With a question open its `run_status` is `paused`; `resume_async` answers and goes on.
+        With a question open its `run_status` is `paused` and its `signals` tell the question; `resume_async` answers and goes on.
 
         Args:
             value: the first step's input.
@@ -152,22 +152,25 @@ class Flujo:
     async def run_stream(
         self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
     ) -> AsyncIterator[StepOutcome | PipelineResult]:
-        """Yield each step's outcome as it ends, and the pipeline's result last; a container is one step, with its children inside."""
+        """Yield each step's outcome as it ends, how the run turned (`PipelineResult.signals`) and its result last.
+
+        A container is one step, with its children inside. The stream ends at a question to a person, with a `Paused` for each.
+        """
         run, seen = self.start(value, initial_context_data=initial_context_data), 0
         async with AsyncFlujoClient(self._client.settings) as client:
             while True:
-                status, began = await client.perform(status_of(run.id)), time.monotonic()
+                began = time.monotonic()
                 result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
                 for step in result.step_history[seen:]:
                     yield (
                         Success(step_result=step) if step.success else Failure(feedback=step.feedback, step_result=step)
                     )
                 seen = len(result.step_history)
-                if status not in LIVE_RUN or status == "paused":
+                if result.run_status not in LIVE_RUN or result.run_status == "paused":
                     break
                 await asyncio.sleep(max(STREAM_EVERY_S, LOOKING_COSTS * (time.monotonic() - began)))
-            if status in ("cancelled", "expired"):
-                yield Aborted(reason=result.error.message if result.error else status)
+            for signal in result.signals:
+                yield signal
             yield result
 
     def _need_worker(self) -> None:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
+from flujo_client.contract.question import OPEN
 from flujo_client.contract.read import read_result, references
 from flujo_client.contract.run import LIVE_RUN
+from flujo_client.contract.token import signed
 from flujo_client.contract.trace import TraceNode, build_trace
 from flujo_client.errors import (
     ClientError,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import EventRecord, RunRecord
     from flujo_client.pipeline.step import Step
@@ -172,14 +175,22 @@ def peek_at(settings: Settings, run_id: str) -> Doing:
     attempts, scopes = yield from _rows_of(run_id)
     wanted = references(run, attempts, scopes)
     blobs = (yield Ask(requests.blobs(wanted))) if wanted else {}
+    asked = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
     result: PipelineResult = read_result(
         run,
         attempts,
         scopes,
+        asked=asked,
         resolve=Resolver(settings.allowed_imports),
         fetch=lambda digests: {each: blobs[each] for each in digests},
     )
     return result
+
+
+def open_questions(settings: Settings, run_id: str) -> Doing:
+    """Read the questions to people that are open in a run and its child runs, with tokens where there is a key to sign them."""
+    asked: list[Approval] = yield Ask(requests.questions(run_id))
+    return signed([each for each in asked if each.state == OPEN], settings.keys())
 
 
 def trace_of(run_id: str) -> Doing:

@@ -202,7 +202,8 @@ class LocalEngine:
         """Read what came of a run."""
         resolve = Resolver(self.settings.allowed_imports)
         run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
-        return read_result(run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch)
+        asked = self.approvals(run_id)
+        return read_result(run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, asked=asked)
 
     def children(self, run_id: str) -> Sequence[RunRecord]:
         """Read a run's child runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.results import Failed, PipelineResult, StepResult, track_parallel_costs
+from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
 from flujo_client.contract.tree import CACHE, FALLBACK, LOOP, arrange
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed, decode
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.run import AttemptRecord, RunRecord, ScopeRecord
     from flujo_client.contract.tree import NodeRows, SequenceRows
 
@@ -33,6 +34,7 @@ def read_result(
     *,
     resolve: Resolve,
     fetch: Fetch,
+    asked: Sequence[Approval] = (),
 ) -> PipelineResult:
     """Make a run's result of its rows.
 
@@ -42,6 +44,7 @@ def read_result(
         scopes: all its scopes, read after the attempts.
         resolve: finds the classes that values were made of; a value whose class is not to be had here comes back as plain data.
         fetch: reads values that the rows only point at.
+        asked: the questions to people that are open, in it and its child runs.
     """
     reading = _Reading(run, resolve, fetch)
     return PipelineResult(
@@ -53,6 +56,11 @@ def read_result(
         final_pipeline_context=reading.value(run.context),
         output=reading.value(run.output),
         error=_failed(run.error, run.reason),
+        pauses=[
+            Paused(message=each.message, state_token=each.token, step=each.step, address=each.address)
+            for each in asked
+            if run.status == "paused"
+        ],
     )
 
 

@@ -40,6 +40,44 @@ def track_parallel_costs(branch_results: Mapping[str, StepResult] | Sequence[Ste
     return sum((each.cost_usd for each in counted), 0.0), sum(each.token_counts for each in counted)
 
 
+class StepOutcome(BaseModel):
+    """One thing that happened to a step, as `Flujo.run_stream` yields it."""
+
+
+class Success(StepOutcome):
+    """A step succeeded."""
+
+    step_result: StepResult
+
+
+class Failure(StepOutcome):
+    """A step failed for good."""
+
+    feedback: str | None
+    step_result: StepResult
+
+
+class Paused(StepOutcome):
+    """A person is asked, and the run waits (M-449).
+
+    Attributes:
+        message: the question.
+        state_token: answers it through `FlujoClient.answer`; None where the client has no signing key.
+        step, address: which question it is, for `RunHandle.resume` where several are open.
+    """
+
+    message: str
+    state_token: str | None = None
+    step: str = ""
+    address: str = ""
+
+
+class Aborted(StepOutcome):
+    """The run was stopped from inside by an error of control flow, cancelled or expired."""
+
+    reason: str
+
+
 class Failed(BaseModel):
     """Why a run ended as it did, with the original class, message and code."""
 
@@ -58,7 +96,10 @@ _FACADE_STATUS = {"succeeded": "completed"}
 
 
 class PipelineResult(BaseModel):
-    """What came of a run. A run that failed, was cancelled or expired has its partial history and context here too."""
+    """What came of a run. A run that failed, was cancelled or expired has its partial history and context here too.
+
+    `pauses` are the questions a run waits for, those of its child runs too; it has none that is not paused.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -70,6 +111,7 @@ class PipelineResult(BaseModel):
     final_pipeline_context: Any = None
     output: Any = None
     error: Failed | None = None
+    pauses: list[Paused] = Field(default_factory=list)
     trace_tree: Any = None
 
     @property
@@ -82,15 +124,29 @@ class PipelineResult(BaseModel):
         """The run's status in the facade's words: `completed` for a run that succeeded."""
         return _FACADE_STATUS.get(self.run_status, self.run_status)
 
+    @property
+    def signals(self) -> list[StepOutcome]:
+        """How the run turned: a `Paused` for each open question, an `Aborted` if it was stopped; nothing for any other run."""
+        error = self.error or Failed()
+        if self.run_status in ("cancelled", "expired") or error.code in _SIGNALS:
+            return [Aborted(reason=error.message or self.run_status)]
+        return [*self.pauses]
+
     def raise_for_status(self) -> PipelineResult:
         """Return the result of a success, raise for everything else.
 
         Raises:
+            PausedException: it waits for a person.
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
             UsageLimitExceededError: a limit stopped it (M-431); the partial result is on the error.
             PricingNotConfiguredError: costs are strict and a model has no price.
             RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
         """
+        if self.run_status == "paused":
+            said = "; ".join(each.message for each in self.pauses) or f"run {self.run_id} waits for a person"
+            raise errors.PausedException(
+                said, result=self, suggestion="answer with `resume`, and read the result again"
+            )
         ending = _ENDINGS.get(self.run_status)
         if ending is None:
             return self
@@ -104,26 +160,3 @@ class PipelineResult(BaseModel):
         said = f"{error.type_name}: {error.message}" if error.type_name else error.message
         message = f"run {self.run_id} {self.run_status}" + (f": {said}" if said else "")
         raise ending(message, result=self, suggestion=error.suggestion)
-
-
-class StepOutcome(BaseModel):
-    """One thing that happened to a step, as `Flujo.run_stream` yields it."""
-
-
-class Success(StepOutcome):
-    """A step succeeded."""
-
-    step_result: StepResult
-
-
-class Failure(StepOutcome):
-    """A step failed for good."""
-
-    feedback: str | None
-    step_result: StepResult
-
-
-class Aborted(StepOutcome):
-    """The run was stopped from inside, cancelled or expired."""
-
-    reason: str

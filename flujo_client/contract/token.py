@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_client.errors import ResumeError
@@ -18,6 +19,8 @@ from flujo_client.errors import ResumeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+    from flujo_client.contract.question import Approval
 
 _MARK = "fq1"
 
@@ -37,6 +40,11 @@ def make_token(run_id: str, key: str, expires_at: datetime | None, keys: Sequenc
     expires = None if expires_at is None else expires_at.timestamp()
     body = base64.urlsafe_b64encode(json.dumps([run_id, key, expires]).encode()).decode().rstrip("=")
     return f"{_MARK}:{key_id}:{_mac(secret, key_id, body)}:{body}"
+
+
+def signed(asked: Sequence[Approval], keys: Sequence[tuple[str, bytes]]) -> list[Approval]:
+    """Give questions their tokens."""
+    return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in asked]
 
 
 def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> Bound:

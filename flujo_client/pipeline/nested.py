@@ -36,7 +36,8 @@ class ImportStep(Container):
         outputs: what this pipeline's context gets of the child's: all when None, nothing when empty, else (child path, own path)
             pairs, or a mapping of them.
         inherit_conversation: begin with this pipeline's conversation.
-        propagate_hitl: let questions to people inside the child pause this run.
+        propagate_hitl: let questions to people inside the child pause this run. If not, a step that comes to one fails with its text
+            and the code `QUESTION_NOT_PROPAGATED`, and nobody is asked.
         on_failure: what a failed child means, one of `FAILURES`.
         default: the output of `continue_with_default`.
         keeps_input: let the output be a `Refinement` of the step's input and the child's output.
@@ -73,7 +74,8 @@ class ImportStep(Container):
             "default": encode(self.default, path="default"),
             "context_model": model_name(self._model),
         }
-        return rules | {"own_run": self._run_name} if self.own_run else rules
+        rules |= {"own_run": self._run_name} if self.own_run else {}
+        return rules if self.propagate_hitl else rules | {"asks_nobody": True}
 
     def traits(self) -> dict[str, Any]:
         return {

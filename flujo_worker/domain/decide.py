@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.errors import PausedException
 from flujo_client.pipeline.step import Backoff
 from flujo_worker.domain import cache, conditional, fallback, human, loop, machine, nested, parallel, router, step
 from flujo_worker.domain import map as map_
@@ -67,6 +68,8 @@ def _succeeded(draft: Draft, own: Scope, _: Backoff) -> Steps:
     match draft.notice.envelope.kind:
         case "step" | "resume":
             node = draft.node(own)
+            if draft.notice.envelope.kind == "resume":
+                draft.tell("flujo.resumed", step=node.name)
             yield from KINDS[node.kind].answered(draft, own, node)
         case "start":
             yield from enter(draft, own)
@@ -99,7 +102,11 @@ def _try_again(draft: Draft, own: Scope, node: Node, fault: Fault, backoff: Back
 
 
 def _aborted(draft: Draft, own: Scope, _: Backoff) -> Steps:
-    yield from _stop(draft, own, reason="aborted")
+    fault = draft.notice.outcome.fault
+    if fault is not None and fault.code == PausedException.code and draft.notice.envelope.kind == "step":
+        yield from human.ask_for(draft, own, draft.node(own), fault)
+    else:
+        yield from _stop(draft, own, reason="aborted")
 
 
 def _lost(draft: Draft, own: Scope, _: Backoff) -> Steps:

@@ -68,6 +68,12 @@ def nothing(*_: Any) -> Steps:
     yield from ()
 
 
+def stays(*_: Any) -> Asked:
+    """The child goes on by itself."""
+    yield from ()
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What a kind of node does.
@@ -77,6 +83,7 @@ class Kind:
         closed: one of its children, which run one at a time, has closed.
         joined: all of its branches have closed, or the child run it began has ended.
         answered: a step attempt at it has succeeded.
+        leads_on: a question in one of its children was answered, with this output and context; it tells whether it has ended the child.
         performed: it begins with a step attempt, so no start is needed in front of it.
     """
 
@@ -84,6 +91,7 @@ class Kind:
     closed: Callable[[Draft, Scope, Node, Scope], Steps] = nothing
     joined: Callable[[Draft, Scope, Node], Steps] = nothing
     answered: Callable[[Draft, Scope, Node], Steps] = nothing
+    leads_on: Callable[[Draft, Scope, Node, Packed, Packed | None], Asked] = stays
     performed: bool = False
 
 

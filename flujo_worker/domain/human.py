@@ -1,6 +1,7 @@
 """Human in the loop (SYS-17): a question to a person is a work row that is paused, and nothing else waits (M-449, ADR 0029).
 
-A question is asked again when its time is over and it is to be escalated, once, and when its answer does not fit.
+A step of any kind may ask too, by raising a pause. A question is asked again when its time is over and it is to be escalated, once, and
+when its answer does not fit. Inside an import that lets no question through, however deep, it fails its step instead.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.address import branch_of
 from flujo_client.chord import NO_LANE
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import fail, succeed
-from flujo_worker.domain.values import Ask, LaneLeft, Refused
+from flujo_worker.domain.flow import fail, refusal, succeed
+from flujo_worker.domain.values import Ask, Close, LaneLeft, Refused
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.pipeline.plan import Node
+    from flujo_client.serial import Packed
     from flujo_worker.domain.draft import Draft, Scope, Steps
 
 ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 """Codes of the faults after which the question is asked again."""
+KEPT = "QUESTION_NOT_PROPAGATED"
 
 
 def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
@@ -30,9 +33,13 @@ def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
 def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
     """Go on with the answer."""
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
-    draft.tell("flujo.resumed", step=node.name)
     draft.tell("step.succeeded", step=node.name, attempts=number)
-    yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)
+    output, container = outcome.output or scope.output, draft.spot(scope).container
+    if container is not None and (
+        yield from draft.kinds[container.kind].leads_on(draft, scope, container, output, outcome.context)
+    ):
+        return
+    yield from succeed(draft, scope, output, outcome.context)
 
 
 def asks_again(fault: Fault) -> bool:
@@ -49,20 +56,50 @@ def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
         yield from _ask(draft, scope, node, number=number, refused=fault.message)
 
 
+def ask_for(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
+    """A step has raised a pause: what it says is the question, and the answer is the step's output (M-042)."""
+    draft.close = Close("failed", "paused")
+    try:
+        message, context = yield Ask("pause", node.path, (scope.output, scope.context), {"message": fault.message})
+        _let_through(draft, scope, node, message)
+    except Refused as refused:
+        draft.close = Close("failed", "error")
+        yield from fail(draft, scope, node, refused.fault)
+        return
+    question = {"message": message, "schema": None, "expires_s": None}
+    _pause(draft, scope, node, question, context, number=draft.notice.envelope.number + 1)
+
+
 def _ask(draft: Draft, scope: Scope, node: Node, *, number: int, **told: Any) -> Steps:
     try:
         message, schema, context = yield Ask("question", node.path, (scope.output, scope.context))
+        _let_through(draft, scope, node, message)
     except Refused as refused:
         draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
         yield from fail(draft, scope, node, refused.fault)
         return
+    question = {"message": message, "schema": schema, "expires_s": node.rules["expires_s"], **told}
+    _pause(draft, scope, node, question, context, number=number)
+
+
+def _pause(
+    draft: Draft, scope: Scope, node: Node, question: dict[str, Any], context: Packed | None, *, number: int
+) -> None:
     if context is not None:
         scope.context, scope.merges = context, True
-    expires_s = node.rules["expires_s"]
-    question = {"message": message, "schema": schema, "expires_s": expires_s, **told}
-    draft.work(scope, node, kind="resume", number=number, question=question, delay_s=expires_s or 0.0)
+    draft.work(scope, node, kind="resume", number=number, question=question, delay_s=question["expires_s"] or 0.0)
     draft.lane_left = _lane_left(draft, scope)
-    draft.tell("flujo.paused", step=node.name, message=message)
+    draft.tell("flujo.paused", step=node.name, message=question["message"])
+
+
+def _let_through(draft: Draft, scope: Scope, node: Node, message: str) -> None:
+    """Refuse a question that an import it stands in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
+    address: str | None = scope.address
+    while address is not None:
+        box, _, address = draft.plan.locate(address)
+        if box is not None and "asks_nobody" in box.rules:
+            said = f"step '{node.name}' asks a person, which import '{box.name}' lets nobody do (propagate_hitl=False): {message}"
+            raise refusal(said, type_name="HumanInputError", code=KEPT, category="human")
 
 
 def _lane_left(draft: Draft, scope: Scope) -> LaneLeft | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flujo_client.pipeline.machine import ANY
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, refusal, within
@@ -12,7 +13,9 @@ from flujo_worker.domain.values import Ask, Refused
 if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+
+PAUSE = "pause"
 
 
 def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
@@ -35,18 +38,54 @@ def closed(draft: Draft, box: Scope, node: Node, state: Scope) -> Steps:
         yield from _go_on(draft, box, node, state, "failure", state.output)
 
 
-def _go_on(draft: Draft, box: Scope, node: Node, state: Scope | None, event: str, value: Packed) -> Steps:
-    before = None if state is None else state.name
+def leads_on(draft: Draft, state: Scope, node: Node, answer: Packed, context: Packed | None) -> Asked:
+    """A question in a state's own pipeline was answered: a transition `on: pause` to another state leads on from there, with the answer."""
+    if not any(each["on"] == PAUSE and each["from"] in (state.name, ANY) for each in node.rules["transitions"]):
+        return False
+    context, refused = context or state.context, None
     try:
-        following, context = yield Ask("next_state", node.path, (value, box.context), {"from": before, "event": event})
-        if following in node.bodies and box.cursor >= node.rules["max_visits"]:
-            said = f"state machine '{node.path}' visited {box.cursor} states without coming to an end"
-            raise refusal(said, type_name="ExecutionError", category="agent")
+        following, moved = yield _next_state(node, state, PAUSE, answer, context)
+    except Refused as raised:
+        refused = raised
+    else:
+        if following in (None, state.name):
+            return False
+    box = yield from draft.look(state.parent or "")
+    state.output, state.context, state.merges = answer, context, True
+    state.cursor += 1
+    state.close("succeeded")
+    box.context, box.merges = context, True
+    if refused is not None:
+        yield from give_up(draft, box, refused.fault, context=context, iterations=box.cursor)
+    else:
+        yield from _move(draft, box, node, following, moved, answer)
+    return True
+
+
+def _go_on(draft: Draft, box: Scope, node: Node, state: Scope | None, event: str, value: Packed) -> Steps:
+    try:
+        following, context = yield _next_state(node, state, event, value, box.context)
     except Refused as refused:
         yield from give_up(draft, box, refused.fault, context=box.context, iterations=box.cursor)
         return
     if following is None:
         yield from _stuck(draft, box, node, state)
+    else:
+        yield from _move(draft, box, node, following, context, value)
+
+
+def _next_state(node: Node, state: Scope | None, event: str, value: Packed, context: Packed | None) -> Ask:
+    return Ask(
+        "next_state", node.path, (value, context), {"from": None if state is None else state.name, "event": event}
+    )
+
+
+def _move(draft: Draft, box: Scope, node: Node, following: str, context: Packed | None, value: Packed) -> Steps:
+    """Go to a state; to one that runs nothing, the machine has come to its end."""
+    if following in node.bodies and box.cursor >= node.rules["max_visits"]:
+        said = f"state machine '{node.path}' visited {box.cursor} states without coming to an end"
+        fault = refusal(said, type_name="ExecutionError", category="agent").fault
+        yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor)
         return
     box.context, box.merges = context, True
     if following in node.rules["ends"] and following not in node.bodies:
@@ -67,4 +106,4 @@ def _stuck(draft: Draft, box: Scope, node: Node, state: Scope | None) -> Steps:
     yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor)
 
 
-KIND = Kind(enter=enter, closed=closed)
+KIND = Kind(enter=enter, closed=closed, leads_on=leads_on)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flujo_worker.domain import human
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import succeed
 
@@ -19,7 +20,10 @@ def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
 
 
 def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
-    """Go on with what the attempt gave."""
+    """Go on with what the attempt gave, or with the answer to the question it raised."""
+    if draft.notice.envelope.kind == "resume":
+        yield from human.answered(draft, scope, node)
+        return
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
     draft.tell("step.succeeded", step=node.name, attempts=number)
     yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)

@@ -51,6 +51,7 @@ ROLES: dict[str, Callable[[Question], Any]] = {
     "next_state": contexts.next_state,
     "question": people.question,
     "cached": cache.cached,
+    "pause": people.pause,
 }
 """Who answers what `decide` may ask."""
 

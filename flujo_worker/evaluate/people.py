@@ -21,6 +21,12 @@ def question(question: Question) -> tuple[str, dict[str, Any] | None, Packed | N
     return message, step.schema(), _paused(question, message)
 
 
+def pause(question: Question) -> tuple[str, Packed | None]:
+    """What a step that raised a pause asks, and the context as for any question. Values: the input, the context. Data: the `message`."""
+    message = question.data["message"].strip() or f"Step '{question.step.name}' requires human input."
+    return message, _paused(question, message)
+
+
 def _paused(question: Question, message: str) -> Packed | None:
     context = question.value(1)
     if not isinstance(context, PipelineContext):

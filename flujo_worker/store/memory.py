@@ -80,13 +80,13 @@ class MemoryStore(LedgerInMemory):
                 return run.ticket.run
         return None
 
-    def request_cancel(self, run_id: str) -> bool:
-        """Ask for a cancel; from now on nothing of the run is claimed or merged. False: it had ended."""
+    def request_cancel(self, run_id: str, reason: str | None = None) -> bool:
+        """Ask for a cancel, and say why; from now on nothing of the run is claimed or merged. False: it had ended."""
         with self._lock:
             run = self._run(run_id)
             if not run.is_live:
                 return False
-            run.asked, run.stopped_at = True, run.stopped_at or self._clock()
+            run.asked, run.note, run.stopped_at = True, run.note or reason, run.stopped_at or self._clock()
             return True
 
     def read_run(self, run_id: str) -> RunRecord:
@@ -124,14 +124,10 @@ class MemoryStore(LedgerInMemory):
         return [usage for child in children for usage in self._spent_by(child.ticket.run)]
 
     def read_questions(self, run_id: str) -> list[Approval]:
-        """Read a run's questions to people, open and closed, in the order they were asked."""
+        """Read the questions to people of a run and its child runs, open and closed, in the order they were asked."""
         with self._lock:
-            run, now = self._run(run_id), self._clock()
-            status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
-            status = "expired" if run.is_live and self._is_over(run) else status
-            return [
-                row.approval(run.name, status, now) for row in self._attempts_of(run_id) if row.question is not None
-            ]
+            asked = [row for row in self._family_of(run_id) if row.question is not None]
+            return [self._approval(row) for row in sorted(asked, key=lambda row: row.created_at)]
 
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         """Answer a question; False when it is not open."""
@@ -148,10 +144,11 @@ class MemoryStore(LedgerInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open and nothing that can run."""
+        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
         with self._lock:
-            run, open_ = self._run(run_id), {row.status for row in self._attempts_of(run_id) if row.is_live}
-            return "paused" if open_ == {"paused"} and run.status in ("queued", "running") else run.status
+            status, rows = self._run(run_id).status, self._family_of(run_id)
+            is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
+            return "paused" if is_paused and status in ("queued", "running") else status
 
     def read_events(self, run_id: str) -> list[EventRecord]:
         """Read a run's story."""

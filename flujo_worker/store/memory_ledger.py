@@ -134,9 +134,9 @@ class LedgerInMemory(BudgetsInMemory):
                 if scope.is_open:
                     scope.wind_down(status, now)
             row.move(status)
-            row.reason, row.ended_at, row.stopped_at = reason, now, row.stopped_at or now
+            row.reason, row.ended_at, row.stopped_at = row.note or reason, now, row.stopped_at or now
             self._release(run)
-            self._tell(run, None, f"run.{status}", "warning", {"reason": reason})
+            self._tell(run, None, f"run.{status}", "warning", {"reason": row.reason})
             return True
 
     def keep(self, blobs: Sequence[Packed]) -> None:

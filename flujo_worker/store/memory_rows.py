@@ -47,6 +47,7 @@ class Run:
     ended_at: float | None = None
     stopped_at: float | None = None
     asked: bool = False
+    note: str | None = None
     ended_by: str | None = None
 
     def child(self, begun: ChildRun, now: float) -> Run:

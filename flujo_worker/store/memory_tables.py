@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flujo_client.contract.outcome import Usage
+    from flujo_client.contract.question import Approval
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
@@ -64,6 +65,19 @@ class Tables:
 
     def _attempts_of(self, run: str) -> Iterator[Attempt]:
         return (row for row in self._attempts.values() if row.key.run == run)
+
+    def _family_of(self, run: str) -> Iterator[Attempt]:
+        """The attempts of a run and its child runs."""
+        yield from self._attempts_of(run)
+        for child in self._child_runs_of(run):
+            yield from self._family_of(child.ticket.run)
+
+    def _approval(self, row: Attempt) -> Approval:
+        """A question as clients read it."""
+        run = self._runs[row.key.run]
+        status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
+        status = "expired" if run.is_live and self._is_over(run) else status
+        return row.approval(run.name, status, self._clock())
 
     def _scopes_of(self, run: str) -> Iterator[Scope]:
         return (scope for (owner, _), scope in self._scopes.items() if owner == run)

@@ -8,6 +8,7 @@ import pytest
 from fleet import BRISK, PATIENCE_S, Site, wait_until
 
 from flujo_client.errors import ResumeError
+from flujo_client.verbs import peek_at
 
 pytestmark = pytest.mark.acceptance
 
@@ -144,6 +145,7 @@ def test_a_token_answers_its_own_question_and_no_other(services, tmp_path):
         site.workers(1)
         first, second = (paused(site, "approval") for _ in range(2))
         [token] = [each.token for each in first.approvals()]
+        assert [each.state_token for each in site.client.perform(peek_at(site.settings, first.id)).signals] == [token]
         assert site.client.answer(token, YES, actor="ana").run_id == first.id
         assert first.result(timeout=PATIENCE_S).success
         for wrong, code in ((token, "ALREADY_ANSWERED"), (token + "x", "BAD_TOKEN")):

@@ -46,6 +46,7 @@ CLIENT = [
     "MapStep",
     "MergeStrategy",
     "ParallelStep",
+    "Paused",
     "Pipeline",
     "PipelineContext",
     "PipelineRegistry",

@@ -317,3 +317,20 @@ def test_what_others_spend_is_not_in_it(world, new, child):
     world.conclude(other, succeeded(usage=SPENT), fence=world.claim(other))
 
     assert (world.run(new.first.ticket.run).tokens, world.run(child.ticket.run).tokens) == (0, 0)
+
+
+# waiting for a person
+
+
+def test_whoever_waits_for_a_paused_child_run_is_paused_too(world, new, child):
+    """M-449: seen so from above, question and all; with the answer both go on."""
+    first, run, child_run = new.first, new.first.ticket.run, child.ticket.run
+    assert [world.run(each).status for each in (run, child_run)] == ["running", "queued"]
+    asked = {"message": "go?", "schema": None, "expires_s": None}
+    question = NextAttempt(child.address, "ask", 1, "q", child.input, child.context, 0, kind="resume", question=asked)
+    world.commit(concluded(child, moved(child), fence=world.claim(child), next=(question,)))
+    assert [world.run(each).status for each in (run, child_run)] == ["paused", "paused"]
+    [told] = world.questions(first.ticket.run)
+    assert (told.run_id, told.address, told.state) == (child_run, child.address, "open")
+    assert world.answer(told.key, packed("yes"))
+    assert [world.run(each).status for each in (run, child_run)] == ["running", "running"]

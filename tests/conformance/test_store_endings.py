@@ -91,6 +91,15 @@ def test_the_cancel_that_was_asked_for_is_what_turned_tells(world, new):
     assert world.store.turned(10) == []
 
 
+def test_the_reason_that_a_person_gave_is_the_runs(world, new):
+    """The first one's; whoever winds the run down says `cancelled` only where nobody said more."""
+    world.request_cancel(run_of(new), "never mind")
+    world.request_cancel(run_of(new), "never mind at all")
+    world.store.stop(run_of(new), "cancelled", "cancelled")
+    assert world.run(run_of(new)).reason == "never mind"
+    assert world.events(run_of(new))[-1].data == {"reason": "never mind"}
+
+
 def test_a_run_past_its_deadline_has_expired(world):
     new = world.record(enqueued(deadline=world.now() + 60))
     assert world.store.turned(10) == []

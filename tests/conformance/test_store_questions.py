@@ -142,6 +142,13 @@ def test_a_run_with_other_work_is_not_paused(world):
     world.claim(other)
 
 
+def test_who_waits_for_a_lane_keeps_no_run_from_being_paused(world):
+    """M-449: what is held behind a question cannot run before the answer."""
+    first, _ = fanned_out(world, 2, lanes=1)
+    world.commit(asking(first, fence=world.claim(first)))
+    assert world.run(run_of(first)).status == "paused"
+
+
 # lanes
 
 

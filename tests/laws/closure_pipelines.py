@@ -221,7 +221,19 @@ class Maker:
 
 
 class Peopled(Maker):
-    """Makes pipelines in which many a step is a question to a person."""
+    """Makes pipelines in which many a step is a question to a person, and many an answer leads on from its state."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._pauses = Random(seed)  # of its own, so that what is drawn besides stays as it was
+
+    def _machine(self, name: str, model: Any, depth: int) -> Step:
+        made, draw = super()._machine(name, model, depth), self._pauses
+        assert isinstance(made, StateMachineStep)
+        states = list(made.states)
+        when = Condition(draw.randrange(1_000_000), 2) if draw.random() < 0.5 else None
+        leading = Transition(draw.choice([*states, "*"]), draw.choice([*states, "end"]), "pause", when)
+        return replace(made, transitions=[*made.transitions, leading])
 
     def _leaf(self, name: str, model: Any) -> Step:
         if model is Loose or self._chance(2):  # a context that takes any field keeps times, which no reference knows

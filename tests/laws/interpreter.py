@@ -72,8 +72,19 @@ class _Reference:
     def __init__(self, is_cut: Callable[[str], bool]) -> None:
         self._is_cut = is_cut
 
-    def sequence(self, body: Any, place: str, value: Any, context: Any, history: list[Told]) -> tuple[Any, Any]:
-        """Run a body on copies of its own; history grows as it goes. Raises Stop with what it had."""
+    def sequence(
+        self,
+        body: Any,
+        place: str,
+        value: Any,
+        context: Any,
+        history: list[Told],
+        leaves: Callable[..., bool] | None = None,
+    ) -> tuple[Any, Any]:
+        """Run a body on copies of its own; history grows as it goes. Raises Stop with what it had.
+
+        `leaves` tells of an answer whether the body ends with it.
+        """
         value, context = deepcopy((value, context))
         for step in steps_of(body):
             history.append(told := Told(step.name))
@@ -89,11 +100,15 @@ class _Reference:
                 raise
             told.success, told.output = True, output
             value, context = deepcopy((output, after))
+            if leaves is not None and step.kind == "human" and leaves(value, context):
+                break
         return value, context
 
-    def _child(self, told: Told, name: str, body: Any, place: str, value: Any, context: Any) -> tuple[Any, Any]:
+    def _child(
+        self, told: Told, name: str, body: Any, place: str, value: Any, context: Any, leaves: Any = None
+    ) -> tuple[Any, Any]:
         told.history.append(child := Told(name))
-        output, after = self.sequence(body, place, value, context, child.history)
+        output, after = self.sequence(body, place, value, context, child.history, leaves)
         child.success, child.output = True, output
         return output, after
 
@@ -233,19 +248,20 @@ class _Reference:
             held[0] = in_state(held[0], state)
             if state not in step.states:
                 break
-            place, failure = f"{at}#{visits + 1}/{state}", None
+            place, failure, left = f"{at}#{visits + 1}/{state}", None, _Leaving(step, state)
             try:
-                value, held[0] = self._child(told, state, step.states[state], place, value, held[0])
+                value, held[0] = self._child(told, state, step.states[state], place, value, held[0], left)
             except Stop as stop:
                 if stop.is_final:
                     del told.metadata["iterations"]
                     raise
                 value, failure = stop.value, stop
-            if failure is None and state in step.end_states:
-                told.metadata["iterations"] = visits + 1
-                break
             told.metadata["iterations"] = visits + 1
-            state = _following(step, state, failure, value, held[0])
+            if left.stop is not None:
+                raise left.stop
+            if failure is None and left.to is None and state in step.end_states:
+                break
+            state = left.to or _following(step, state, "failure" if failure else "success", value, held[0])
         told.metadata["final_state"] = state
         return value
 
@@ -313,6 +329,25 @@ class _Reference:
 # what users wrote
 
 
+@dataclass
+class _Leaving:
+    """Whether an answer leads on from a state, and where."""
+
+    machine: Any
+    state: str
+    to: str | None = None
+    stop: Stop | None = None
+
+    def __call__(self, answer: Any, context: Any) -> bool:
+        try:
+            to = _following(self.machine, self.state, "pause", answer, context)
+        except Stop as stop:
+            self.stop = stop
+            return True
+        self.to = None if to == self.state else to
+        return self.to is not None
+
+
 def _items(step: Any, context: Any) -> list[Any]:
     items = getattr(context, step.iterable_input, None)
     if items is None or isinstance(items, (str, dict)):
@@ -320,12 +355,12 @@ def _items(step: Any, context: Any) -> list[Any]:
     return list(items)
 
 
-def _following(step: Any, ended: str, failure: Stop | None, value: Any, context: Any) -> str | None:
+def _following(step: Any, ended: str, event: str, value: Any, context: Any) -> str | None:
     for each in step.transitions:
-        fits = each.from_state in (ended, "*") and each.on == ("failure" if failure else "success")
+        fits = each.from_state in (ended, "*") and each.on == event
         if fits and (each.when is None or _ask(each.when, value, context)):
             return str(each.to)
-    wanted = None if failure else getattr(context, "next_state", None)
+    wanted = getattr(context, "next_state", None) if event == "success" else None
     if wanted is not None and wanted not in step.states and wanted not in step.end_states:
         raise Stop(PipelineError(""))
     return wanted

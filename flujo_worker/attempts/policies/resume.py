@@ -9,6 +9,7 @@ import orjson
 from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import HumanInputError, SerializationError
+from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.serial import decode, safe_serialize
 from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.work import Done, Stumble, Work
@@ -39,7 +40,8 @@ async def perform_resume(work: Work) -> Done:
 def _output(work: Work, reply: Reply) -> Any:
     step: Any = work.step
     if reply.answer is not None:
-        return step.read(_value(work, reply.answer.value))
+        value = _value(work, reply.answer.value)
+        return step.read(value) if isinstance(step, HumanInTheLoopStep) else value
     if step.on_expiry == "default":
         return step.read(step.default)
     escalates = step.on_expiry == "escalate" and not reply.question.get("escalated")

@@ -28,7 +28,7 @@ from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import Shape
 from flujo_worker.attempts.watch import watching
 from flujo_worker.attempts.work import Done, Stumble, Work
-from flujo_worker.observe.log import bound
+from flujo_worker.observe.log import bound, tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -77,6 +77,7 @@ async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answ
             if not isinstance(verdict, Redirect):
                 return replace(answer, output=verdict)
             agent = _untried(work, verdict, tried)
+        tell("step.redirected", plugin=verdict.plugin, agent=agent_name(agent), feedback=verdict.feedback)
         other = replace(work, agent=agent, guidance=verdict.feedback or work.guidance)
         with besides(answer.usage):
             given = await _redirected(other, prompt, time.monotonic() - began)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,9 +11,9 @@ from pydantic import BaseModel
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.read import read_history, read_result
-from flujo_client.contract.results import Failed, PipelineResult, StepResult
+from flujo_client.contract.results import Aborted, Failed, Paused, PipelineResult, StepResult
 from flujo_client.contract.run import AttemptRecord, RunRecord
-from flujo_client.errors import PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
+from flujo_client.errors import PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
 from flujo_client.serial import Resolver
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -176,3 +177,29 @@ def test_a_run_that_goes_on_raises_nothing(status):
 
 def test_a_fault_survives_its_journey():
     assert Fault.from_tree(FAULT.to_tree() | {"from_the_future": 1}) == FAULT
+
+
+# how it turned
+
+
+@pytest.mark.parametrize("status", ["cancelled", "expired"])
+def test_a_run_that_was_stopped_says_so_as_a_signal(status):
+    """Requirements §2.4."""
+    assert result(run(status, reason="never mind")).signals == [Aborted(reason="never mind")]
+
+
+@pytest.mark.parametrize("code", ["PIPELINE_ABORT", "INFINITE_REDIRECT", "INFINITE_FALLBACK"])
+def test_control_flow_is_a_signal_and_a_failure_is_none(code):
+    """C-23."""
+    assert result(run("failed", error=replace(FAULT, code=code))).signals == [Aborted(reason="no")]
+    assert result(run("failed", error=FAULT)).signals == []
+    assert result(run()).signals == []
+
+
+def test_a_question_is_a_signal_and_raised_to_whoever_asks_for_the_result():
+    """M-449, C-23: class, code and message."""
+    waiting = PipelineResult(run_status="paused", pauses=[Paused(message="go?"), Paused(message="and this?")])
+    assert waiting.signals == waiting.pauses
+    with pytest.raises(PausedException, match=r"go\?; and this\?") as raised:
+        waiting.raise_for_status()
+    assert (raised.value.error_code, raised.value.result) == ("PAUSED", waiting)

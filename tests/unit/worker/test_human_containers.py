@@ -160,13 +160,16 @@ def test_a_sibling_that_fails_closes_the_question(engine):
     assert [row.status for row in engine.history(run) if row.kind == "resume" and row.step == "ask"] == ["cancelled"]
 
 
-def test_a_child_run_asks_in_its_own_name(engine):
-    """SYS-16: it has the status, its parent waits for it."""
-    run = asked(engine, of(ImportStep("child", pipeline=body(), inherit_context=True, own_run=True), Step("end", more)))
-    [child] = engine.children(run)
-    assert (child.status, engine.result(run).run_status) == ("paused", "running")
-    engine.answer(child.id, 1)
-    assert engine.result(run).output == 2
+def test_a_child_runs_question_is_its_parents_too(engine):
+    """SYS-16, M-449: both are paused, and either can be answered."""
+    child = ImportStep("child", pipeline=body(), inherit_context=True, own_run=True)
+    for answered in ("parent", "child"):
+        run = asked(engine, of(child, Step("end", more)))
+        [begun] = engine.children(run)
+        assert (begun.status, engine.result(run).run_status) == ("paused", "paused")
+        assert [each.run_id for each in engine.approvals(run)] == [begun.id]
+        engine.answer(run if answered == "parent" else begun.id, 1)
+        assert engine.result(run).output == 2
 
 
 def test_one_question_after_the_other(engine):

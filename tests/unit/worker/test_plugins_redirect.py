@@ -299,3 +299,17 @@ def test_a_plugin_that_answers_with_something_else_is_named(engine):
 
     assert fault(engine, result).category == "plugin"
     assert "plugin Judge answers with a PluginOutcome, not bool" in result.step_history[0].feedback
+
+
+# what is told
+
+
+def test_each_redirect_is_an_event(engine):
+    """It says who sent the work to whom, and why; one that would go in circles is none."""
+    result = run_one(engine, Agent(), Sends(Senior("good")))
+    [event] = [each for each in engine.story(result.run_id) if each.name == "step.redirected"]
+    assert event.attempt == engine.history(result.run_id)[0].key
+    told = {"plugin": "Sends", "agent": "Senior", "feedback": "too poor"}
+    assert (event.level, event.data) == ("info", told)
+    circles = run_one(engine, agent := Agent(), Sends(agent))
+    assert "step.redirected" not in {each.name for each in engine.story(circles.run_id)}

@@ -1,0 +1,17 @@
+-- A run that waits for a child run that waits for a person is paused too. Two functions and no table: code from before calls neither.
+
+-- A run with its child runs, however deep they are.
+CREATE FUNCTION flujo_kin(run text) RETURNS SETOF text LANGUAGE sql STABLE ROWS 2 AS $$
+    WITH RECURSIVE kin (id) AS (
+        SELECT run UNION ALL SELECT c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id
+    )
+    SELECT id FROM kin
+$$;
+
+-- Whether a live run is seen as paused, which stands in no row: a question is open, and nothing can run but what waits for a lane.
+CREATE FUNCTION flujo_is_paused(run text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM flujo_kin(run) k JOIN flujo_attempts a ON a.run_id = k WHERE a.status = 'paused')
+       AND NOT EXISTS (
+           SELECT FROM flujo_kin(run) k JOIN flujo_attempts a ON a.run_id = k
+           WHERE a.status IN ('ready', 'queued', 'running') AND (a.status <> 'ready' OR a.available_at < 'infinity'))
+$$;
