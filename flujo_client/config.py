@@ -25,6 +25,7 @@ from flujo_client.errors import SettingsError
 from flujo_client.sections import (
     Agents,
     Aros,
+    BackgroundTasks,
     Budgets,
     Cost,
     Limits,
@@ -94,6 +95,7 @@ class Settings(Section):
     aros: Aros = Aros()
     budgets: Budgets = Budgets()
     cost: Cost = Cost()
+    background_tasks: BackgroundTasks = BackgroundTasks()
     log: Log = Log()
 
     @property

@@ -120,6 +120,13 @@ class Failure(StepOutcome):
     step_result: StepResult
 
 
+class BackgroundLaunched(StepOutcome):
+    """A step was launched in the background: a run of its own goes on, under the id `task_id` (SYS-31)."""
+
+    task_id: str
+    step_name: str
+
+
 class Aborted(StepOutcome):
     """The run was stopped from inside, cancelled or expired."""
 

@@ -44,6 +44,8 @@ class RunRecord:
 
     Attributes:
         parent_run: the run it is a step of.
+        is_background: that run does not wait for it (SYS-31).
+        retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
     """
 
     id: str
@@ -65,6 +67,9 @@ class RunRecord:
     deadline_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
+    is_background: bool = False
+    retry_of: str | None = None
+    retries: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.domain import conditional, fallback, human, loop, machine, nested, parallel, router, step
+from flujo_worker.domain import background, conditional, fallback, human, loop, machine, nested, parallel, router, step
 from flujo_worker.domain import map as map_
 from flujo_worker.domain.draft import Draft, Kind, Scope, Steps
 from flujo_worker.domain.flow import cancel, enter, fail, give_up
@@ -39,6 +39,7 @@ KINDS: dict[str, Kind] = {
     "machine": machine.KIND,
     "fallback": fallback.KIND,
     "human": human.KIND,
+    "background": background.KIND,
 }
 
 

@@ -1,6 +1,7 @@
 -- Runs, newest first, without their values; each filter is off when null. Totals as in run.sql.
 SELECT r.id, r.reference, r.fingerprint, r.name, p.version, v.status, r.reason, r.error, NULL::bytea AS input,
        NULL::bytea AS output, r.tenant, r.metadata, r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at, r.parent_run,
+       r.parent_run IS NOT NULL AND r.parent_address IS NULL AS is_background, r.retry_of, r.retries,
        NULL::bytea AS context, coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd
 FROM flujo_runs r
 JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
@@ -11,7 +12,9 @@ CROSS JOIN LATERAL (
             THEN 'paused' ELSE r.status END AS status
 ) v
 LEFT JOIN LATERAL (
-    WITH RECURSIVE kin (id) AS (SELECT r.id UNION ALL SELECT c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id)
+    WITH RECURSIVE kin (id) AS (
+        SELECT r.id UNION ALL SELECT c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id AND c.parent_address IS NOT NULL
+    )
     SELECT sum(x.input_tokens + x.output_tokens) AS tokens, sum(x.cost_usd) AS cost_usd
     FROM kin JOIN flujo_spends x ON x.run_id = kin.id
 ) t ON true
