@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.refine import Refinement, RefinementCheck
-    from flujo_client.contract.results import Aborted, Failure, PipelineResult, StepResult, Success
+    from flujo_client.contract.results import Aborted, BackgroundLaunched, Failure, PipelineResult, StepResult, Success
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.pipeline.compose import Pipeline
@@ -43,6 +43,7 @@ _HOME = {
     "Approval": "contract.question",
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "client",
+    "BackgroundLaunched": "contract.results",
     "Backoff": "pipeline.step",
     "BranchFailureStrategy": "pipeline.parallel",
     "ConditionalStep": "pipeline.conditional",
@@ -95,6 +96,7 @@ __all__ = [
     "Approval",
     "AsyncFlujoClient",
     "AsyncRunHandle",
+    "BackgroundLaunched",
     "Backoff",
     "BranchFailureStrategy",
     "ConditionalStep",

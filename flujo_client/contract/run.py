@@ -80,6 +80,41 @@ class RunRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """What a run in the background began with: its context, and the place of its first attempt, whose key is `first`."""
+
+    context: Packed | None
+    first: str
+    address: str
+    step: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A run in the background that is to be started again.
+
+    Attributes:
+        run: which one.
+        new: the new run's id.
+        first: the key of the first attempt that it had, and `key` that of the new one's.
+        context: what the new one begins with.
+        input: its input; None: what the other had.
+        wait_s: seconds until it begins.
+        blobs: values above the inline limit, which the others only point at.
+    """
+
+    run: str
+    new: str
+    first: str
+    key: str
+    context: Packed | None
+    input: Packed | None = None
+    wait_s: float = 0.0
+    blobs: tuple[Packed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeRecord:
     """One row of `flujo_scopes`, without its context.
 
