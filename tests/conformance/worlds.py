@@ -107,10 +107,10 @@ class Postgres:
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now")[0]["now"])
 
     def record(self, new: NewRun) -> None:
-        self._ask(requests.record(new))
+        self.ask(requests.record(new))
 
     def request_cancel(self, run: str) -> bool:
-        return bool(self._ask(requests.cancel(run, actor=None, reason=None)))
+        return bool(self.ask(requests.cancel(run, actor=None, reason=None)))
 
     def pass_time(self, seconds: float) -> None:
         for table, columns in _AGES.items():
@@ -118,26 +118,26 @@ class Postgres:
             self._connection.execute(f"UPDATE flujo_{table} SET {older}", {"s": seconds})
 
     def read_run(self, run: str) -> RunRecord:
-        found: RunRecord = self._ask(requests.run(run))
+        found: RunRecord = self.ask(requests.run(run))
         return found
 
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]:
-        return list(self._ask(requests.attempts(run)))
+        return list(self.ask(requests.attempts(run)))
 
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]:
-        return list(self._ask(requests.scopes(run)))
+        return list(self.ask(requests.scopes(run)))
 
     def read_events(self, run: str) -> Sequence[EventRecord]:
-        return [event for event in self._ask(requests.events(run)) if event.name != "run.enqueued"]
+        return [event for event in self.ask(requests.events(run)) if event.name != "run.enqueued"]
 
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]:
-        return list(self._ask(requests.corrections(run)))
+        return list(self.ask(requests.corrections(run)))
 
     def read_questions(self, run: str) -> Sequence[Approval]:
-        return list(self._ask(requests.questions(run)))
+        return list(self.ask(requests.questions(run)))
 
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
-        return bool(self._ask(requests.answer(key, value, actor=actor, note=note)))
+        return bool(self.ask(requests.answer(key, value, actor=actor, note=note)))
 
     def read_budgets(self) -> Mapping[str, Budget]:
         rows = self.rows("SELECT * FROM flujo_budgets ORDER BY scope")
@@ -146,7 +146,7 @@ class Postgres:
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
 
-    def _ask(self, request: Request[Any]) -> Any:
+    def ask(self, request: Request[Any]) -> Any:
         cursor = self._connection.execute(requests.statement(request.name), request.parameters)
         return request.read(cursor.fetchall() if cursor.description else [])
 

@@ -244,7 +244,7 @@ def test_second_names_are_taken_and_can_be_read(kind, given, names):
             kind("x", **given, **{name: None})
 
 
-@pytest.mark.parametrize("option", ["agent", "config", "plugins", "validators", "updates_context", "sink_to", "queue"])
+@pytest.mark.parametrize("option", ["agent", "plugins", "validators", "updates_context", "sink_to", "queue"])
 def test_what_concerns_agents_is_not_taken_by_a_container(option):
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
         Step.parallel("side", [WORK], **{option: None})
