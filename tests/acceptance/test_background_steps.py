@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from fleet import wait_until
 
-from flujo_client import AsyncFlujoClient, FlujoClient
+from examples import order
+from flujo_client import AsyncFlujoClient, BackgroundLaunched, Flujo, FlujoClient
 from flujo_client.errors import ResumeError
 from flujo_client.sections import BackgroundTasks
 
@@ -207,3 +208,25 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     error = task.result().error
     assert (error.code, error.message.partition(":")[0]) == ("BACKGROUND_STALE", "no sign of life for 24 hours")
     assert [each.id for each in site.client.get_failed_background_tasks(run.id)] == [task.id]
+
+
+def test_a_stream_says_under_which_id_it_goes_on(site):
+    """§2.3: the outcome `BackgroundLaunched`."""
+
+    async def outcomes():
+        with Flujo("background_pipelines:asking", settings=site.settings) as facade:
+            return [each async for each in facade.run_stream([])]
+
+    launched, result = asyncio.run(outcomes())
+    [record] = site.client.list_runs(parent=result.run_id)
+    assert launched == BackgroundLaunched(task_id=record.id, step_name="later")
+
+
+def test_the_page_starts_again_what_failed(site, capsys):
+    run = enqueue(site, "fragile")
+    [failed] = failed_of(site, run)
+    (site.folder / f"mended-{run.id}").touch()
+
+    [again] = order.tend(site.client, run.id)
+    assert capsys.readouterr().out.strip() == f"{failed.id} later not mended"
+    assert_merged_once_in(site, site.client.get_run(again), ["first", "later"])
