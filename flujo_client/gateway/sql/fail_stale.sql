@@ -1,10 +1,11 @@
 -- Runs in the background that have shown no sign of life for so long are asked to stop, with the error they fail with; a worker winds them
 -- down. A sign of life is work that was made, begun or ended since, a worker at it, a time it waits for, or a question to a person; in
--- the run or in a child run that it waits for. FOR UPDATE waits for merges under way, and nothing is claimed or merged after it.
+-- the run or in a child run that it waits for. FOR UPDATE waits for merges and first claims under way, looks at
+-- the run again after them, and nothing is claimed or merged after it.
 WITH stale AS (
     SELECT r.id FROM flujo_runs r
     WHERE r.parent_run IS NOT NULL AND r.parent_address IS NULL AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
-      AND r.created_at < now() - make_interval(secs => %(older_s)s::float8)
+      AND greatest(r.created_at, r.started_at) < now() - make_interval(secs => %(older_s)s::float8)
       AND NOT EXISTS (
           WITH RECURSIVE kin (id) AS (
               SELECT r.id UNION ALL SELECT c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id AND c.parent_address IS NOT NULL
