@@ -56,10 +56,10 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Doing:
         raise ResumeError(f"background step '{task.name}' has succeeded as run {task_id}", code="RUN_ENDED")
     if task.status not in LIVE_RUN:
         return (yield from _started_by_hand(settings, task, new_data))
-    if task.status == "paused" and new_data is None:
+    if new_data is None:
         raise ResumeError(
-            f"run {task_id} waits for an answer",
-            suggestion="give it as new_data; `run.approvals()` shows the question",
+            f"run {task_id} is {task.status}, and goes on by itself unless it waits for an answer",
+            suggestion="give the answer as new_data; `run.approvals()` shows the question",
             code="ANSWER_MISSING",
         )
     yield from answering.resume(settings, task_id, new_data)

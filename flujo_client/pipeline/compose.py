@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
-from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ def steps_of(body: Body) -> Sequence[Step]:
 
 def _unfolded(step: Step) -> Step:
     """A step in the background takes its fallback with it."""
-    if step.config.execution_mode == BACKGROUND:
+    if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
 

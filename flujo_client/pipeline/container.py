@@ -55,7 +55,7 @@ class Container(Step):
         return {role: function for role, function in given.items() if function is not None}
 
     def findings(self, place: Place) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
-        if not self.performs and self.config != StepConfig(execution_mode=self.config.execution_mode):
+        if not self.performs and self.config not in (StepConfig(), StepConfig(execution_mode="background")):
             yield "of its config only execution_mode counts here; everything else stands on the steps inside"
         optional = {each.name for each in fields(self) if each.default is None}
         for name in self.roles.values():

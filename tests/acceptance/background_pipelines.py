@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from acceptance_pipelines import ONCE, Visits, arrived, begin, folder, visit, wait_at_gate
 from budget_pipelines import SPENT
 
-from flujo_client import HumanInTheLoopStep, Pipeline, Step, StepConfig
+from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step, StepConfig
 from flujo_worker.agents.answer import Answer
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ async def break_until_mended(trail: list[str], *, context: Visits | None = None)
     if not (folder() / f"mended-{run.partition('.')[0]}").exists():
         raise ValueError("not mended")
     return arrived(trail, step, context)
+
+
+async def confess(trail: list[str], *, context: PipelineContext) -> list[str | None]:
+    await break_until_mended(trail)
+    return [context.task_id, context.background_error, context.background_error_category]
 
 
 async def spend(trail: list[str]) -> Answer:
@@ -42,6 +47,7 @@ def later(agent: Callable[..., Any]) -> Step:
 
 gated = around(wait_at_gate)
 fragile = around(break_until_mended)
+confessing = Pipeline([later(confess)], context_model=PipelineContext)
 dear = around(spend)
 launched = of(Step("first", visit, config=ONCE, queue="launching"), later(visit))
 asking = of(HumanInTheLoopStep("later", "May we?", config=StepConfig(execution_mode="background")))

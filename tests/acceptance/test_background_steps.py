@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 from fleet import wait_until
@@ -117,13 +118,40 @@ def test_one_that_failed_is_resumed_with_other_data(site):
         site.client.resume_background_task(run.id)
 
 
+def test_one_that_is_started_again_knows_why(site):
+    """§2.3: the context says what went wrong before."""
+    run = enqueue(site, "confessing")
+    [failed] = failed_of(site, run)
+    seen = site.client.get_run(failed.id).result().final_pipeline_context
+    (site.folder / f"mended-{run.id}").touch()
+    again = site.client.resume_background_task(failed.id)
+
+    said = "Agent execution failed with ValueError: not mended"
+    assert (seen.task_id, seen.background_error, seen.background_error_category) == (failed.id, said, "agent")
+    assert again.result(timeout=SOON_S).output == [again.id, said, "agent"]
+
+
+def test_a_large_context_is_found_again(site):
+    """It lies under its digest, and the row only points at it."""
+    luggage = Random(7).randbytes(200_000).hex()
+    run = enqueue(site, "fragile", context={"luggage": luggage})
+    [failed] = failed_of(site, run)
+    (site.folder / f"mended-{run.id}").touch()
+    again = site.client.resume_background_task(failed.id)
+
+    assert_merged_once_in(site, again, ["first", "later"])
+    assert again.result().final_pipeline_context.luggage == luggage
+    [row] = site.rows("SELECT length(launched_with) AS length FROM flujo_runs WHERE id = %(run)s", run=again.id)
+    assert row["length"] < 1000
+
+
 def test_one_may_ask_a_person(site):
     """The pipeline goes on meanwhile; the awaited client answers."""
     run = enqueue(site, "asking")
     assert run.result(timeout=SOON_S).output == []
     task = task_of(site, run)
     wait_until(lambda: task.status() == "paused", what=site.log)
-    with pytest.raises(ResumeError, match="waits for an answer"):
+    with pytest.raises(ResumeError, match="is paused, and goes on by itself unless it waits for an answer"):
         site.client.resume_background_task(task.id)
 
     async def answer():
@@ -195,7 +223,9 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     site.wait_for_execution(task.id, "later")
     with site.connection() as connection:  # its worker was lost a day ago, and nobody came for it
         long_ago = "now() - interval '25 hours'"
-        connection.execute(f"UPDATE flujo_runs SET created_at = {long_ago} WHERE id = %s", [task.id])
+        connection.execute(
+            f"UPDATE flujo_runs SET created_at = {long_ago}, started_at = {long_ago} WHERE id = %s", [task.id]
+        )
         connection.execute(
             f"UPDATE flujo_attempts SET worker = NULL, status = 'ready', available_at = now() - interval '1 s', "
             f"created_at = {long_ago}, started_at = {long_ago} WHERE run_id = %s",

@@ -7,9 +7,18 @@ from dataclasses import replace
 import pytest
 from builders import echo
 
-from flujo_client import BackgroundLaunched, HumanInTheLoopStep, ImportStep, Pipeline, PipelineContext, Step, StepConfig
+from flujo_client import (
+    BackgroundLaunched,
+    HumanInTheLoopStep,
+    ImportStep,
+    Pipeline,
+    PipelineContext,
+    Step,
+    StepConfig,
+    background,
+)
 from flujo_client.config import ConfigManager, Settings
-from flujo_client.errors import InfiniteFallbackError, PipelineError, SettingsError
+from flujo_client.errors import ConfigurationError, InfiniteFallbackError, PipelineError, SettingsError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import compile_plan
@@ -93,6 +102,14 @@ def test_a_container_has_no_other_config():
         checks(wrong)
 
 
+@pytest.mark.parametrize(
+    "step", [replace(WORK, config=None), Step.parallel("p", {"a": WORK}, config={"max_retries": 2})]
+)
+def test_what_is_no_config_is_told(step):
+    with pytest.raises(PipelineError, match=r"config is a (NoneType|dict), no StepConfig"):
+        checks(step)
+
+
 def test_one_that_is_its_own_fallback_is_found():
     step = replace(LATER)
     object.__setattr__(step, "fallback_step", step)
@@ -114,6 +131,19 @@ def test_the_outcome_says_where_it_goes_on():
 
 
 # settings
+
+
+def test_where_nothing_is_resumed_that_is_said_before_anybody_is_asked():
+    settings = Settings(background_tasks={"resumability": False})
+    for verb in (background.resume(settings, "run_1"), background.retry_failed(settings, "run_1", 3)):
+        with pytest.raises(ConfigurationError, match="not to be resumed"):
+            next(verb)
+
+
+@pytest.mark.parametrize("hours", [0, -1, float("nan")])
+def test_stale_is_what_is_older_than_something(hours):
+    with pytest.raises(ConfigurationError, match="stale_hours is a number of hours above 0"):
+        next(background.fail_stale(Settings(), hours))
 
 
 def test_the_defaults_are_a_dollar_ten_thousand_tokens_and_a_day():
