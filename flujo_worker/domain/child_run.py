@@ -1,7 +1,8 @@
 """A child run: a step of a run that is a run of its own.
 
-An imported pipeline is one that its parent waits for (ADR 0023), a step in the background one that nobody waits for (ADR 0031). It has its parent's plan and code, and begins inside it, at the body of its container: that address is its root. Its id is derived,
-so that who decides again decides the same.
+An imported pipeline is one that its parent waits for (ADR 0023), a step in the background one that nobody waits for (ADR 0031). It has
+its parent's plan and code, and begins inside it, at the body of its container: that address is its root. Its id is derived, so that who
+decides again decides the same.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from flujo_worker.domain.draft import Scope
 from flujo_worker.domain.values import ChildRun, Look
 
 if TYPE_CHECKING:
-    from flujo_client.contract.envelope import Ticket
     from flujo_client.pipeline.plan import Node
     from flujo_worker.domain.draft import Asked, Draft
-    from flujo_worker.domain.values import ChildRunRow
+    from flujo_worker.domain.values import ChildRunRow, NextAttempt
 
 BODY = "/body"
 
@@ -32,31 +32,32 @@ def id_of(draft: Draft, box: Scope) -> str:
 
 def begin(draft: Draft, box: Scope, node: Node) -> None:
     """Begin the child run that an import has opened for and waits for."""
-    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, box), root=box.address + BODY)
-    _begin(draft, box, node, ticket, node.rules["own_run"])
+    first = _first(draft, box, node)
+    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, box), root=first.address)
+    _begin(draft, box, ChildRun(ticket, box.address, node.rules["own_run"], first))
     draft.tell("child_run.begun", step=node.name, child_run=ticket.run)
 
 
 def launch(draft: Draft, box: Scope, node: Node) -> None:
     """Begin the child run of a step in the background: nobody waits for it, so neither a deadline nor a budget is shared with it."""
-    ticket, run = draft.notice.envelope.ticket, id_of(draft, box)
+    first, ticket, run = _first(draft, box, node), draft.notice.envelope.ticket, id_of(draft, box)
     limits = of_task(ticket.limits, run, node.path)
-    _begin(
-        draft,
-        box,
-        node,
-        replace(ticket, run=run, root=box.address + BODY, deadline=None, limits=limits),
-        node.name,
-        is_waited_for=False,
-    )
+    ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits)
+    _begin(draft, box, ChildRun(ticket, None, node.name, first))
     box.metadata["is_background"] = True
     draft.tell("background.launched", step=node.name, task_id=run)
 
 
-def _begin(draft: Draft, box: Scope, node: Node, ticket: Ticket, name: str, *, is_waited_for: bool = True) -> None:
+def _begin(draft: Draft, box: Scope, child: ChildRun) -> None:
+    draft.child_run = child
+    box.metadata["child_run"] = child.run
+
+
+def _first(draft: Draft, box: Scope, node: Node) -> NextAttempt:
+    """The first work row of the run that begins at a container's body."""
     first = node.bodies["body"][0]
     root = Scope(
-        address=ticket.root,
+        address=box.address + BODY,
         parent=None,
         kind=SEQUENCE,
         step=box.step,
@@ -68,10 +69,7 @@ def _begin(draft: Draft, box: Scope, node: Node, ticket: Ticket, name: str, *, i
         context=box.context,
         lanes={},
     )
-    is_step = draft.kinds[first.kind].performed
-    work = draft.attempt(root, first, kind="step" if is_step else "start")
-    draft.child_run = ChildRun(ticket, box.address if is_waited_for else None, name, work)
-    box.metadata["child_run"] = ticket.run
+    return draft.attempt(root, first, kind="step" if draft.kinds[first.kind].performed else "start")
 
 
 def ended(draft: Draft, box: Scope) -> Asked:
