@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.refine import Refinement, RefinementCheck
-    from flujo_client.contract.results import Aborted, Failure, Paused, PipelineResult, StepResult, Success
+    from flujo_client.contract.results import (
+        Aborted,
+        BackgroundLaunched,
+        Failure,
+        Paused,
+        PipelineResult,
+        StepResult,
+        Success,
+    )
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
@@ -45,6 +53,7 @@ _HOME = {
     "Approval": "contract.question",
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "client",
+    "BackgroundLaunched": "contract.results",
     "Backoff": "pipeline.step",
     "BranchFailureStrategy": "pipeline.parallel",
     "CacheBackend": "pipeline.backend",
@@ -101,6 +110,7 @@ __all__ = [
     "Approval",
     "AsyncFlujoClient",
     "AsyncRunHandle",
+    "BackgroundLaunched",
     "Backoff",
     "BranchFailureStrategy",
     "CacheBackend",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from hashlib import sha256
 from typing import NamedTuple
 
 ROOT = ""
@@ -21,6 +22,7 @@ _NAME = re.compile(r"[^/:#\x00-\x1f\x7f\ud800-\udfff]{1,120}")
 _CHILD = re.compile(r"[/#][^/]+")
 _WORD = re.compile(r"([a-z]+)(\d*)")
 _RUN_ID = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_MOST_OF_FIRST, _DIGITS = 59, 20
 
 
 class AttemptKey(NamedTuple):
@@ -55,6 +57,15 @@ def new_run_id(at: float) -> str:
         at: now, in unix seconds.
     """
     return f"run_{int(at * 1000):012x}{secrets.token_hex(8)}"
+
+
+def child_run_id(parent: str, address: str) -> str:
+    """The id of the run that `parent` begins at a container: the first run of all, then a digest of who begins it and where.
+
+    However deep child runs nest, it has no more than the 80 characters that a run's id may have.
+    """
+    first = parent.partition(".")[0][:_MOST_OF_FIRST]
+    return f"{first}.{sha256(f'{parent}:{address}'.encode()).hexdigest()[:_DIGITS]}"
 
 
 def branch_of(fan_out: str, address: str) -> str:

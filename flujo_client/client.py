@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from flujo_client import answering, verbs
+from flujo_client import answering, background, verbs
 from flujo_client.config import ConfigManager
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import AsyncDoor, Door
@@ -131,13 +131,14 @@ class FlujoClient:
         metadata: Mapping[str, Any] | None = None,
         prefix: str | None = None,
         parent: str | None = None,
+        background: bool | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> list[RunRecord]:
         """List runs, newest first, child runs among them.
 
         `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `parent` the child runs of a run,
-        or with an empty text all that are no child runs.
+        or with an empty text all that are no child runs; `background` those of background steps, or with False all others.
         """
         request = requests.runs(
             status=status,
@@ -146,6 +147,7 @@ class FlujoClient:
             metadata=metadata,
             prefix=prefix,
             parent=parent,
+            background=background,
             limit=limit,
             offset=offset,
         )
@@ -173,6 +175,62 @@ class FlujoClient:
         """
         answered: Approval = self._door.perform(answering.answer(self.settings, token, value, actor=actor, note=note))
         return answered
+
+    def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
+        """List the runs of background steps that failed in the last hours and that nobody has started again, newest first (U-16).
+
+        Args:
+            parent_run_id: only those that this run launched.
+            hours_back: how long ago they may have failed.
+        """
+        runs: list[RunRecord] = self.ask(background.failed(parent_run_id, hours_back))
+        return runs
+
+    def resume_background_task(self, task_id: str, new_data: Any = None) -> RunHandle:
+        """Go on with a background step's run: answer its open question, or start it again when it did not succeed.
+
+        Started again it is a run of its own, which names this one, with the input and the context that this one was launched with.
+
+        Args:
+            task_id: the run's id.
+            new_data: the answer; or another input to start again with.
+
+        Returns:
+            the run that goes on: the same one after an answer, else the new one.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ResumeError: it is no background step's, has succeeded, was started again before (`STARTED_AGAIN`), or goes on by itself.
+            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+        """
+        return RunHandle(self, self._door.perform(background.resume(self.settings, task_id, new_data)))
+
+    def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[RunHandle]:
+        """Start again all failed background steps of a run, as `resume_background_task` does, and give the new runs.
+
+        It waits for nothing: a new run begins 1 s later, its own retry 2 s, that one's 4 s, and so on. Who asks twice starts nothing twice.
+
+        Args:
+            parent_run_id: the run that launched them.
+            max_retries: how often each may be started again in all.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+        """
+        begun = self._door.perform(background.retry_failed(self.settings, parent_run_id, max_retries))
+        return [RunHandle(self, each) for each in begun]
+
+    def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
+        """Fail the queued and running background steps without a sign of life, with the code `BACKGROUND_STALE`, and give their ids.
+
+        One that a worker is at, that waits for a time or a person, or whose work was made, begun or ended since, is left alone.
+
+        Args:
+            stale_hours: for how long; the project's `[background_tasks]` setting when None, 24 unless it says otherwise.
+        """
+        stale: list[str] = self._door.perform(background.fail_stale(self.settings, stale_hours))
+        return stale
 
     def ask(self, request: requests.Request[Any]) -> Any:
         """Put one of the gateway's requests."""
@@ -366,6 +424,27 @@ class AsyncFlujoClient:
             answering.answer(self.settings, token, value, actor=actor, note=note)
         )
         return answered
+
+    async def get_failed_background_tasks(
+        self, parent_run_id: str | None = None, hours_back: float = 24
+    ) -> list[RunRecord]:
+        """List failed background steps, as `FlujoClient.get_failed_background_tasks` does."""
+        runs: list[RunRecord] = await self.ask(background.failed(parent_run_id, hours_back))
+        return runs
+
+    async def resume_background_task(self, task_id: str, new_data: Any = None) -> AsyncRunHandle:
+        """Go on with a background step's run, as `FlujoClient.resume_background_task` does."""
+        return AsyncRunHandle(self, await self._door.perform(background.resume(self.settings, task_id, new_data)))
+
+    async def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[AsyncRunHandle]:
+        """Start failed background steps again, as `FlujoClient.retry_failed_background_tasks` does."""
+        begun = await self._door.perform(background.retry_failed(self.settings, parent_run_id, max_retries))
+        return [AsyncRunHandle(self, each) for each in begun]
+
+    async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
+        """Fail background steps without a sign of life, as `FlujoClient.cleanup_stale_background_tasks` does."""
+        stale: list[str] = await self._door.perform(background.fail_stale(self.settings, stale_hours))
+        return stale
 
     async def ask(self, request: requests.Request[Any]) -> Any:
         """Put one of the gateway's requests."""

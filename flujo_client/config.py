@@ -25,6 +25,7 @@ from flujo_client.errors import SettingsError
 from flujo_client.sections import (
     Agents,
     Aros,
+    BackgroundTasks,
     Breakers,
     Budgets,
     Cost,
@@ -97,6 +98,7 @@ class Settings(Section):
     aros: Aros = Aros()
     budgets: Budgets = Budgets()
     cost: Cost = Cost()
+    background_tasks: BackgroundTasks = BackgroundTasks()
     log: Log = Log()
     events: Events = Events()
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.client import AsyncFlujoClient, FlujoClient
-from flujo_client.contract.results import Failure, Success
+from flujo_client.contract.results import BackgroundLaunched, Failure, Success
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flujo_client.config import Settings
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.question import Approval
-    from flujo_client.contract.results import PipelineResult, StepOutcome
+    from flujo_client.contract.results import PipelineResult, StepOutcome, StepResult
     from flujo_client.contract.run import RunRecord
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.step import Step
@@ -162,9 +162,7 @@ class Flujo:
                 began = time.monotonic()
                 result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
                 for step in result.step_history[seen:]:
-                    yield (
-                        Success(step_result=step) if step.success else Failure(feedback=step.feedback, step_result=step)
-                    )
+                    yield _outcome(step)
                 seen = len(result.step_history)
                 if result.run_status not in LIVE_RUN or result.run_status == "paused":
                     break
@@ -223,6 +221,12 @@ class TaskClient:
     async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:
         """Cancel a run."""
         return await (await self._client.get_run(run_id)).cancel(reason=reason)
+
+
+def _outcome(step: StepResult) -> StepOutcome:
+    if step.metadata_.get("is_background"):
+        return BackgroundLaunched(task_id=step.metadata_["child_run"], step_name=step.name)
+    return Success(step_result=step) if step.success else Failure(feedback=step.feedback, step_result=step)
 
 
 async def _until_pause(client: AsyncFlujoClient, run_id: str) -> PipelineResult:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from flujo_client.contract.limits import Dollars, UsageEstimate, UsageLimits
+from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
 
 MIN_KEY_BYTES = 16
 
@@ -213,6 +213,33 @@ class Budgets(Section):
     default: Annotated[UsageLimits | None, BeforeValidator(_table)] = None
     pipeline: Annotated[dict[str, UsageLimits], BeforeValidator(_table)] = Field(default_factory=dict)
     tenant: Annotated[dict[str, UsageLimits], BeforeValidator(_table)] = Field(default_factory=dict)
+
+
+def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
+    if not value:
+        raise ValueError("a background step is a run, and every run is recorded: leave it out, or write true")
+    return value
+
+
+class BackgroundTasks(Section):
+    """What holds for the runs of background steps (SYS-31).
+
+    `tracking`: they are recorded; it cannot be turned off. `resumability`: they may be resumed and started again. `quota`: each may
+    spend `max_cost_usd` and `max_tokens`, its retries each anew. `stale_hours` is how long one may show no sign of life.
+    """
+
+    tracking: Annotated[bool, AfterValidator(_always)] = True
+    resumability: bool = True
+    quota: bool = True
+    max_cost_usd: Dollars = 1.0
+    max_tokens: Tokens = 10_000
+    stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = 24.0
+
+    def limits(self) -> UsageLimits | None:
+        """Give what one may spend; None where the quota is off."""
+        if not self.quota:
+            return None
+        return UsageLimits(total_cost_usd_limit=self.max_cost_usd, total_tokens_limit=self.max_tokens)
 
 
 class ModelPrice(Section):

@@ -92,7 +92,14 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
         context_model=found.context_model,
         deadline=None if deadline_s is None else time.time() + deadline_s,
         aros=settings.aros.table(),
-        limits=in_force(settings.budgets, found.plan, limits, run=run_id, tenant=options.get("tenant", "")),
+        limits=in_force(
+            settings.budgets,
+            found.plan,
+            limits,
+            run=run_id,
+            tenant=options.get("tenant", ""),
+            background=settings.background_tasks.limits(),
+        ),
         **options,
     )
     size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)

@@ -291,8 +291,7 @@ def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
 
 
 def _first_of(decision: Decision, child: ChildRun) -> Envelope:
-    ticket = replace(decision.notice.envelope.ticket, run=child.run, root=child.first.address)
-    return replace(_envelope(decision, child.first), ticket=ticket)
+    return replace(_envelope(decision, child.first), ticket=child.ticket)
 
 
 def _recorded(answer: Any) -> Any:

@@ -202,7 +202,7 @@ class Tree(Protocol):
         """
 
     def child_run(self, run: str) -> ChildRunRow | None:
-        """Read a run that is the step of another one; None for any other."""
+        """Read a run that a place in another one waits for; None for any other."""
 
     def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
         """Tell whether one of these fan-outs was aborted."""

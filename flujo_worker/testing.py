@@ -126,7 +126,14 @@ class LocalEngine:
             **options,
         }
         run, tenant = new_run_id(self.now), options.get("tenant", "")
-        options["limits"] = in_force(self.settings.budgets, plan, options.get("limits"), run=run, tenant=tenant)
+        options["limits"] = in_force(
+            self.settings.budgets,
+            plan,
+            options.get("limits"),
+            run=run,
+            tenant=tenant,
+            background=self.settings.background_tasks.limits(),
+        )
         order = Order(run, **options)
         size = Limits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)

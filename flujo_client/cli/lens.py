@@ -49,18 +49,23 @@ def command() -> None:
 @command.command("list")
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs that are so.")
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
+@click.option("--parent", metavar="RUN", help="Only child runs of this run.")
+@click.option("--background", is_flag=True, help="Only runs of background steps, with the run that launched each.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a list of runs as JSON.")
-def list_runs(*, status: str | None, pipeline: str | None, limit: int, as_json: bool) -> None:
+def list_runs(
+    *, status: str | None, pipeline: str | None, parent: str | None, background: bool, limit: int, as_json: bool
+) -> None:
     """List runs, newest first."""
     with FlujoClient() as client:
-        runs = client.list_runs(status=status, pipeline=pipeline, limit=limit)
+        of = find_run(client, parent).id if parent else None
+        runs = client.list_runs(status=status, pipeline=pipeline, parent=of, background=background or None, limit=limit)
     if as_json:
         show_json([run_shape(run) for run in runs])
     elif runs:
-        show(runs_table(runs, datetime.now(UTC)))
+        show(runs_table(runs, datetime.now(UTC), parents=background))
     else:
-        say("no such run" if status or pipeline else "no run yet")
+        say("no such run" if status or pipeline or parent or background else "no run yet")
 
 
 @command.command("show")

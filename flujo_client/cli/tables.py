@@ -30,13 +30,15 @@ _SPENDING = ("spent", "reserved", "overrun")
 _NUMBERS = ("attempts", "took", "tokens", "cost", "age")
 
 
-def runs_table(runs: Sequence[RunRecord], now: datetime) -> Table:
-    """Draw runs, one in a line. `now` is the moment their ages are counted from."""
+def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False) -> Table:
+    """Draw runs, one in a line, with `parents` in two. `now` is the moment their ages are counted from."""
     table = _table("run", "pipeline", "status", "age", "took", wraps="pipeline")
     for run in runs:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
         since = age((now - run.created_at).total_seconds())
         table.add_row(Text(run.id), Text(printable(run.name)), status(run.status), since, took)
+        if parents:
+            table.add_row(Text(f"  of {run.parent_run}", "dim"))
     return table
 
 
@@ -160,6 +162,10 @@ def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool)
     ):
         if at is not None:
             yield name, _when(at, now)
+    if run.parent_run:
+        yield "background of" if run.is_background else "child of", run.parent_run
+    if run.retry_of:
+        yield "starts again", run.retry_of
     if run.tenant:
         yield "tenant", run.tenant
     if run.metadata:

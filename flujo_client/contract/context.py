@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+TASK_FIELDS = ("is_background_task", "task_id", "parent_run_id", "background_error", "background_error_category")
+"""What a context says of a run in the background; it is that run's alone."""
+
 
 class ContextState(Enum):
     """How far a context's run has come (M-415)."""
@@ -48,7 +51,9 @@ class PipelineContext(BaseModel):
     Unknown fields are kept; assignment is validated. `step_outputs` holds every successful step's output by the step's name;
     `import_artifacts` what an import is given under its key; a state machine writes `current_state` and goes where `next_state`
     says; `scratchpad` is yours. `hitl_history` holds what people were asked and what they answered, `conversation_history` the same as
-    turns; while a question is open, `status` is paused and `pause_message` holds its text.
+    turns; while a question is open, `status` is paused and `pause_message` holds its text. In a run in the background
+    `is_background_task`, `task_id` (its id) and `parent_run_id` say so; `background_error` and `background_error_category` tell why it failed, and
+    when it is started again, why it had.
     """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True)
@@ -65,3 +70,8 @@ class PipelineContext(BaseModel):
     hitl_history: list[HumanInteraction] = Field(default_factory=list)
     conversation_history: list[Any] = Field(default_factory=list)
     pause_message: str | None = None
+    is_background_task: bool = False
+    task_id: str | None = None
+    parent_run_id: str | None = None
+    background_error: str | None = None
+    background_error_category: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
 from flujo_client.contract.tree import CACHE, FALLBACK, LOOP, arrange
 from flujo_client.errors import SerializationError
@@ -53,7 +54,7 @@ def read_result(
         step_history=reading.nodes(arrange(attempts, scopes)),
         total_cost_usd=run.cost_usd,
         total_tokens=run.tokens,
-        final_pipeline_context=reading.value(run.context),
+        final_pipeline_context=_with_error(reading.value(run.context), run),
         output=reading.value(run.output),
         error=_failed(run.error, run.reason),
         pauses=[
@@ -193,6 +194,14 @@ class _Reading:
             return decode(tree, resolve=self.resolve)
         except SerializationError:
             return _plain(tree)
+
+
+def _with_error(context: Any, run: RunRecord) -> Any:
+    """The context of a run in the background, which says why that failed where it has fields for it (§2.3)."""
+    if run.is_background and run.status == "failed" and isinstance(context, PipelineContext):
+        context.background_error = run.error.feedback if run.error else run.reason
+        context.background_error_category = run.error.category if run.error else run.status
+    return context
 
 
 def _without_failed(result: StepResult, own: StepResult) -> StepResult:

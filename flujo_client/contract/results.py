@@ -72,6 +72,13 @@ class Paused(StepOutcome):
     address: str = ""
 
 
+class BackgroundLaunched(StepOutcome):
+    """A step was launched in the background: a run of its own goes on, under the id `task_id` (SYS-31)."""
+
+    task_id: str
+    step_name: str
+
+
 class Aborted(StepOutcome):
     """The run was stopped from inside by an error of control flow, cancelled or expired."""
 

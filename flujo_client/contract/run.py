@@ -45,6 +45,8 @@ class RunRecord:
     Attributes:
         parent_run: the run it is a step of.
         limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
+        is_background: that run does not wait for it (SYS-31).
+        retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
     """
 
     id: str
@@ -67,6 +69,9 @@ class RunRecord:
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
     limits: dict[str, Any] | None = None
+    is_background: bool = False
+    retry_of: str | None = None
+    retries: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
 
@@ -74,6 +79,41 @@ class RunRecord:
     def is_live(self) -> bool:
         """Tell whether the run can still move."""
         return self.status in LIVE_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a run in the background began with: its context, and the place of its first attempt, whose key is `first`."""
+
+    context: Packed | None
+    first: str
+    address: str
+    step: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A run in the background that is to be started again.
+
+    Attributes:
+        run: which one.
+        new: the new run's id.
+        first: the key of the first attempt that it had, and `key` that of the new one's.
+        context: what the new one begins with.
+        input: its input; None: what the other had.
+        wait_s: seconds until it begins.
+        blobs: values above the inline limit, which the others only point at.
+    """
+
+    run: str
+    new: str
+    first: str
+    key: str
+    context: Packed | None
+    input: Packed | None = None
+    wait_s: float = 0.0
+    blobs: tuple[Packed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

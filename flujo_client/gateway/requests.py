@@ -20,6 +20,7 @@ from flujo_client.contract.run import (
     BudgetRecord,
     CorrectionRecord,
     EventRecord,
+    Launch,
     NoticeRecord,
     Recording,
     RunRecord,
@@ -33,7 +34,7 @@ from flujo_client.serial import Packed, safe_serialize
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from flujo_client.contract.run import NewRun
+    from flujo_client.contract.run import Again, NewRun
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -122,10 +123,17 @@ def runs(  # noqa: PLR0913 - one for each filter
     tenant: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     parent: str | None = None,
+    background: bool | None = None,
+    ended_within_s: float | None = None,
+    not_retried: bool = False,
     limit: int = 50,
     offset: int = 0,
 ) -> Request[list[RunRecord]]:
-    """List runs, newest first, without their values. With `parent` its child runs, or when that is empty no child runs."""
+    """List runs, newest first, without their values. With `parent` its child runs, or when that is empty no child runs.
+
+    `background` asks for runs in the background or for all others, `ended_within_s` for those that ended in the last so many seconds,
+    `not_retried` for those that nobody has started again.
+    """
     parameters = {
         "prefix": prefix,
         "status": status,
@@ -133,6 +141,9 @@ def runs(  # noqa: PLR0913 - one for each filter
         "tenant": tenant,
         "metadata": None if metadata is None else _json(dict(metadata)),
         "parent": parent,
+        "background": background,
+        "ended_within_s": ended_within_s,
+        "not_retried": not_retried,
         "limit": limit,
         "offset": offset,
     }
@@ -215,6 +226,34 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None) -> Request[boo
     return Request("cancel", parameters, bool)
 
 
+def launch(run_id: str) -> Request[Launch | None]:
+    """Read what a run in the background began with; None for any other run."""
+    return Request("launch", {"run": run_id}, lambda rows: _launch(rows[0]) if rows else None)
+
+
+def start_again(again: Again) -> Request[str | None]:
+    """Start a run in the background again; the answer is the new run's id, or None when that was done before."""
+    parameters = {
+        "run": again.run,
+        "new": again.new,
+        "first": again.first,
+        "key": again.key,
+        "input": None if again.input is None else bytes(again.input),
+        "digest": None if again.input is None else again.input.digest,
+        "context": None if again.context is None else bytes(again.context),
+        "wait_s": again.wait_s,
+        "blob_digests": [blob.digest for blob in again.blobs],
+        "blob_bodies": [bytes(blob) for blob in again.blobs],
+    }
+    return Request("start_again", parameters, lambda rows: rows[0]["id"] if rows else None)
+
+
+def fail_stale(older_s: float, fault: Fault) -> Request[list[str]]:
+    """Fail runs in the background without a sign of life for so many seconds; the answer is their ids."""
+    parameters = {"older_s": older_s, "error": _json(fault.to_tree()), "reason": safe_serialize(fault.message)}
+    return Request("fail_stale", parameters, lambda rows: [row["id"] for row in rows])
+
+
 def questions(run_id: str) -> Request[list[Approval]]:
     """Read a run's questions to people, open and closed, in the order they were asked."""
     return Request("questions", {"run": run_id}, lambda rows: [_approval(row) for row in rows])
@@ -280,6 +319,10 @@ def _fault(tree: Mapping[str, Any] | None) -> Fault | None:
 def _run(row: Row) -> RunRecord:
     values = {key: _packed(row[key]) for key in ("input", "output", "context")}
     return RunRecord(**{**row, **values, "error": _fault(row["error"])})
+
+
+def _launch(row: Row) -> Launch:
+    return Launch(_packed(row["launched_with"]), row["key"], row["address"], row["step"], row["kind"])
 
 
 def _attempt(row: Row) -> AttemptRecord:

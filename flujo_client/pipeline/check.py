@@ -18,7 +18,7 @@ from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
-from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.walk import MAX_DEPTH, MAX_NODES
 
 if TYPE_CHECKING:
@@ -165,6 +165,9 @@ def _context_findings(step: Step, place: Place) -> Iterator[str]:
 def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     if not isinstance(step.name, str) or not is_name(step.name):
         yield f"a name has 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control character, no space at its ends"
+    given: Any = step.config
+    if not isinstance(given, StepConfig):
+        yield f"config is a {type(given).__name__}, no StepConfig"
     if step.agent is not None:
         yield from _agent_findings(step.agent, allowed)
     for validator in step.validators:

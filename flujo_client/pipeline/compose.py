@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flujo_client.pipeline.fallback import unfolded
-from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.background import KIND as BACKGROUND
+from flujo_client.pipeline.background import BackgroundStep
+from flujo_client.pipeline.fallback import FallbackStep
+from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,9 +61,16 @@ Body: TypeAlias = Pipeline | Step
 
 
 def steps_of(body: Body) -> Sequence[Step]:
-    """Give the steps that a body runs, as they run: one that has a fallback as the container of both."""
+    """Give the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
     given: Sequence[Any] = [body] if isinstance(body, Step) else body.steps
-    return [unfolded(each) if isinstance(each, Step) else each for each in given]
+    return [_unfolded(each) if isinstance(each, Step) else each for each in given]
+
+
+def _unfolded(step: Step) -> Step:
+    """A step in the background takes its fallback with it."""
+    if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
+        return BackgroundStep(step.name, task=step)
+    return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
 
 
 def model_name(model: type[BaseModel] | None) -> str | None:

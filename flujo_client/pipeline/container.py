@@ -25,14 +25,17 @@ MOST = 1_000_000_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Container(Step):
-    """A step that runs others. What concerns an agent stands on the steps inside, and cannot be given here."""
+    """A step that runs others. What concerns an agent stands on the steps inside, and cannot be given here.
+
+    A `config` only says in which mode the container itself runs.
+    """
 
     performs = False
     roles: ClassVar[Mapping[str, str]] = {}
     """The fields that hold user functions, by what these are asked for."""
 
     agent: Any = field(default=None, init=False)
-    config: StepConfig = field(default_factory=StepConfig, init=False)
+    config: StepConfig = field(default_factory=StepConfig)
     plugins: Sequence[Any] = field(default=(), init=False)
     validators: Sequence[Any] = field(default=(), init=False)
     updates_context: bool = field(default=False, init=False)
@@ -52,6 +55,8 @@ class Container(Step):
         return {role: function for role, function in given.items() if function is not None}
 
     def findings(self, place: Place) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
+        if not self.performs and self.config not in (StepConfig(), StepConfig(execution_mode="background")):
+            yield "of its config only execution_mode counts here; everything else stands on the steps inside"
         optional = {each.name for each in fields(self) if each.default is None}
         for name in self.roles.values():
             given = getattr(self, name)

@@ -47,8 +47,3 @@ class FallbackStep(Container):
         other: Any = self.primary.fallback_step
         if not isinstance(other, Step):
             yield f"fallback_step is a {type(other).__name__}, no Step; a pipeline becomes one by as_step(name)"
-
-
-def unfolded(step: Step) -> Step:
-    """A step as it runs: one that has a fallback as the container of both."""
-    return step if step.fallback_step is None else FallbackStep(step.name, primary=step)

@@ -1,7 +1,8 @@
 """Which limits a run stands under, as its ticket carries them. Pure.
 
 In words of a ticket: `run`, the first run of the tree, which the budgets are named after; `limits` of that tree; `tenant` and
-`tenant_limits` of its day. A step's own limits stand with the step, whose code every worker has.
+`tenant_limits` of its day; `background`, the limits of each run in the background that is begun in the tree; in such a run `task`, the
+path of the step that it is. A step's own limits stand with the step, whose code every worker has.
 """
 
 from __future__ import annotations
@@ -10,16 +11,23 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.limits import UsageLimits, tightest
+from flujo_client.pipeline.background import KIND as BACKGROUND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from flujo_client.pipeline.plan import Node, Plan
     from flujo_client.sections import Budgets
 
 
 def in_force(
-    budgets: Budgets, plan: Plan, own: UsageLimits | None, *, run: str, tenant: str = ""
+    budgets: Budgets,
+    plan: Plan,
+    own: UsageLimits | None,
+    *,
+    run: str,
+    tenant: str = "",
+    background: UsageLimits | None = None,
 ) -> dict[str, Any] | None:
     """Combine what code and flujo.toml say by the smaller value of each field; None where nothing is limited.
 
@@ -29,17 +37,32 @@ def in_force(
         own: what the caller asks for.
         run: the run's id.
         tenant: whom it belongs to.
+        background: what each of its background steps may spend.
     """
     limits = tightest(own, _named(budgets.pipeline, plan.name) or budgets.default)
     of_tenant = tightest(_named(budgets.tenant, tenant) if tenant else None)
-    if limits.is_nothing and of_tenant.is_nothing and not _has_limits(plan.nodes):
+    quota = background if _any(plan.nodes, lambda node: node.kind == BACKGROUND) else None
+    has_own = _any(plan.nodes, lambda node: "usage_limits" in node.traits)
+    if limits.is_nothing and of_tenant.is_nothing and quota is None and not has_own:
         return None
-    return {
+    found = {
         "run": run,
         "limits": None if limits.is_nothing else limits.model_dump(),
         "tenant": tenant,
         "tenant_limits": None if of_tenant.is_nothing else of_tenant.model_dump(),
     }
+    return found if quota is None else found | {"background": quota.model_dump()}
+
+
+def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
+    """The limits of a run in the background: its quota in a budget of its own, and its tenant's.
+
+    Args:
+        limits: of the run that begins it.
+        run: its id.
+        path: of its step in the plan; limits of what that stands in are the other run's.
+    """
+    return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 
 
 def _named(table: Mapping[str, UsageLimits], name: str) -> UsageLimits | None:
@@ -47,5 +70,5 @@ def _named(table: Mapping[str, UsageLimits], name: str) -> UsageLimits | None:
     return table.get(name) or next((limits for pattern, limits in table.items() if fnmatchcase(name, pattern)), None)
 
 
-def _has_limits(nodes: Iterable[Node]) -> bool:
-    return any("usage_limits" in node.traits or any(map(_has_limits, node.bodies.values())) for node in nodes)
+def _any(nodes: Iterable[Node], is_so: Callable[[Node], bool]) -> bool:
+    return any(is_so(node) or any(_any(body, is_so) for body in node.bodies.values()) for node in nodes)

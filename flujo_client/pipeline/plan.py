@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.compose import model_name, steps_of
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
@@ -186,7 +187,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
 def _node(step: Step, *, once: bool = False) -> Node:
     """Make a step's node; `once`: it is a fallback, whose agent is asked once (C-01)."""
     config = step.config
-    either = step.kind == FALLBACK_KIND
+    passes = step.kind in (FALLBACK_KIND, BACKGROUND)
     return Node(
         name=step.name,
         kind=step.kind,
@@ -196,14 +197,14 @@ def _node(step: Step, *, once: bool = False) -> Node:
         traits=_traits(step),
         rules=step.rules(),
         bodies={
-            key: tuple(_node(each, once=either and (once or key == FALLBACK)) for each in steps_of(body))
+            key: tuple(_node(each, once=passes and (once or key == FALLBACK)) for each in steps_of(body))
             for key, body in step.bodies().items()
         },
     )
 
 
-_NO_TRAITS = {"backoff", "max_retries", "preserve_fallback_diagnostics"}
-"""Of a `StepConfig`: what stands in the node itself, or in a fallback's rules."""
+_NO_TRAITS = {"backoff", "max_retries", "preserve_fallback_diagnostics", "execution_mode"}
+"""Of a `StepConfig`: what stands in the node itself, in a fallback's rules, or as a container of its own."""
 
 
 def _traits(step: Step) -> dict[str, Any]:

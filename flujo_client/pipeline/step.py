@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,6 +39,7 @@ class StepConfig(BaseModel):
         backoff: waits between attempts; the worker's `[retry]` settings when None.
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them (M-024).
         preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed (M-406).
+        execution_mode: `background`: the step runs as a run of its own, and the pipeline goes on at once, with the step's input (SYS-31).
         expected_cost_usd, expected_tokens: what an attempt under limits reserves; `max_tokens` counts where no tokens are named.
     """
 
@@ -52,6 +53,7 @@ class StepConfig(BaseModel):
     top_p: float | None = None
     max_tokens: int | None = Field(default=None, gt=0)
     preserve_fallback_diagnostics: bool = False
+    execution_mode: Literal["sync", "background"] = "sync"
     expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)
     expected_tokens: int | None = Field(default=None, ge=0, le=10**15)
 

@@ -127,7 +127,7 @@ def _scopes(
     parts = path.split("/")
     for end in range(1, len(parts) + 1, 2):  # a node, the key of a body, a node in it
         above = "/".join(parts[:end])
-        own = entry.steps[above].usage_limits
+        own = entry.steps[above].usage_limits if len(above) > len(limits.get("task", "")) else None
         if own is not None and not own.is_nothing:
             yield f"step:{run}:{above}", own.model_dump()
 

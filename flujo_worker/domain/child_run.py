@@ -1,41 +1,61 @@
-"""A child run: an imported pipeline that runs as a run of its own, which the run it is a step of waits for (ADR 0023).
+"""A child run: a step of a run that is a run of its own.
 
-It has its parent's plan and code, and begins inside it, at the body of its import: that address is its root. Its id is derived, so that
-who decides again decides the same.
+An imported pipeline is one that its parent waits for (ADR 0023), a step in the background one that nobody waits for (ADR 0035). It has
+its parent's plan and code, and begins inside it, at the body of its container: that address is its root. Its id is derived, so that who
+decides again decides the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from flujo_client.address import child_run_id
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import SEQUENCE
+from flujo_client.pipeline.limits import of_task
 from flujo_worker.domain.draft import Scope
 from flujo_worker.domain.values import ChildRun, Look
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Node
     from flujo_worker.domain.draft import Asked, Draft
-    from flujo_worker.domain.values import ChildRunRow
+    from flujo_worker.domain.values import ChildRunRow, NextAttempt
 
 BODY = "/body"
-_MOST_OF_FIRST, _DIGITS = 59, 20
 
 
-def child_run_id(parent: str, address: str) -> str:
-    """The id of the run that `parent` begins at a container: the first run of all, then a digest of who begins it and where.
-
-    However deep child runs nest, it has no more than the 80 characters that a run's id may have.
-    """
-    first = parent.partition(".")[0][:_MOST_OF_FIRST]
-    return f"{first}.{sha256(f'{parent}:{address}'.encode()).hexdigest()[:_DIGITS]}"
+def id_of(draft: Draft, box: Scope) -> str:
+    """The id of the run that begins at a container."""
+    return child_run_id(draft.notice.envelope.ticket.run, box.address)
 
 
 def begin(draft: Draft, box: Scope, node: Node) -> None:
-    """Begin the child run that a container has opened for."""
-    parent, first = draft.notice.envelope.ticket.run, node.bodies["body"][0]
+    """Begin the child run that an import has opened for and waits for."""
+    first = _first(draft, box, node)
+    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, box), root=first.address)
+    _begin(draft, box, ChildRun(ticket, box.address, node.rules["own_run"], first))
+    draft.tell("child_run.begun", step=node.name, child_run=ticket.run)
+
+
+def launch(draft: Draft, box: Scope, node: Node) -> None:
+    """Begin the child run of a step in the background: nobody waits for it, so neither a deadline nor a budget is shared with it."""
+    first, ticket, run = _first(draft, box, node), draft.notice.envelope.ticket, id_of(draft, box)
+    limits = of_task(ticket.limits, run, node.path)
+    ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits)
+    _begin(draft, box, ChildRun(ticket, None, node.name, first))
+    box.metadata["is_background"] = True
+    draft.tell("background.launched", step=node.name, task_id=run)
+
+
+def _begin(draft: Draft, box: Scope, child: ChildRun) -> None:
+    draft.child_run = child
+    box.metadata["child_run"] = child.run
+
+
+def _first(draft: Draft, box: Scope, node: Node) -> NextAttempt:
+    """The first work row of the run that begins at a container's body."""
+    first = node.bodies["body"][0]
     root = Scope(
         address=box.address + BODY,
         parent=None,
@@ -49,17 +69,12 @@ def begin(draft: Draft, box: Scope, node: Node) -> None:
         context=box.context,
         lanes={},
     )
-    is_step = draft.kinds[first.kind].performed
-    work = draft.attempt(root, first, kind="step" if is_step else "start")
-    run = child_run_id(parent, box.address)
-    draft.child_run = ChildRun(run, box.address, node.rules["own_run"], work)
-    box.metadata["child_run"] = run
-    draft.tell("child_run.begun", step=node.name, child_run=run)
+    return draft.attempt(root, first, kind="step" if draft.kinds[first.kind].performed else "start")
 
 
 def ended(draft: Draft, box: Scope) -> Asked:
     """Read how the child run ended; one that was stopped has failed, and says by what."""
-    run = child_run_id(draft.notice.envelope.ticket.run, box.address)
+    run = id_of(draft, box)
     row: ChildRunRow = yield Look(box.address, child_run=run)
     if row.status == "succeeded" or row.fault is not None:
         return row

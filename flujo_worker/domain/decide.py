@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, TypeAlias
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.errors import PausedException
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.domain import cache, conditional, fallback, human, loop, machine, nested, parallel, router, step
+from flujo_worker.domain import (
+    background,
+    cache,
+    conditional,
+    fallback,
+    human,
+    loop,
+    machine,
+    nested,
+    parallel,
+    router,
+    step,
+)
 from flujo_worker.domain import map as map_
 from flujo_worker.domain.draft import Draft, Kind, Scope, Steps
 from flujo_worker.domain.flow import cancel, enter, fail, give_up
@@ -41,6 +53,7 @@ KINDS: dict[str, Kind] = {
     "fallback": fallback.KIND,
     "cache": cache.KIND,
     "human": human.KIND,
+    "background": background.KIND,
 }
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def enter(draft: Draft, scope: Scope) -> Steps:
-    """Begin the node a sequence is at; put a message in between when one decision has gone far enough."""
+    """Begin the node a sequence is at; put a message in between when one decision has gone far enough, or has begun its one run."""
     node = draft.node(scope)
     draft.hops += 1
-    if draft.hops > MAX_HOPS:
+    if draft.hops > MAX_HOPS or (draft.child_run is not None and not draft.kinds[node.kind].performed):
         draft.work(scope, node, kind="start")
         return
     yield from draft.kinds[node.kind].enter(draft, scope, node)

@@ -21,7 +21,7 @@ def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
     """Begin the imported pipeline, in the context its import asks for."""
     own_run = "own_run" in node.rules
     box = open_box(draft, scope, node, waiting=own_run)
-    data = {"run_id": child_run.child_run_id(draft.notice.envelope.ticket.run, box.address)} if own_run else {}
+    data = {"run_id": child_run.id_of(draft, box)} if own_run else {}
     try:
         box.context = yield Ask("import_context", node.path, (scope.context, scope.output), data)
     except Refused as refused:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from flujo_client.contract.envelope import AttemptKind, Envelope
+    from flujo_client.contract.envelope import AttemptKind, Envelope, Ticket
     from flujo_client.contract.outcome import Event, Fault, Outcome
     from flujo_client.serial import Packed
 
@@ -126,19 +126,24 @@ class NextAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """A run that begins as a step of this one; it takes reference, plan, deadline, queue, priority and tenant from it.
+    """A run that begins as a step of this one; what stands in its ticket is its own, the rest it has from this one.
 
     Attributes:
-        run: its id.
-        parent_address: the container of this run that waits for it.
+        ticket: what its messages carry.
+        parent_address: the container of this run that waits for it; None: nobody does, for it runs in the background.
         name: what it is listed under.
         first: its first work row. That one's address is the new run's root.
     """
 
-    run: str
-    parent_address: str
+    ticket: Ticket
+    parent_address: str | None
     name: str
     first: NextAttempt
+
+    @property
+    def run(self) -> str:
+        """Its id."""
+        return self.ticket.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +274,7 @@ class ScopeRow:
 
 @dataclass(frozen=True, slots=True)
 class ChildRunRow:
-    """A child run as it is recorded, with the context of its root scope; its output is its input until it has succeeded."""
+    """A child run that is waited for, as it is recorded, with the context of its root scope; its output is its input until it has succeeded."""
 
     run: str
     parent_run: str

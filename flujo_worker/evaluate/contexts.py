@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 from pydantic import BaseModel
 
-from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
 from flujo_client.pipeline.submit import build_context
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flujo_worker.evaluate.question import Question
 
 _KEPT = ("step_outputs",)
-_PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts")
+_PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)
 
 
 def patch(question: Question) -> Packed | None:
@@ -207,6 +207,18 @@ def _with_input(step: Any, context: Any, value: Any) -> Any:
         else:
             raise PipelineError(f"input_to needs a field import_artifacts in {type(context).__name__}")
     return context
+
+
+def task_context(question: Question) -> Packed:
+    """The context that a run in the background begins with: a copy, which says what it is where it has fields for that.
+
+    Value: the context of the sequence that launches it. Data: `task_id` and `parent_run_id`.
+    """
+    context, ids = question.value(0), question.data
+    told = {"run_id": ids["task_id"], "is_background_task": True, **ids}
+    for name in told.keys() & type(context).model_fields.keys():
+        put(context, name, told[name])
+    return question.pack(context, "context of the background run")
 
 
 def export_context(question: Question) -> Packed | None:

@@ -48,6 +48,7 @@ ROLES: dict[str, Callable[[Question], Any]] = {
     "join": contexts.join,
     "import_context": contexts.import_context,
     "export_context": contexts.export_context,
+    "task_context": contexts.task_context,
     "next_state": contexts.next_state,
     "question": people.question,
     "cached": cache.cached,

@@ -39,7 +39,7 @@ _OPEN = (
 )
 _NEXT = "keys addresses steps numbers kinds queues after_s guidance questions statuses errors"
 _CORRECTION = "steps agents models schemas policies stages depths transforms saved_ms"
-_CHILD = "run at name input digest root context key step kind queue after_s"
+_CHILD = "run at name input digest deadline limits root context key step kind queue after_s"
 _ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
 
 
@@ -198,6 +198,8 @@ def _bind_child_run(child: ChildRun | None) -> dict[str, Any]:
         as_text(child.name),
         bytes(first.input),
         first.input.digest,
+        child.ticket.deadline,
+        None if child.ticket.limits is None else as_json(dict(child.ticket.limits)),
         first.address,
         _bytes(first.context),
         str(AttemptKey(child.run, first.address, first.step, first.number, first.kind)),

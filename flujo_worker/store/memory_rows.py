@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,10 @@ class Run:
     created_at: float
     idempotency_key: str | None
     name: str
-    parent: tuple[str, str] | None = None
+    parent: tuple[str, str | None] | None = None
+    launched_with: Packed | None = None
+    retry_of: str | None = None
+    retries: int = 0
     status: str = "queued"
     reason: str | None = None
     fault: Fault | None = None
@@ -52,10 +55,15 @@ class Run:
 
     def child(self, begun: ChildRun, now: float) -> Run:
         """Make the run that begins as a step of this one."""
-        first = begun.first
-        ticket = replace(self.ticket, run=begun.run, root=first.address)
-        parent = self.ticket.run, begun.parent_address
-        return Run(ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name, parent)
+        first, parent = begun.first, (self.ticket.run, begun.parent_address)
+        run = Run(begun.ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name, parent)
+        run.launched_with = first.context if run.is_background else None
+        return run
+
+    @property
+    def is_background(self) -> bool:
+        """Tell whether it is a child run that no place in its parent waits for."""
+        return self.parent is not None and self.parent[1] is None
 
     @property
     def is_live(self) -> bool:
@@ -95,16 +103,20 @@ class Run:
             cancel_requested_at=when_or_none(self.stopped_at),
             parent_run=self.parent[0] if self.parent else None,
             limits=(self.ticket.limits or {}).get("limits"),
+            is_background=self.is_background,
+            retry_of=self.retry_of,
+            retries=self.retries,
             tokens=tokens,
             cost_usd=cost,
         )
 
     def child_row(self, context: Packed | None) -> ChildRunRow | None:
-        """Give the row as its parent's join reads it; None for a run that is no child run."""
-        if self.parent is None:
+        """Give the row as its parent's join reads it; None for a run that nobody waits for."""
+        parent, at = self.parent or (None, None)
+        if parent is None or at is None:
             return None
         output = self.output or self.input
-        return ChildRunRow(self.ticket.run, *self.parent, self.status, self.reason, self.fault, output, context)
+        return ChildRunRow(self.ticket.run, parent, at, self.status, self.reason, self.fault, output, context)
 
 
 @dataclass

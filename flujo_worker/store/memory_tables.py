@@ -91,9 +91,10 @@ class Tables:
         return [each for each in children if address is None or each.parent == (run, address)]
 
     def _spent_by(self, run: str) -> list[Usage]:
-        """What a run has spent, with its child runs."""
+        """What a run has spent, with its child runs but those in the background."""
         own = [usage for (key, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
-        return own + [usage for child in self._child_runs_of(run) for usage in self._spent_by(child.ticket.run)]
+        waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
+        return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
 
     def _is_leased(self, worker: str | None) -> bool:
         return worker is not None and self._leases.get(worker, 0.0) > self._clock()

@@ -98,9 +98,10 @@ class TreeInMemory(Tables):
             return [run.ticket.run for run in self._runs.values() if run.is_live and self._is_orphan(run)][:limit]
 
     def _is_orphan(self, run: Run) -> bool:
-        if run.parent is None:
+        parent, at = run.parent or (None, None)
+        if parent is None or at is None:
             return False
-        return not self._scopes[run.parent].is_open or self._runs[run.parent[0]].stopped_at is not None
+        return not self._scopes[parent, at].is_open or self._runs[parent].stopped_at is not None
 
     def _waiting(self) -> Iterator[tuple[str, Scope]]:
         return ((run, scope) for (run, _), scope in self._scopes.items() if scope.waiting and scope.is_open)

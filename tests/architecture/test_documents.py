@@ -31,7 +31,7 @@ CODE = re.compile(r"`((?:flujo_client|flujo_worker|tests|docs|examples|deploy|ch
 MODULE = re.compile(r"`(flujo_(?:client|worker)(?:\.\w+)+)[`(]")
 PYTHON = re.compile(r"^```python\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SQL_EVENT = re.compile(r"'((?:run|step|attempt|outcome|join|flujo\.budget)\.[a-z_]+)'")
+SQL_EVENT = re.compile(r"'((?:run|step|attempt|outcome|join|background|flujo\.budget)\.[a-z_]+)'")
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 

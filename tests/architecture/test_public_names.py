@@ -26,6 +26,7 @@ CLIENT = [
     "Approval",
     "AsyncFlujoClient",
     "AsyncRunHandle",
+    "BackgroundLaunched",
     "Backoff",
     "BranchFailureStrategy",
     "CacheBackend",

@@ -22,7 +22,8 @@ def beginning(at, *, fence=1, box=BOX, **rest):
     """The decision of an attempt that comes to an import of this sort."""
     address = f"{at.address}/{box}".lstrip("/")
     first = NextAttempt(f"{address}/body", "x", 1, "legal.q", packed("in"), packed({"n": 7}), 0)
-    child = ChildRun(f"{at.ticket.run}.{box}", address, "contracts", first)
+    ticket = replace(at.ticket, run=f"{at.ticket.run}.{box}", root=f"{address}/body")
+    child = ChildRun(ticket, address, "contracts", first)
     waiting = opening(address, at.address, kind="nested", step=box, name=box, waiting=True, lanes=dict(at.lanes))
     return concluded(at, moved(at, cursor=1), fence=fence, opens=(waiting,), child_run=child, **rest)
 

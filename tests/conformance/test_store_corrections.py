@@ -95,7 +95,9 @@ def test_an_outcome_without_repairs_keeps_nothing(world, new, merge):
 def test_a_child_runs_repairs_are_its_own(world, new):
     """What a decision begins has no part in what came before it."""
     first = NextAttempt("legal/body", "x", 1, "q", packed("in"), None, 0)
-    begun = ChildRun(f"{run_of(new)}.legal", "legal", "contracts", first)
+    begun = ChildRun(
+        replace(new.first.ticket, run=f"{run_of(new)}.legal", root="legal/body"), "legal", "contracts", first
+    )
     box = opening("legal", "", kind="nested", step="legal", name="legal", waiting=True)
     world.commit(
         concluded(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from trees import concluded, fanned_out, fanning_out, join_of, moved, opening, ring
@@ -17,7 +19,9 @@ def beginning(at, *, fence):
     """The decision of an attempt that comes to an import which is a run of its own."""
     address = f"{at.address}/{BOX}".lstrip("/")
     first = NextAttempt(f"{address}/body", "x", 1, "legal.q", packed("in"), None, 0)
-    child = ChildRun(f"{at.ticket.run}.{BOX}", address, "contracts", first)
+    child = ChildRun(
+        replace(at.ticket, run=f"{at.ticket.run}.{BOX}", root=f"{address}/body"), address, "contracts", first
+    )
     box = opening(address, at.address, kind="nested", step=BOX, name=BOX, waiting=True)
     return concluded(at, moved(at, cursor=1), fence=fence, opens=(box,), child_run=child)
 

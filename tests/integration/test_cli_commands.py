@@ -45,6 +45,8 @@ shout = Pipeline([Step("upper", upper), Step("measure", measure)])
 hang = Pipeline([Step("upper", upper), Step("wait", wait)])
 broken = Pipeline([Step("upper", upper), Step("check", fail, config=StepConfig(max_retries=1, backoff={"base_s": 0}))])
 typed = Pipeline([Step("upper", upper)], context_model=Topic)
+behind = StepConfig(max_retries=0, execution_mode="background")
+aside = Pipeline([Step("upper", upper), Step("later", fail, config=behind), Step("measure", measure)])
 asking = Pipeline([HumanInTheLoopStep("ask", "go\\x1b[2J?", input_schema=bool), Step("measure", measure_any)])
 """
 
@@ -214,6 +216,19 @@ def test_lens_list_filters(read, failed):
     for name in ("broken", "cli_pipelines:broken"):
         assert failed in [run["id"] for run in read("runs", "list", "--pipeline", name)]
     assert len(read("lens", "list", "--limit", "1")) == 1
+
+
+def test_background_steps_are_listed_with_who_launched_them(site, flujo, read):
+    """U-16."""
+    run = site.client.enqueue("cli_pipelines:aside", "bees")
+    run.result(timeout=30)
+    [task] = wait_until(lambda: site.client.get_failed_background_tasks(run.id), what=site.log)
+
+    [listed] = read("runs", "list", "--background", "--parent", run.id)
+    assert (listed["id"], listed["parent"], listed["status"], listed["background"]) == (task.id, run.id, "failed", True)
+    assert f"of {run.id}" in flujo("runs", "list", "--background").stdout
+    assert f"background of  {run.id}" in flujo("lens", "show", task.id).stdout
+    assert read("runs", "list", "--background", "--status", "succeeded") == []
 
 
 def test_lens_list_says_that_there_is_nothing(flujo):

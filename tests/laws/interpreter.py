@@ -91,7 +91,7 @@ class _Reference:
             try:
                 node = getattr(self, f"_{step.kind}")
                 output, after = node(step, f"{place}/{step.name}".lstrip("/"), value, context, told)
-                if step.kind != "step":
+                if step.kind not in ("step", "background"):
                     after = deepcopy(after)
                     keep(after, step.name, output)
             except Stop as stop:
@@ -284,6 +284,10 @@ class _Reference:
             told.attempts = sum(each.attempts for each in both)
             told.metadata = both[-1].metadata | told.metadata
             told.history = both if len(both) > 1 else both[0].history
+
+    def _background(self, step: Any, at: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:
+        """What it does is nobody's here."""
+        return value, context
 
     # side by side
 

@@ -147,6 +147,15 @@ SHAPES: dict[str, Pipeline] = {
         Step.cached(Step.parallel("p", {"i": pipeline(*ADDING), "j": Step.cached(step("j", Stubborn(1)))})),
         Step.cached(step("b", Stubborn(9))).fallback(step("c", tell)),
     ),
+    "launching": pipeline(
+        step("a", add, updates_context=True),
+        Step("b", Stubborn(1), config=StepConfig(max_retries=2, execution_mode="background")),
+        step("c", tell),
+        Step.parallel(
+            "p", {"i": pipeline(*ADDING), "j": Step("j", tell, config=StepConfig(execution_mode="background"))}
+        ),
+        step("z", tell),
+    ),
     "falling": pipeline(
         step("a", tell),
         Step.loop_until("l", pipeline(*ADDING), exit_condition_callable=is_broken, max_loops=3).fallback(
@@ -202,11 +211,13 @@ class Rough(LocalEngine):
         self.conclude, commit = self.coordinator.conclude, self.store.commit
 
         def remember(notice: Notice) -> Any:
-            self.notices.append(notice)
+            if notice.envelope.ticket.run == self.run_id:  # what it launches is looked at elsewhere
+                self.notices.append(notice)
             return self.conclude(notice)
 
         def record(decision: Decision) -> Any:
-            self.decisions.append(decision)
+            if decision.notice.envelope.ticket.run == self.run_id:
+                self.decisions.append(decision)
             return commit(decision)
 
         self.coordinator.conclude = remember  # type: ignore[method-assign]

@@ -1,7 +1,7 @@
 -- A run's scopes; where a child run was begun, with what that and its own child runs have spent.
 WITH RECURSIVE kin (at, id) AS (
-    SELECT parent_address, id FROM flujo_runs WHERE parent_run = %(run)s
-    UNION ALL SELECT kin.at, c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id
+    SELECT parent_address, id FROM flujo_runs WHERE parent_run = %(run)s AND parent_address IS NOT NULL
+    UNION ALL SELECT kin.at, c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id AND c.parent_address IS NOT NULL
 ),
 spent AS (
     SELECT kin.at, sum(x.input_tokens + x.output_tokens) AS tokens, sum(x.cost_usd) AS cost_usd

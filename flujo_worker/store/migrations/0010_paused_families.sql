@@ -1,9 +1,9 @@
 -- A run that waits for a child run that waits for a person is paused too. Two functions and no table: code from before calls neither.
 
--- A run with its child runs, however deep they are.
+-- A run with the child runs that it waits for, however deep they are: those that have a place in their parent.
 CREATE FUNCTION flujo_kin(run text) RETURNS SETOF text LANGUAGE sql STABLE ROWS 2 AS $$
     WITH RECURSIVE kin (id) AS (
-        SELECT run UNION ALL SELECT c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id
+        SELECT run UNION ALL SELECT c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id AND c.parent_address IS NOT NULL
     )
     SELECT id FROM kin
 $$;

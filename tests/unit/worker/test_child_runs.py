@@ -23,7 +23,7 @@ from container_parts import (
     step,
 )
 
-from flujo_client.address import is_run_id
+from flujo_client.address import child_run_id, is_run_id
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.refine import Refinement, RefinementCheck
 from flujo_client.contract.trace import build_trace
@@ -33,7 +33,6 @@ from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_worker.domain.child_run import child_run_id
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import Notice
 

@@ -50,7 +50,9 @@ def test_what_many_messages_carry_is_pointed_at_too():
 def test_a_child_runs_values_are_as_light_as_any_others():
     context, value = some(2 * INLINE), some(3 * INLINE)
     first = replace(decision().next[0], context=context, input=value)
-    light, heavy = lighten(decision(child_run=ChildRun("r.1", "legal", "legal", first)), INLINE)
+    light, heavy = lighten(
+        decision(child_run=ChildRun(enqueued(run_id="r.1").first.ticket, "legal", "legal", first)), INLINE
+    )
 
     assert heavy == [value, context]
     assert (light.child_run.first.context, light.child_run.first.input) == (context.reference(), value.reference())

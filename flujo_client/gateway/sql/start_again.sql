@@ -1,0 +1,36 @@
+-- A run in the background that did not succeed is started again, as a run of its own with all that it had but what is given here. Nothing
+-- at all when it was before: the new run's id is derived, and one run can be started again once.
+WITH old AS (
+    SELECT r.* FROM flujo_runs r
+    WHERE r.id = %(run)s::text AND r.parent_run IS NOT NULL AND r.parent_address IS NULL AND r.status IN ('failed', 'cancelled', 'expired')
+),
+new AS (
+    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, digest, trace_parent, aros, root,
+                            parent_run, launched_with, retry_of, retries)
+    SELECT %(new)s::text, o.fingerprint, o.reference, o.name, coalesce(%(input)s::bytea, o.input),
+           o.limits || jsonb_build_object('run', %(new)s::text), o.tenant, o.queue, o.priority, coalesce(%(digest)s::text, o.digest),
+           o.trace_parent, o.aros, o.root, o.parent_run, %(context)s::bytea, o.id, o.retries + 1
+    FROM old o
+    ON CONFLICT DO NOTHING
+    RETURNING id, reference, parent_run, root, input, launched_with, retry_of
+),
+root AS (
+    INSERT INTO flujo_scopes (run_id, address, output, context) SELECT id, root, input, launched_with FROM new
+),
+work AS (
+    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
+    SELECT %(key)s::text, new.id, a.address, a.step, 1, a.kind, a.queue, now() + make_interval(secs => %(wait_s)s::float8)
+    FROM new JOIN flujo_attempts a ON a.key = %(first)s::text
+),
+large AS (
+    INSERT INTO flujo_blobs (digest, body)
+    SELECT b.digest, b.body FROM new, unnest(%(blob_digests)s::text[], %(blob_bodies)s::bytea[]) AS b (digest, body)
+    ON CONFLICT (digest) DO UPDATE SET touched_at = now()
+),
+story AS (
+    INSERT INTO flujo_events (run_id, name, data)
+    SELECT id, 'run.enqueued', jsonb_build_object('pipeline', reference, 'parent', parent_run, 'retry_of', retry_of) FROM new
+    UNION ALL
+    SELECT retry_of, 'background.started_again', jsonb_build_object('task_id', id, 'wait_seconds', %(wait_s)s::float8) FROM new
+)
+SELECT id FROM new;

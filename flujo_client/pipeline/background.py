@@ -1,0 +1,48 @@
+"""Background steps: a step that runs as a run of its own, which nobody waits for, as the plan knows it.
+
+Users write `StepConfig(execution_mode="background")`; this container is what becomes of that, so that a step in the background stands
+wherever a step can, and may be any. It must not decide when the run begins: that is the workers' part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from flujo_client.pipeline.container import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.step import Step
+
+KIND = "background"
+LOST = ("updates_context", "sink_to")
+"""What would write to the context of a pipeline that has gone on."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BackgroundStep(Container):
+    """A step in the background, under its name (SYS-31).
+
+    Args:
+        task: the step as it was written.
+    """
+
+    kind = KIND
+
+    task: Step
+
+    def bodies(self) -> dict[str, Body]:
+        return {"body": replace(self.task, config=self.task.config.model_copy(update={"execution_mode": "sync"}))}
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        for option in LOST:
+            if getattr(self.task, option):
+                yield (
+                    f"it runs in the background, from where nothing comes back, so {option} has no effect: leave it out, or put the "
+                    "step with the one that reads it into a pipeline, and run that in the background"
+                )
