@@ -78,7 +78,9 @@ def test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_i
 
 
 @pytest.mark.parametrize(
-    "precheck", [{"validator_agent": judge}, {"consensus_agent": judge, "consensus_samples": 2}], ids=str
+    "precheck",
+    [{"validator_agent": judge}, {"consensus_agent": judge, "consensus_samples": 2}],
+    ids=["validator", "consensus"],
 )
 def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_nobody(precheck):
     """M-044: a denied reservation means that the agent is never called."""
