@@ -32,6 +32,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 └── ClientError
     ├── RunNotFound
     ├── WaitTimedOut
+    ├── RetryError              a run that cannot be begun again so; names the steps it can be
     └── IdempotencyConflict     same key, different work
 """
 
@@ -243,6 +244,10 @@ class RunNotFound(ClientError):
 
 class WaitTimedOut(ClientError):
     code = "WAIT_TIMED_OUT"
+
+
+class RetryError(ClientError):
+    code = "RETRY"
 
 
 class IdempotencyConflict(ClientError):

@@ -44,6 +44,7 @@ class RunRecord:
 
     Attributes:
         parent_run: the run it is a step of.
+        forked_from: the run it was forked from by a retry, at the step `from_step`.
     """
 
     id: str
@@ -65,6 +66,8 @@ class RunRecord:
     deadline_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
+    forked_from: str | None = None
+    from_step: str | None = None
     tokens: int = 0
     cost_usd: float = 0.0
 

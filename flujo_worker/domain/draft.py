@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flujo_client.address import ROOT
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.run import SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
-from flujo_worker.domain.values import Ask, Close, Decision, End, Look, Move, NextAttempt, Opening
+from flujo_worker.domain.values import Ask, Begun, Close, Decision, End, Look, Move, NextAttempt, Opening
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import AttemptKind
@@ -96,6 +97,9 @@ class Draft:
         notice: what came of an attempt.
         kinds: the table of node kinds.
         control_queue: where starts and joins go.
+
+    Attributes:
+        begun: the top-level steps this decision has come to; `stood` is the context that the last of them began with.
     """
 
     plan: Plan
@@ -105,6 +109,8 @@ class Draft:
     close: Close = field(default_factory=lambda: Close("succeeded"))
     scopes: dict[str, Scope] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
+    begun: list[Begun] = field(default_factory=list)
+    stood: Packed | None = None
     events: list[Event] = field(default_factory=list)
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
@@ -191,6 +197,14 @@ class Draft:
             **rest,
         )
 
+    def begin(self, scope: Scope) -> None:
+        """Note what a top-level step begins with. Child runs are not retried by themselves, so theirs are not noted."""
+        if scope.address != ROOT:
+            return
+        before = self.stood or (scope.seen[1] if scope.seen else None)
+        self.begun.append(Begun(scope.cursor, None if scope.context == before else scope.context))
+        self.stood = scope.context
+
     def tell(self, name: str, level: str = "info", **data: Any) -> None:
         """Add a line to the story."""
         self.events.append(Event(name, data, level))
@@ -203,6 +217,7 @@ class Draft:
             moves=tuple(map(_move, self._moved())),
             opens=tuple(_opening(scope) for scope in self.scopes.values() if scope.seen is None),
             next=tuple(self.works),
+            begun=tuple(self.begun),
             fan_out=self.fan_out,
             child_run=self.child_run,
             branch_end=self.branch_end,

@@ -27,6 +27,7 @@ CONTROL_FLOW = "control_flow"
 def enter(draft: Draft, scope: Scope) -> Steps:
     """Begin the node a sequence is at; put a message in between when one decision has gone far enough."""
     node = draft.node(scope)
+    draft.begin(scope)
     draft.hops += 1
     if draft.hops > MAX_HOPS:
         draft.work(scope, node, kind="start")

@@ -12,9 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
-from flujo_client.errors import IdempotencyConflict
 from flujo_worker.ports import Answer, Broker, Due, Member, Publish, publish_nothing
-from flujo_worker.store.memory_ledger import LedgerInMemory
+from flujo_worker.store.memory_forks import ForksInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
 from flujo_worker.store.promises import GRACE_S
 
@@ -31,7 +30,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(LedgerInMemory):
+class MemoryStore(ForksInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -47,7 +46,7 @@ class MemoryStore(LedgerInMemory):
             IdempotencyConflict: the key stands for other work.
         """
         with self._lock:
-            found = self._under(new)
+            found = self._under(new.first.ticket.tenant, new.idempotency_key, new.digest)
             if found is not None:
                 return found
             ticket, now = new.first.ticket, self._clock()
@@ -57,18 +56,10 @@ class MemoryStore(LedgerInMemory):
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
             self._add_scope(ticket.run, Scope(new.first.address, new.first.input, new.first.context, now))
+            self._contexts[ticket.run, 0] = new.first.context
             key = AttemptKey.parse(new.first.key)
             self._add_attempt(Attempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
             return ticket.run
-
-    def _under(self, new: NewRun) -> str | None:
-        ticket = new.first.ticket
-        for run in self._runs.values() if new.idempotency_key is not None else ():
-            if (run.ticket.tenant, run.idempotency_key) == (ticket.tenant, new.idempotency_key):
-                if run.digest != new.digest:
-                    raise IdempotencyConflict(f"idempotency key '{new.idempotency_key}' stands for other work")
-                return run.ticket.run
-        return None
 
     def request_cancel(self, run_id: str) -> bool:
         """Ask for a cancel; from now on nothing of the run is claimed or merged. False: it had ended."""

@@ -47,6 +47,7 @@ class Run:
     stopped_at: float | None = None
     asked: bool = False
     ended_by: str | None = None
+    forked: tuple[str, str] | None = None
 
     def child(self, begun: ChildRun, now: float) -> Run:
         """Make the run that begins as a step of this one."""
@@ -92,6 +93,8 @@ class Run:
             ended_at=when_or_none(self.ended_at),
             cancel_requested_at=when_or_none(self.stopped_at),
             parent_run=self.parent[0] if self.parent else None,
+            forked_from=self.forked[0] if self.forked else None,
+            from_step=self.forked[1] if self.forked else None,
             tokens=tokens,
             cost_usd=cost,
         )

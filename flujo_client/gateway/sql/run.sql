@@ -1,6 +1,6 @@
 -- One run. Totals are summed here, never kept per step; what its child runs have spent is in them, however deep they are (U-14).
 SELECT r.id, r.reference, r.fingerprint, r.name, p.version, v.status, r.reason, r.error, r.input, r.output, r.tenant, r.metadata,
-       r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at, r.parent_run, s.context,
+       r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at, r.parent_run, r.forked_from, r.from_step, s.context,
        coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd
 FROM flujo_runs r
 JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
