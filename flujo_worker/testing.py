@@ -148,6 +148,12 @@ class LocalEngine:
 
     def retry(self, run_id: str, from_step: str | None = None, **options: Any) -> PipelineResult:
         """Fork a run from one that has ended, as `RunHandle.retry` does and with its options, and run it to the end."""
+        forked = self.fork(run_id, from_step, **options)
+        self.drain()
+        return self.result(forked)
+
+    def fork(self, run_id: str, from_step: str | None = None, **options: Any) -> str:
+        """Fork a run from one that has ended, and put its first message on the bus; return the new run's id."""
         standing = self.store.standing(run_id)
         place = place_of(standing, from_step)
         found = self.store.beginning(run_id, place, standing.names[:place])
@@ -161,8 +167,7 @@ class LocalEngine:
         assert forked is not None, "nobody else is here"
         if forked == order.run_id:
             self._send([new.first])
-        self.drain()
-        return self.result(forked)
+        return forked
 
     def approvals(self, run_id: str) -> list[Approval]:
         """List a run's open questions."""
