@@ -246,8 +246,7 @@ def test_retry(read, flujo, failed):
 
 
 def test_what_cannot_be_retried_is_refused(flujo, failed):
-    done = flujo("runs", "retry", failed, "--from-step", "chekc")
-    assert done.exit_code == 1
+    done = flujo("runs", "retry", failed, "--from-step", "chekc", code=1)
     assert "retry from one of these: 'upper', 'check'" in done.stderr
 
 
