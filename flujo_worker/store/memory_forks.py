@@ -33,12 +33,13 @@ class ForksInMemory(LedgerInMemory):
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
         """Read what the top-level step at a place began with; None when that was not kept."""
         with self._lock:
-            at = place
-            while at and self._contexts.get((run_id, at), self) is None:
-                at -= 1
-            if (run_id, at) not in self._contexts:
-                return None
-            return Beginning(self._given(run_id, before), self._contexts[run_id, at])
+            for at in range(place, -1, -1):
+                if (run_id, at) not in self._contexts:
+                    return None
+                context = self._contexts[run_id, at]
+                if context is not None or at == 0:
+                    return Beginning(self._given(run_id, before), context)
+            return None
 
     def fork(self, new: NewFork) -> str | None:
         """Record a run that begins again at a step of another; None when that one is live or gone, or the key is taken.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 from acceptance_pipelines import LARGE, UGLY, Visits
 from fleet import assert_merged_once, wait_until
+
+from flujo_client import AsyncFlujoClient
 
 pytestmark = pytest.mark.acceptance
 
@@ -66,8 +69,15 @@ def test_a_run_is_begun_again_at_a_step(site):
     assert [step.output for step in result.step_history] == [step.output for step in first.step_history]
     assert [each.step for each in site.executions(again.id)] == ["measure"]
     assert again.record().metadata == {"order": 17}
-    assert (run.retry("measure", idempotency_key="again").id, run.events()[-1].name) == (again.id, "run.forked")
+    assert (asyncio.run(retried(site, run.id)), run.events()[-1].name) == (again.id, "run.forked")
     assert [event.name for event in again.events()][:2] == ["run.enqueued", "run.forked"]
+
+
+async def retried(site, run):
+    """The same retry again, awaited."""
+    async with AsyncFlujoClient(site.settings) as client:
+        found = await client.get_run(run)
+        return (await found.retry("measure", idempotency_key="again")).id
 
 
 def test_text_that_postgres_does_not_take_stops_no_run(site):

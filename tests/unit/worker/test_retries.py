@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flujo_client import Pipeline, PipelineContext, Settings, Step, StepConfig
+from flujo_client import Pipeline, PipelineContext, Settings, Step, StepConfig, UsageLimits
+from flujo_client.contract.outcome import Usage
 from flujo_client.contract.trace import build_trace
-from flujo_client.errors import RetryError
+from flujo_client.errors import RetryError, UsageLimitExceededError
+from flujo_worker.agents.answer import Answer
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -118,6 +120,35 @@ def test_a_child_run_is_retried_with_its_parent(engine, service):
     service.is_mended = True
     assert refused.value.error_code == "CHILD_RUN"
     assert engine.retry(failed.run_id).output == "HELLO sent"
+
+
+def spend(data):
+    return Answer(data, Usage(6, 4, 1, 0.1))
+
+
+def spending(service):
+    return Pipeline([Step("think", spend), Step("send", service, config=ONCE), Step("talk", spend)], name="spending")
+
+
+def test_what_was_spent_before_is_not_charged_again(service):
+    """A run's limit counts anew: the old run has spent all of its ten tokens, and the new one may spend ten."""
+    with LocalEngine() as engine:
+        failed = engine.run(spending(service), "hello", limits=UsageLimits(total_tokens_limit=10))
+        service.is_mended = True
+        result = engine.retry(failed.run_id)
+    assert (failed.total_tokens, result.total_tokens, result.run_status) == (10, 10, "succeeded")
+    assert [step.token_counts for step in result.step_history] == [0, 0, 10]
+
+
+def test_a_tenants_budget_holds_over_both(service):
+    service.is_mended, budgets = True, {"tenant": {"acme": {"total_tokens_limit": 25}}}
+    with LocalEngine(Settings.model_validate({"budgets": budgets})) as engine:
+        first = engine.run(spending(service), "hello", tenant="acme")
+        again = engine.retry(first.run_id, "think")
+    assert (first.total_tokens, first.run_status) == (20, "succeeded")
+    assert again.run_status == "failed"
+    with pytest.raises(UsageLimitExceededError):
+        again.raise_for_status()
 
 
 def test_large_values_are_pointed_at_and_found(service):
