@@ -99,7 +99,7 @@ class Draft:
         control_queue: where starts and joins go.
 
     Attributes:
-        begun: the top-level steps this decision has come to; `stood` is the context that the last of them began with.
+        begun: the top-level steps this decision has come to; `begun_with` is the context that the last of them began with.
     """
 
     plan: Plan
@@ -110,7 +110,7 @@ class Draft:
     scopes: dict[str, Scope] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
     begun: list[Begun] = field(default_factory=list)
-    stood: Packed | None = None
+    begun_with: Packed | None = None
     events: list[Event] = field(default_factory=list)
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
@@ -201,9 +201,14 @@ class Draft:
         """Note what a top-level step begins with. Child runs are not retried by themselves, so theirs are not noted."""
         if scope.address != ROOT:
             return
-        before = self.stood or (scope.seen[1] if scope.seen else None)
+        before = self.begun_with if self.begun else self._own_beginning()
         self.begun.append(Begun(scope.cursor, None if scope.context == before else scope.context))
-        self.stood = scope.context
+        self.begun_with = scope.context
+
+    def _own_beginning(self) -> Packed | None:
+        """What the attempt's own top-level step began with, where its message tells: a question, or a router, has written since then."""
+        envelope = self.notice.envelope
+        return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
     def tell(self, name: str, level: str = "info", **data: Any) -> None:
         """Add a line to the story."""

@@ -93,6 +93,19 @@ def test_steps_that_one_commit_passes_are_kept_each(world):
     assert [(each.context, each.input) for each in found] == [(n(1), packed("out")), (n(2), packed("B"))]
 
 
+def test_what_was_written_before_the_step_ended_is_kept_too(world):
+    """A question writes into the context when it is asked; the commit that goes on may write nothing."""
+    new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
+    again = replace(work(opening(ROOT, ROOT), step="a"), number=2, version=1)
+    asked = moved(new.first, merges=True, context=n(5))
+    assert world.commit(concluded(new.first, asked, fence=world.claim(new), next=(again,))) == "merged"
+    at, after = replace(new.first, number=2, version=1, context=n(5)), work(opening(ROOT, ROOT), step="b")
+    gone_on = moved(at, cursor=1, merges=True, output=packed("A"))
+    decision = concluded(at, gone_on, fence=world.claim(at), next=(after,), begun=(Begun(1, n(5)),))
+    assert world.commit(decision) == "merged"
+    assert world.beginning(run_of(new), 1, ["a"]).context == n(5)
+
+
 def unkept(decision):
     """As a worker of the version before commits it."""
     return replace(decision, begun=())

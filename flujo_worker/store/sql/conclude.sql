@@ -35,7 +35,12 @@ next AS (
 ),
 begun AS (
     INSERT INTO flujo_contexts (run_id, place, context)
-    SELECT live.id, %(cursor)s::int, CASE WHEN %(begins_anew)s::bool THEN %(context)s::bytea END FROM live WHERE %(begins)s::bool
+    SELECT live.id, %(cursor)s::int,
+           CASE WHEN %(begins_anew)s::bool THEN coalesce(
+               %(context)s::bytea,
+               (SELECT s.context FROM flujo_scopes s WHERE s.run_id = %(run)s::text AND s.address = %(address)s::text)
+           ) END
+    FROM live WHERE %(begins)s::bool
     ON CONFLICT DO NOTHING
 ),
 story AS (

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import BaseModel
 
 from flujo_client import Pipeline, PipelineContext, Settings, Step, StepConfig, UsageLimits
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.trace import build_trace
 from flujo_client.errors import RetryError, UsageLimitExceededError
+from flujo_client.pipeline.parallel import MergeStrategy
+from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_worker.agents.answer import Answer
 from flujo_worker.testing import LocalEngine
 
@@ -120,6 +123,28 @@ def test_a_child_run_is_retried_with_its_parent(engine, service):
     service.is_mended = True
     assert refused.value.error_code == "CHILD_RUN"
     assert engine.retry(failed.run_id).output == "HELLO sent"
+
+
+class Notes(BaseModel):
+    """A context that nothing but agents writes."""
+
+    seen: list[str] = []
+
+
+def choose(data, *, context: Notes):
+    context.seen.append("chosen")
+    return ["i"]
+
+
+def test_what_a_routers_agent_wrote_is_there_behind_it(service, engine):
+    """It is written before the branches begin, and they merge nothing."""
+    router = DynamicParallelRouterStep(
+        "route", router_agent=choose, branches={"i": Step("i", str.upper)}, merge_strategy=MergeStrategy.NO_MERGE
+    )
+    failed = engine.run(Pipeline([router, Step("send", service, config=ONCE)], context_model=Notes), "hello")
+    service.is_mended = True
+    result = engine.retry(failed.run_id)
+    assert result.final_pipeline_context == failed.final_pipeline_context == Notes(seen=["chosen"])
 
 
 def spend(data):
