@@ -33,6 +33,15 @@ def give_up(client: FlujoClient, run_id: str) -> bool:
     return client.get_run(run_id).cancel(reason="nobody waits for it", actor="ana")
 
 
+def try_again(client: FlujoClient, run_id: str) -> RunHandle:
+    return client.get_run(run_id).retry()  # at the step that failed
+
+
+def greet_again(client: FlujoClient, run_id: str) -> PipelineResult:
+    run = client.get_run(run_id).retry("greet", metadata={"why": "another greeting"})
+    return run.result(timeout=30)
+
+
 async def greet_awaited(client: AsyncFlujoClient, name: str) -> PipelineResult:
     run = await client.enqueue("examples.greeting:pipeline", name)
     return await run.result(timeout=30)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from flujo_client import answering, background, verbs
+from flujo_client import answering, background, retrying, verbs
 from flujo_client.config import ConfigManager
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import AsyncDoor, Door
@@ -374,6 +374,47 @@ class RunHandle:
         done: bool = self._client.perform(verbs.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
         return done
 
+    def retry(
+        self,
+        from_step: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        deadline_s: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limits: UsageLimits | None = None,
+    ) -> RunHandle:
+        """Begin again at a step: fork a new run that names this one, with input and context as they stood when the step was begun.
+
+        What the steps before gave is taken over and costs nothing; the new run's spend starts at nothing, and its tenant's budgets
+        hold. What is not given is as this run had it. Its idempotency key is not taken over.
+
+        Args:
+            from_step: the name of a top-level step that the run came to; the one it failed at when None.
+            idempotency_key: the same key again gives the same fork.
+            queue: the queue of steps that name none.
+            priority: 0, the first to be served, to 9.
+            deadline_s: seconds after which the new run expires; as many as this run had when None.
+            metadata: kept with the run, instead of this run's.
+            limits: what the new run may spend, instead of this run's limits.
+
+        Raises:
+            RetryError: the run is live, `RUN_IS_LIVE`; a child run, `CHILD_RUN`; or there is nothing to begin at, and where there is:
+                `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `NO_STEP_FAILED`, `CONTEXT_NOT_KEPT`.
+            IdempotencyConflict: the key stands for other work.
+        """
+        options = {
+            "idempotency_key": idempotency_key,
+            "queue": queue,
+            "priority": priority,
+            "deadline_s": deadline_s,
+            "metadata": metadata,
+            "limits": limits,
+        }
+        forked: Enqueued = self._client.perform(retrying.retry(self._client.settings, self.id, from_step, options))
+        return RunHandle(self._client, forked)
+
 
 class AsyncFlujoClient:
     """The same names as FlujoClient, awaited. `async with`, or `await close()`."""
@@ -535,6 +576,11 @@ class AsyncRunHandle:
         """Cancel the run, as `RunHandle.cancel` does."""
         done: bool = await self._client.perform(verbs.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
         return done
+
+    async def retry(self, from_step: str | None = None, **options: Any) -> AsyncRunHandle:
+        """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""
+        verb = retrying.retry(self._client.settings, self.id, from_step, options)
+        return AsyncRunHandle(self._client, await self._client.perform(verb))
 
 
 def _asking(request: requests.Request[Any]) -> verbs.Doing:

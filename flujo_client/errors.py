@@ -33,6 +33,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 └── ClientError
     ├── RunNotFound
     ├── WaitTimedOut
+    ├── RetryError              a run that cannot be begun again so; names the steps it can be
     └── IdempotencyConflict     same key, different work
 """
 
@@ -267,6 +268,10 @@ class RunNotFound(ClientError):
 
 class WaitTimedOut(ClientError):
     code = "WAIT_TIMED_OUT"
+
+
+class RetryError(ClientError):
+    code = "RETRY"
 
 
 class IdempotencyConflict(ClientError):

@@ -117,7 +117,7 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
     grace_s = requests.GRACE_S if connection is None else 0.0
     run_id = yield Ask(requests.record(new, grace_s=grace_s), connection)
     if run_id is None:
-        return Enqueued((yield from _same_run(order, new.digest, connection)), is_new=False)
+        return Enqueued((yield from same_run(order, new.digest, connection)), is_new=False)
     if connection is not None:
         return Enqueued(run_id, is_new=True, unpublished=(new.first,))
     yield from publish((new.first,))
@@ -288,7 +288,8 @@ def _known(reference: str, error: FlujoError) -> Doing:
     return Found(plan, reference, None)
 
 
-def _same_run(order: Order, digest: str, connection: Any) -> Doing:
+def same_run(order: Order, digest: str, connection: Any = None) -> Doing:
+    """Find the run that was recorded under an order's idempotency key; raises IdempotencyConflict if it is other work."""
     key = order.idempotency_key
     if key is None:
         raise ClientError(f"run {order.run_id} was not recorded")

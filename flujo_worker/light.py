@@ -60,6 +60,7 @@ def _replaced(decision: Decision, light: Callable[[Packed], Packed]) -> Decision
             replace(each, output=light(each.output), context=light_or_none(each.context)) for each in decision.opens
         ),
         next=tuple(map(light_work, decision.next)),
+        begun=tuple(replace(each, context=light_or_none(each.context)) for each in decision.begun),
         child_run=child and replace(child, first=light_work(child.first)),
         end=end and replace(end, output=light_or_none(end.output)),
     )
@@ -80,4 +81,5 @@ def _values(decision: Decision) -> Iterator[Packed]:
         found += [opening.output, opening.context]
     for following in (*decision.next, *([child.first] if child else ())):
         found += [following.input, following.context]
+    found += [each.context for each in decision.begun]
     return (each for each in found if each is not None)

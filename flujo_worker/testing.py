@@ -10,21 +10,24 @@ promises as Postgres. Time stands still but for the waits between attempts, whic
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.address import new_run_id
 from flujo_client.config import Settings
 from flujo_client.contract.doorbell import Doorbell
-from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
 from flujo_client.contract.question import OPEN, check_answer, choose, closed
 from flujo_client.contract.read import read_result
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.check import check
+from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.pipeline.walk import walk
+from flujo_client.retrying import order_of
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
 from flujo_worker.aio import Loop
 from flujo_worker.attempts.catalog import Catalog, Entry
@@ -160,6 +163,29 @@ class LocalEngine:
             raise closed(next(each for each in self.store.read_questions(run_id) if each.key == meant.key))
         self.drain()
         return self.result(run_id)
+
+    def retry(self, run_id: str, from_step: str | None = None, **options: Any) -> PipelineResult:
+        """Fork a run from one that has ended, as `RunHandle.retry` does and with its options, and run it to the end."""
+        forked = self.fork(run_id, from_step, **options)
+        self.drain()
+        return self.result(forked)
+
+    def fork(self, run_id: str, from_step: str | None = None, **options: Any) -> str:
+        """Fork a run from one that has ended, and put its first message on the bus; return the new run's id."""
+        standing = self.store.standing(run_id)
+        place = place_of(standing, from_step)
+        found = self.store.beginning(run_id, place, standing.names[:place])
+        assert found is not None, "every run of this engine keeps what its steps begin with"
+        if found.context is not None and found.context.is_reference:
+            found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
+        order = order_of(self.settings, standing, now=self.now, **options)
+        inline = self.settings.limits.snapshot_inline_bytes
+        new = new_fork(standing, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
+        forked = self.store.fork(new)
+        assert forked is not None, "nobody else is here"
+        if forked == order.run_id:
+            self._send([new.first])
+        return forked
 
     def approvals(self, run_id: str) -> list[Approval]:
         """List a run's open questions."""

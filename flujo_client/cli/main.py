@@ -21,7 +21,7 @@ _OURS = {
     "enqueue": "Enqueue a pipeline and print the run's id.",
     "status": "Are the services there, who works, and what waits?",
     "lens": "Look at runs: list, show, trace.",
-    "runs": "List and cancel runs.",
+    "runs": "List, cancel and retry runs.",
     "approvals": "List and answer questions to people.",
 }
 _OPERATORS = {

@@ -135,7 +135,7 @@ def _folded(nodes: Sequence[TraceNode]) -> Text:
 
 
 def headline(node: TraceNode) -> Text:
-    """What a place was and how it went; a run's own lines are its id and its reason, another's its feedback."""
+    """What a place was and how it went; a run's own lines are its id, its reason and its origin, another's its feedback."""
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")
     kind = [] if node.kind in _SAID_BY_NAME else [Text(node.kind, "dim")]
@@ -146,6 +146,8 @@ def headline(node: TraceNode) -> Text:
     if is_run:
         label.append(f"\n{facts.get('id', '')}", "dim")
         label.append(f"\n{in_a_line(facts['reason'])}" if "reason" in facts else "")
+        if "forked_from" in facts:
+            label.append(f"\nforked from {facts['forked_from']} at '{printable(facts['from_step'])}'", "dim")
     return label.append(f"\n{printable(str(facts['feedback']))}" if _has_own_words(node) else "")
 
 

@@ -1,4 +1,4 @@
-"""`flujo runs`: list runs, and cancel them."""
+"""`flujo runs`: list runs, cancel them, and retry them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flujo_client.client import CANCEL_PATIENCE_S, FlujoClient
 
 @click.group("runs")
 def command() -> None:
-    """List and cancel runs."""
+    """List, cancel and retry runs."""
 
 
 command.add_command(list_runs)
@@ -48,3 +48,33 @@ def cancel(
     else:
         say(f"{handle.id} had {status} already")
     ctx.exit(0 if is_cancelled else RUNTIME)
+
+
+@command.command("retry")
+@click.argument("run")
+@click.option("--from-step", metavar="STEP", help="The top-level step to begin at; the one that failed when not given.")
+@click.option("--idempotency-key", metavar="KEY", help="The same key again gives the same run.")
+@click.option("--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}.")
+def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_json: bool) -> None:
+    """Begin a run that has ended again at a step, in a new run, and print its id.
+
+    What the steps before gave is taken over; input and context are as they stood when the step was begun.
+    """
+    with FlujoClient() as client:
+        forked = find_run(client, run).retry(from_step, idempotency_key=idempotency_key)
+        record = forked.record()
+    if as_json:
+        told = {
+            "id": forked.id,
+            "is_new": forked.is_new,
+            "forked_from": record.forked_from,
+            "from_step": record.from_step,
+        }
+        show_json(told)
+        return
+    show_value(forked.id)
+    say(
+        f"forked from {record.forked_from} at '{record.from_step}'"
+        if forked.is_new
+        else "forked before, under this key"
+    )

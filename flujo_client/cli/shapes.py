@@ -1,7 +1,7 @@
 """What `--json` prints. The keys are a contract with programs: they may grow, they do not change. Pure.
 
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
-             deadline_at, cancel_requested_at, duration_s, tokens, cost_usd, parent, background, retry_of
+             deadline_at, cancel_requested_at, forked_from, from_step, duration_s, tokens, cost_usd, parent, background, retry_of
     details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step)
     budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
@@ -43,6 +43,8 @@ def run_shape(run: RunRecord) -> dict[str, Any]:
         "ended_at": run.ended_at,
         "deadline_at": run.deadline_at,
         "cancel_requested_at": run.cancel_requested_at,
+        "forked_from": run.forked_from,
+        "from_step": run.from_step,
         "duration_s": None if run.ended_at is None else (run.ended_at - run.created_at).total_seconds(),
         "tokens": run.tokens,
         "cost_usd": run.cost_usd,

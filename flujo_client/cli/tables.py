@@ -36,7 +36,10 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
     for run in runs:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
         since = age((now - run.created_at).total_seconds())
-        table.add_row(Text(run.id), Text(printable(run.name)), status(run.status), since, took)
+        name = Text(printable(run.name)).append(
+            "" if run.forked_from is None else f"  fork at {printable(run.from_step or '')}", "dim"
+        )
+        table.add_row(Text(run.id), name, status(run.status), since, took)
         if parents:
             table.add_row(Text(f"  of {run.parent_run}", "dim"))
     return table

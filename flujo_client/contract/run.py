@@ -47,6 +47,7 @@ class RunRecord:
         limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
         is_background: that run does not wait for it (SYS-31).
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
+        forked_from: the run it was forked from by a retry, at the step `from_step`.
     """
 
     id: str
@@ -72,6 +73,8 @@ class RunRecord:
     is_background: bool = False
     retry_of: str | None = None
     retries: int = 0
+    forked_from: str | None = None
+    from_step: str | None = None
     tokens: int = 0
     cost_usd: float = 0.0
 
@@ -246,7 +249,7 @@ class NoticeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a run began with, for its replay. `root`: where in the plan it began."""
+    """What a run began with, for its replay. `root`: where in the plan it began; `from_step`: at which step there, of a retry."""
 
     id: str
     status: str
@@ -256,6 +259,7 @@ class Recording:
     queue: str
     tenant: str
     root: str
+    from_step: str | None
     plan: Plan
     has_context: bool
 

@@ -89,7 +89,15 @@ def build_trace(
         kind="run",
         status=run.status,
         duration_s=_seconds(run.created_at, run.ended_at),
-        attributes=_set(id=run.id, reason=run.reason, tokens=run.tokens, cost_usd=run.cost_usd) | _initial(run),
+        attributes=_set(
+            id=run.id,
+            reason=run.reason,
+            forked_from=run.forked_from,
+            from_step=run.from_step,
+            tokens=run.tokens,
+            cost_usd=run.cost_usd,
+        )
+        | _initial(run),
         events=told.get(None, []),
         children=_Telling(run, told).nodes(arrange(attempts, scopes)),
     )

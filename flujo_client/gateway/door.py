@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
 
-SCHEMA = 11
+SCHEMA = 12
 """The schema this code reads and writes: the number of the newest migration."""
 
 _VERSION = Ask(schema_version())

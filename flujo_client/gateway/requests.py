@@ -34,6 +34,7 @@ from flujo_client.serial import Packed, safe_serialize
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.run import Again, NewRun
 
 T = TypeVar("T")
@@ -66,34 +67,17 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         new: the run.
         grace_s: seconds the publisher has before the sweeper does its work.
     """
-    first, ticket = new.first, new.first.ticket
     parameters = {
-        "run": ticket.run,
-        "reference": ticket.reference,
-        "fingerprint": ticket.fingerprint,
+        **bind_first(new.first, new.blobs),
+        "reference": new.first.ticket.reference,
+        "fingerprint": new.first.ticket.fingerprint,
         "name": new.plan.name,
         "version": new.plan.version,
-        "plan": _json(new.plan.to_tree()),
-        "input": bytes(first.input),
-        "context": None if first.context is None else bytes(first.context),
-        "limits": None if ticket.limits is None else _json(dict(ticket.limits)),
-        "tenant": ticket.tenant,
-        "run_queue": ticket.queue,
-        "priority": ticket.priority,
+        "plan": as_json(new.plan.to_tree()),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
-        "metadata": _json(new.metadata),
-        "trace_parent": ticket.trace_parent,
-        "deadline": ticket.deadline,
-        "aros": None if ticket.aros is None else _json(dict(ticket.aros)),
-        "key": first.key,
-        "address": first.address,
-        "step": first.step,
-        "kind": first.kind,
-        "queue": first.queue,
+        "metadata": as_json(new.metadata),
         "grace_s": grace_s,
-        "blob_digests": [blob.digest for blob in new.blobs],
-        "blob_bodies": [bytes(blob) for blob in new.blobs],
     }
     return Request("record", parameters, lambda rows: rows[0]["id"] if rows else None)
 
@@ -139,7 +123,7 @@ def runs(  # noqa: PLR0913 - one for each filter
         "status": status,
         "pipeline": pipeline,
         "tenant": tenant,
-        "metadata": None if metadata is None else _json(dict(metadata)),
+        "metadata": None if metadata is None else as_json(dict(metadata)),
         "parent": parent,
         "background": background,
         "ended_within_s": ended_within_s,
@@ -250,7 +234,7 @@ def start_again(again: Again) -> Request[str | None]:
 
 def fail_stale(older_s: float, fault: Fault) -> Request[list[str]]:
     """Fail runs in the background without a sign of life for so many seconds; the answer is their ids."""
-    parameters = {"older_s": older_s, "error": _json(fault.to_tree()), "reason": safe_serialize(fault.message)}
+    parameters = {"older_s": older_s, "error": as_json(fault.to_tree()), "reason": safe_serialize(fault.message)}
     return Request("fail_stale", parameters, lambda rows: [row["id"] for row in rows])
 
 
@@ -304,8 +288,33 @@ def backlog() -> Request[dict[str, tuple[int, float]]]:
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
 
 
-def _json(tree: Any) -> str:
+def as_json(tree: Any) -> str:
+    """JSON text that jsonb takes, whatever is in it (M-428)."""
     return orjson.dumps(safe_serialize(tree)).decode()
+
+
+def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
+    """What a new run's first message says of it."""
+    ticket = first.ticket
+    return {
+        "run": ticket.run,
+        "input": bytes(first.input),
+        "context": None if first.context is None else bytes(first.context),
+        "limits": None if ticket.limits is None else as_json(dict(ticket.limits)),
+        "tenant": ticket.tenant,
+        "run_queue": ticket.queue,
+        "priority": ticket.priority,
+        "trace_parent": ticket.trace_parent,
+        "deadline": ticket.deadline,
+        "aros": None if ticket.aros is None else as_json(dict(ticket.aros)),
+        "key": first.key,
+        "address": first.address,
+        "step": first.step,
+        "kind": first.kind,
+        "queue": first.queue,
+        "blob_digests": [blob.digest for blob in blobs],
+        "blob_bodies": [bytes(blob) for blob in blobs],
+    }
 
 
 def _packed(body: bytes | None) -> Packed | None:

@@ -26,7 +26,7 @@ from flujo_client.serial import Packed, Resolver, decode, encode, safe_serialize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.pipeline.plan import Plan
+    from flujo_client.pipeline.plan import Node, Plan
 
 MAX_KEY = 200
 PRIORITIES = range(10)
@@ -78,19 +78,16 @@ def new_run(
         PipelineContextInitializationError: the context does not fit its model.
         ConfigurationError: an option that cannot be.
     """
-    _check_order(order)
+    check_order(order)
     sent_input = pack(encode(value, path="input"), "input", size)
     context = build_context(order.context, order.context_model)
     same = digest([reference, sent_input.digest, None if context is None else encode(context, path="context")])
     snapshot = _snapshot(context, value, order.run_id, size, allowed)
-    queue = order.queue or ATTEMPTS_QUEUE
-    node = plan.nodes[0]
-    is_performed = node.kind in PERFORMED
     ticket = Ticket(
         run=order.run_id,
         reference=reference,
         fingerprint=plan.fingerprint,
-        queue=queue,
+        queue=order.queue or ATTEMPTS_QUEUE,
         priority=order.priority,
         deadline=order.deadline,
         trace_parent=order.trace_parent,
@@ -98,20 +95,30 @@ def new_run(
         aros=order.aros,
         limits=order.limits,
     )
-    large = [packed for packed in (sent_input, snapshot) if packed is not None and packed.size > size.inline]
+    first, large = first_of(
+        ticket, plan.nodes[0], sent_input, snapshot, inline=size.inline, control_queue=control_queue
+    )
+    metadata = safe_serialize(dict(order.metadata))
+    return NewRun(first, plan, same, large, order.idempotency_key, metadata)
+
+
+def first_of(
+    ticket: Ticket, node: Node, value: Packed, context: Packed | None, *, inline: int, control_queue: str
+) -> tuple[Envelope, tuple[Packed, ...]]:
+    """Make the first message of a run that begins at a top-level node, and give the values that it only points at."""
+    is_performed = node.kind in PERFORMED
     first = Envelope(
         ticket=ticket,
         address=ROOT,
         step=node.name,
         number=1,
         version=0,
-        input=by_reference(sent_input, size.inline),
-        context=None if snapshot is None else by_reference(snapshot, size.inline),
-        queue=node.queue or queue if is_performed else control_queue,
+        input=by_reference(value, inline),
+        context=None if context is None else by_reference(context, inline),
+        queue=node.queue or ticket.queue if is_performed else control_queue,
         kind="step" if is_performed else "start",
     )
-    metadata = safe_serialize(dict(order.metadata))
-    return NewRun(first, plan, same, tuple(large), order.idempotency_key, metadata)
+    return first, tuple(packed for packed in (value, context) if packed is not None and packed.size > inline)
 
 
 def by_reference(packed: Packed, inline: int) -> Packed:
@@ -167,7 +174,8 @@ def pack(tree: Any, what: str, size: Limits) -> Packed:
     return packed
 
 
-def _check_order(order: Order) -> None:
+def check_order(order: Order) -> None:
+    """Refuse an option that cannot be; raises ConfigurationError."""
     if not is_run_id(order.run_id):
         raise ConfigurationError(f"run id {order.run_id!r} may hold letters, digits, '_', '-' and '.' only, 80 at most")
     if order.priority is not None and order.priority not in PRIORITIES:

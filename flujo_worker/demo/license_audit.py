@@ -1,6 +1,6 @@
 """The main job: audit the licences of the installed distributions, in one run.
 
-    list distributions → audit each, 16 at a time → group by category
+    list distributions → audit each, 16 at a time → group by category → ask a person, if any licence is proprietary or unknown
 
     audit one:  read metadata
                 → until sure: an agent judges, AROS makes its answer valid or has it asked again, and a validator checks that
@@ -9,18 +9,21 @@
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
 the metadata it was sent, and writes it the untidy way models do, so the report is true either way. What fails for one distribution is
-told in the report.
+told in the report. Nobody is waited for: the question is answered by its default after a second; `ASKED` waits.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence  # noqa: TC003 - looked up when the steps are called
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from flujo_client.config import ConfigManager
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
 from flujo_client.pipeline.step import Backoff, Step, StepConfig
 from flujo_worker.agents import make_agent_async
@@ -34,6 +37,7 @@ from flujo_worker.demo.license_facts import (
     installed_distributions,
     read_metadata,
 )
+from flujo_worker.demo.ruling import BY_DEFAULT, Ruling, ask_about
 from flujo_worker.demo.untidy import said
 
 if TYPE_CHECKING:
@@ -42,22 +46,18 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import StepResult
 
 REFERENCE = "flujo_worker.demo.license_audit:pipeline"
+ASKED = "flujo_worker.demo.license_audit:asked"
+"""The same audit, and its question stays open until a person answers."""
 EACH = "audit each"
 SURE = 0.7
+ANSWER_WITHIN_S = 1.0
+TO_APPROVE = ("proprietary", "unknown")
 FAILED = "failed"
 PROMPT = f"""You audit software licences. You are given the metadata of one Python distribution as JSON.
 Say which licence it is under as an SPDX expression (NOASSERTION if the metadata do not tell), which category that is
 (permissive, copyleft, proprietary or unknown), how sure you are from 0 to 1, and quote the evidence word for word from the
 metadata. First you see no licence files. Below {SURE} you are asked again, with the files' texts: answer so if you need them,
 as when only classifiers name the licence, or when the name leaves open which version or variant it is."""
-
-
-class Audit(BaseModel):
-    """What the run knows; each branch has a copy, and fills in what it finds."""
-
-    names: list[str] = []
-    metadata: DistributionMetadata | None = None
-    verdict: LicenseVerdict | None = None
 
 
 class Finding(BaseModel):
@@ -72,6 +72,23 @@ class Finding(BaseModel):
     def category(self) -> str:
         """The verdict's category, or `failed`."""
         return self.verdict.category if self.verdict else FAILED
+
+
+class Audit(BaseModel):
+    """What the run knows; each branch has a copy, and fills in what it finds."""
+
+    names: list[str] = []
+    metadata: DistributionMetadata | None = None
+    verdict: LicenseVerdict | None = None
+    groups: dict[str, list[Finding]] = {}
+    ruling: Ruling | None = None
+
+
+class Audited(BaseModel):
+    """The findings by category, and what was ruled about those that nobody can wave through; None where there are none."""
+
+    groups: dict[str, list[Finding]]
+    ruling: Ruling | None = None
 
 
 def list_distributions(wanted: list[str] | None) -> list[str]:
@@ -186,7 +203,54 @@ def group(results: list[Finding | StepResult], *, context: Audit) -> dict[str, l
     return groups
 
 
-pipeline = Pipeline(
+# --- a person ------------------------------------------------------------------------------------------------------
+
+
+def to_approve(groups: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+    """Give the findings that a person is asked about."""
+    return [each for category in TO_APPROVE for each in groups.get(category, ())]
+
+
+def who_decides(groups: dict[str, list[Finding]], _context: Audit) -> str:
+    """Choose the path: `person` if there is anything to ask."""
+    return "person" if to_approve(groups) else "nobody"
+
+
+def question(groups: dict[str, list[Finding]], _context: Audit) -> str:
+    """What the person is asked."""
+    return ask_about(to_approve(groups))
+
+
+def audited(_output: Any, _path: str, context: Audit) -> Audited:
+    """What the run answers with, whoever decided."""
+    return Audited(groups=context.groups, ruling=context.ruling)
+
+
+approve = HumanInTheLoopStep(
+    "approve",
+    question,
+    input_schema=Ruling,
+    sink_to="ruling",
+    expires_s=ANSWER_WITHIN_S,
+    on_expiry="default",
+    default=BY_DEFAULT,
+)
+
+
+def ruled_by(person: Step) -> Step:
+    """Ask this person, if there is anything to ask."""
+    return Step.branch_on(
+        "who decides",
+        who_decides,
+        {"person": person},
+        default_branch_pipeline=Step("nothing to decide", lambda _: ""),
+        branch_output_mapper=audited,
+    )
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+grouped = Pipeline(
     [
         Step("list distributions", list_distributions, sink_to="names"),
         Step.map_over(
@@ -198,8 +262,10 @@ pipeline = Pipeline(
             merge_strategy=MergeStrategy.NO_MERGE,
             on_branch_failure=BranchFailureStrategy.IGNORE,
         ),
-        Step("group", group),
+        Step("group", group, sink_to="groups"),
     ],
     name="license-audit",
     context_model=Audit,
 )
+pipeline = grouped >> ruled_by(approve)
+asked = grouped >> ruled_by(replace(approve, expires_s=None, on_expiry="fail", default=None))

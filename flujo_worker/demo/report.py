@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from flujo_client.cli.words import cost
+from flujo_worker.demo.ruling import told
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from flujo_client.contract.limits import UsageLimits
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.trace import TraceNode
-    from flujo_worker.demo.license_audit import Finding
+    from flujo_worker.demo.license_audit import Audited, Finding
 
 ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")
 
@@ -51,6 +56,19 @@ def notes(groups: Mapping[str, Sequence[Finding]]) -> Table:
     for note, names in about.items():
         table.add_row(escape(note), escape(", ".join(names)))
     return table
+
+
+def approval(found: Audited, questions: Sequence[Approval]) -> str:
+    """Say what became of the question about licences that are proprietary or unknown."""
+    if found.ruling is None:
+        return "No licence is proprietary or unknown, so nobody was asked."
+    return told(found.ruling, is_answered=any(each.state == "answered" for each in questions))
+
+
+def spent(tokens: int, cost_usd: float, limits: UsageLimits) -> str:
+    """Say what of the budget was used, as it was measured."""
+    dollars, most = limits.total_cost_usd_limit or 0.0, limits.total_tokens_limit or 0
+    return f"Spent {cost(cost_usd)} of {cost(dollars)}, and {tokens:,} of {most:,} tokens."
 
 
 def answers(trace: TraceNode, names: Sequence[str]) -> Table:

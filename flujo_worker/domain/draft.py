@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flujo_client.address import ROOT
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.run import SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
-from flujo_worker.domain.values import Ask, Close, Decision, End, Look, Move, NextAttempt, Opening
+from flujo_worker.domain.values import Ask, Begun, Close, Decision, End, Look, Move, NextAttempt, Opening
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import AttemptKind
@@ -104,6 +105,9 @@ class Draft:
         notice: what came of an attempt.
         kinds: the table of node kinds.
         control_queue: where starts and joins go.
+
+    Attributes:
+        begun: the top-level steps this decision has come to; `begun_with` is the context that the last of them began with.
     """
 
     plan: Plan
@@ -113,6 +117,8 @@ class Draft:
     close: Close = field(default_factory=lambda: Close("succeeded"))
     scopes: dict[str, Scope] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
+    begun: list[Begun] = field(default_factory=list)
+    begun_with: Packed | None = None
     events: list[Event] = field(default_factory=list)
     keeps: list[Keep] = field(default_factory=list)
     fan_out: FanOut | None = None
@@ -200,6 +206,19 @@ class Draft:
             **rest,
         )
 
+    def begin(self, scope: Scope) -> None:
+        """Note what a top-level step begins with. Child runs are not retried by themselves, so theirs are not noted."""
+        if scope.address != ROOT:
+            return
+        before = self.begun_with if self.begun else self._own_beginning()
+        self.begun.append(Begun(scope.cursor, None if scope.context == before else scope.context))
+        self.begun_with = scope.context
+
+    def _own_beginning(self) -> Packed | None:
+        """What the attempt's own top-level step began with, where its message tells: a question, or a router, has written since then."""
+        envelope = self.notice.envelope
+        return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
+
     def tell(self, name: str, level: str = "info", **data: Any) -> None:
         """Add a line to the story."""
         self.events.append(Event(name, data, level))
@@ -212,6 +231,7 @@ class Draft:
             moves=tuple(map(_move, self._moved())),
             opens=tuple(_opening(scope) for scope in self.scopes.values() if scope.seen is None),
             next=tuple(self.works),
+            begun=tuple(self.begun),
             fan_out=self.fan_out,
             child_run=self.child_run,
             branch_end=self.branch_end,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def enter(draft: Draft, scope: Scope) -> Steps:
     """Begin the node a sequence is at; put a message in between when one decision has gone far enough, or has begun its one run."""
     node = draft.node(scope)
+    draft.begin(scope)
     draft.hops += 1
     if draft.hops > MAX_HOPS or (draft.child_run is not None and not draft.kinds[node.kind].performed):
         draft.work(scope, node, kind="start")

@@ -125,6 +125,17 @@ class NextAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A top-level step that is begun, and the context it begins with; None: the one the step before began with.
+
+    What is kept of it is what a retry from that step starts from.
+    """
+
+    place: int
+    context: Packed | None
+
+
+@dataclass(frozen=True, slots=True)
 class ChildRun:
     """A run that begins as a step of this one; what stands in its ticket is its own, the rest it has from this one.
 
@@ -227,6 +238,7 @@ class Decision:
 
     Attributes:
         moves: the attempt's own scope first, then those above it, each followed by its parent.
+        begun: the top-level steps that it comes to, in their order; one that closes again at once is among them.
         answers: what user code and rows answered on the way, for a replay without them.
         keeps: results for the cache, which gets them after the commit.
     """
@@ -236,6 +248,7 @@ class Decision:
     moves: tuple[Move, ...]
     opens: tuple[Opening, ...] = ()
     next: tuple[NextAttempt, ...] = ()
+    begun: tuple[Begun, ...] = ()
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchEnd | None = None

@@ -101,6 +101,10 @@ class RecordedStore(MemoryStore):
             row.move("ready")
         return True
 
+    def begin_at(self, run: str, place: int) -> None:
+        """Let a retry begin at a later step than the first."""
+        self._scopes[run, self._runs[run].ticket.root].cursor = place
+
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         """Wind down as it is done in memory, and note what that took."""
         live = [row for row in self._attempts_of(run) if row.is_live]

@@ -97,6 +97,9 @@ class _Replay:
         self._coordinator = Coordinator(self._store, lambda *_: None, self._answers, backoff=Backoff())
         first = next(each for each in notices if each.made == 1)
         self._store.record(NewRun(self._envelope(first), recording.plan, digest=""))
+        if recording.from_step is not None:
+            names = [node.name for node in recording.plan.locate(recording.root).nodes or ()]
+            self._store.begin_at(recording.id, names.index(recording.from_step))
 
     def run(self, scopes: Sequence[ScopeRecord]) -> Replayed:
         left = [each for each in self._notices if each.status in CONCLUDED]
@@ -167,7 +170,7 @@ class _Replay:
             raise Unlike(min(unlike))
 
     def _compare_scopes(self, scopes: Sequence[ScopeRecord]) -> None:
-        then = {scope.address: scope for scope in scopes}
+        then = {scope.address: scope for scope in scopes if "taken_over_from" not in scope.metadata}
         now = {scope.address: scope for scope in self._store.read_scopes(self._recording.id)}
         for address in sorted(then.keys() ^ now.keys()):
             raise Unlike(

@@ -45,7 +45,8 @@ _ONE = "next_key next_address next_step next_number next_kind next_queue next_af
 
 def is_plain(decision: Decision) -> bool:
     """Tell whether a decision is an ordinary step's: it moves its own scope, and one attempt at most follows."""
-    reaches = len(decision.moves) > 1 or decision.opens or len(decision.next) > 1 or decision.branch_end
+    many = max(len(decision.moves), len(decision.next), len(decision.begun)) > 1
+    reaches = many or decision.opens or decision.branch_end
     move = decision.move
     marks = move.drops_context or move.patch or move.fault or move.metadata or decision.answers
     return not (reaches or marks or any(each.held or each.status != "ready" for each in decision.next))
@@ -63,6 +64,8 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
         "merges": int(move.merges),
         "output": _bytes(move.output),
         "context": _bytes(move.context),
+        "begins": bool(decision.begun),
+        "begins_anew": any(each.context is not None for each in decision.begun),
         **_bind_one(decision),
     }
 
@@ -77,6 +80,8 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
         **_columns("move", _MOVE, map(_move, decision.moves)),
         **_columns("open", _OPEN, (_opening(each, held) for each in decision.opens)),
         **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
+        "begun_places": [each.place for each in decision.begun],
+        "begun_contexts": [_bytes(each.context) for each in decision.begun],
         **_bind_branch_end(decision.branch_end),
         **_bind_child_run(decision.child_run),
     }

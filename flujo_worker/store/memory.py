@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.run import Recording
-from flujo_client.errors import IdempotencyConflict
 from flujo_worker.ports import Answer, Broker, Due, Member, Publish, publish_nothing
-from flujo_worker.store.memory_ledger import LedgerInMemory
+from flujo_worker.store.memory_forks import ForksInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
 from flujo_worker.store.promises import GRACE_S
 
@@ -41,7 +40,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(LedgerInMemory):
+class MemoryStore(ForksInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -57,7 +56,7 @@ class MemoryStore(LedgerInMemory):
             IdempotencyConflict: the key stands for other work.
         """
         with self._lock:
-            found = self._under(new)
+            found = self._under(new.first.ticket.tenant, new.idempotency_key, new.digest)
             if found is not None:
                 return found
             ticket, now = new.first.ticket, self._clock()
@@ -67,18 +66,10 @@ class MemoryStore(LedgerInMemory):
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
             self._add_scope(ticket.run, Scope(new.first.address, new.first.input, new.first.context, now))
+            self._contexts[ticket.run, 0] = new.first.context
             key = AttemptKey.parse(new.first.key)
             self._add_attempt(Attempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
             return ticket.run
-
-    def _under(self, new: NewRun) -> str | None:
-        ticket = new.first.ticket
-        for run in self._runs.values() if new.idempotency_key is not None else ():
-            if (run.ticket.tenant, run.idempotency_key) == (ticket.tenant, new.idempotency_key):
-                if run.digest != new.digest:
-                    raise IdempotencyConflict(f"idempotency key '{new.idempotency_key}' stands for other work")
-                return run.ticket.run
-        return None
 
     def request_cancel(self, run_id: str, reason: str | None = None) -> bool:
         """Ask for a cancel, and say why; from now on nothing of the run is claimed or merged. False: it had ended."""
@@ -169,6 +160,7 @@ class MemoryStore(LedgerInMemory):
                 queue=ticket.queue,
                 tenant=ticket.tenant,
                 root=ticket.root,
+                from_step=run.forked[1] if run.forked else None,
                 plan=run.plan,
                 has_context=has_context,
             )
@@ -176,8 +168,9 @@ class MemoryStore(LedgerInMemory):
     def read_notices(self, run_id: str) -> list[NoticeRecord]:
         """Read what a run's coordinators were told, in the order of their commits."""
         with self._lock:
-            rows = sorted(self._attempts_of(run_id), key=lambda row: inf if row.ended_at is None else row.ended_at)
-            made = {str(row.key): number for number, row in enumerate(self._attempts_of(run_id), 1)}
+            told = [row for row in self._attempts_of(run_id) if "taken_over_from" not in row.metadata]
+            rows = sorted(told, key=lambda row: inf if row.ended_at is None else row.ended_at)
+            made = {str(row.key): number for number, row in enumerate(told, 1)}
             return [row.notice(made[str(row.key)]) for row in rows]
 
     def read_system_events(self) -> list[EventRecord]:

@@ -211,6 +211,8 @@ class LedgerInMemory(BudgetsInMemory):
         for opening in decision.opens:
             self._add_scope(run, Scope.opened(opening, given_lanes(opening, held), key, now))
         self._make(decision, now)
+        for begun in decision.begun:
+            self._contexts.setdefault((run, begun.place), begun.context)
         if decision.child_run is not None:
             self._begin_child(run, decision.child_run, now)
         taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)

@@ -52,6 +52,7 @@ class Run:
     asked: bool = False
     note: str | None = None
     ended_by: str | None = None
+    forked: tuple[str, str] | None = None
 
     def child(self, begun: ChildRun, now: float) -> Run:
         """Make the run that begins as a step of this one."""
@@ -106,6 +107,8 @@ class Run:
             is_background=self.is_background,
             retry_of=self.retry_of,
             retries=self.retries,
+            forked_from=self.forked[0] if self.forked else None,
+            from_step=self.forked[1] if self.forked else None,
             tokens=tokens,
             cost_usd=cost,
         )

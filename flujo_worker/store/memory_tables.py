@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.run import CorrectionRecord, EventRecord
-from flujo_client.errors import RunNotFound
+from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_worker.store.memory_rows import Attempt, Held, Run, Scope, when
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Tables:
         self._children: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
         self._attempts: dict[str, Attempt] = {}
         self._standing: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
+        self._contexts: dict[tuple[str, int], Packed | None] = {}
         self._leases: dict[str, float] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
@@ -95,6 +96,15 @@ class Tables:
         own = [usage for (key, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
         waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
         return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
+
+    def _under(self, tenant: str, key: str | None, digest: str) -> str | None:
+        """The run that was recorded under an idempotency key; raises IdempotencyConflict if it is other work."""
+        for run in self._runs.values() if key is not None else ():
+            if (run.ticket.tenant, run.idempotency_key) == (tenant, key):
+                if run.digest != digest:
+                    raise IdempotencyConflict(f"idempotency key '{key}' stands for other work")
+                return run.ticket.run
+        return None
 
     def _is_leased(self, worker: str | None) -> bool:
         return worker is not None and self._leases.get(worker, 0.0) > self._clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -18,19 +19,34 @@ from flujo_worker.demo.license_facts import installed_distributions
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
+PROMPT = "yes or no, and why if you like:"
 FLUJO = [sys.executable, "-m", "flujo_worker", "demo"]
 
 
 def demo(folder, *arguments):
-    done = subprocess.run([*FLUJO, *arguments], cwd=folder, capture_output=True, text=True, timeout=90, check=False)
+    environment = with_odd(folder)
+    done = subprocess.run(
+        [*FLUJO, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def with_odd(folder):
+    """The environment in which a distribution is installed that does not say what its licence is."""
+    (there := folder / "odd-1.0.dist-info").mkdir()
+    (there / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\nLicense: see the file")
+    path = [str(folder), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
 def test_every_installed_distribution_is_audited_and_nothing_is_left_running(tmp_path):
     """SYS-07 and the main job: one run that fans out over real workers, with evidence that stands."""
     report = json.loads(demo(tmp_path, "--json"))
-    assert sorted(line["distribution"] for line in report) == installed_distributions()
+    assert sorted(line["distribution"] for line in report) == sorted([*installed_distributions(), "odd"])
+    assert [(line["distribution"], line["approved"]) for line in report if line["approved"] is not None] == [
+        ("odd", False)
+    ]
     assert [line for line in report if line["verdict"] is None] == []
     told = {line["distribution"]: (line["category"], line["verdict"]["spdx"], line["note"][:4]) for line in report}
     assert told["celery"] == ("permissive", "BSD-3-Clause", "")
@@ -44,7 +60,7 @@ def test_the_report_is_tables_and_a_trace(tmp_path):
 
     Of some distributions by name; every installed one is audited above.
     """
-    some = sorted({*installed_distributions()[:40], "psycopg"})
+    some = sorted({*installed_distributions()[:40], "psycopg", "odd"})
     shown = demo(tmp_path, "--workers", "1", *some)
     assert "permissive (" in shown
     assert "What to heed" in shown
@@ -54,7 +70,47 @@ def test_the_report_is_tables_and_a_trace(tmp_path):
     assert re.search(r"… \d+ more items, all succeeded", shown)
     assert re.search(r"One run, (\d+) attempts: \1 in worker \d+\.", shown)
     assert f"\n{len(some)} distributions: " in shown
+    flat = " ".join(shown.split())
+    assert "Not approved by default: nobody was there to ask. `flujo demo --ask` waits for your answer." in flat
+    assert re.search(r"Spent \$0 of \$2, and [1-9][\d,]+ of 1,000,000 tokens\.", flat)
     assert "nothing is left running" in shown
+
+
+def at_terminal(folder, *arguments, typed):
+    """Start the demo at a terminal; type each answer when it is asked for. What the terminal showed, and how it ended."""
+    ours, its = pty.openpty()
+    ends = dict.fromkeys(("stdin", "stdout", "stderr"), its)
+    shown, answers = "", list(typed)
+    with subprocess.Popen([*FLUJO, *arguments], cwd=folder, env=with_odd(folder), **ends) as audit:
+        os.close(its)
+        while said := read(ours):
+            shown += said
+            if shown.count(PROMPT) > len(typed) - len(answers):
+                os.write(ours, answers.pop(0).encode())
+        os.close(ours)
+        return shown, audit.wait(timeout=60)
+
+
+def read(terminal):
+    """What was shown since; nothing, once nobody can show anything any more."""
+    try:
+        return os.read(terminal, 65_536).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_a_person_at_the_terminal_is_asked(tmp_path):
+    """SYS-17: the question with what it is about, a reason for what is no answer, and the answer in the report."""
+    shown, code = at_terminal(tmp_path, "odd", "--ask", "--workers", "1", typed=["perhaps\n", "yes, we pay for it\n"])
+    assert code == 0, shown
+    told = [
+        "odd 1.0: NOASSERTION, unknown",
+        "May they be used?",
+        "'perhaps' is neither yes nor no",
+        "Approved: we pay for it.",
+    ]
+    assert sorted(told, key=shown.find) == told
+    assert all(each in shown for each in told)
 
 
 def runs_of(settings):

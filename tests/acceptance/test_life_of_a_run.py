@@ -58,6 +58,28 @@ def test_large_values_travel_by_reference_and_come_back_whole(site):
     assert bytes(site.attempts(run.id)[0]["output"]).startswith(b"#")
 
 
+def test_a_run_is_begun_again_at_a_step(site):
+    """A retry is a run of its own, over broker and workers; what was done before is not done again."""
+    run = site.enqueue("large", context=Visits(luggage="bag"), metadata={"order": 17})
+    first = run.result(timeout=30)
+    again = run.retry("measure", idempotency_key="again")
+    result = again.result(timeout=30)
+    assert (result.run_status, result.output) == ("succeeded", first.output)
+    assert result.final_pipeline_context == first.final_pipeline_context
+    assert [step.output for step in result.step_history] == [step.output for step in first.step_history]
+    assert [each.step for each in site.executions(again.id)] == ["measure"]
+    assert again.record().metadata == {"order": 17}
+    assert (asyncio.run(retried(site, run.id)), run.events()[-1].name) == (again.id, "run.forked")
+    assert [event.name for event in again.events()][:2] == ["run.enqueued", "run.forked"]
+
+
+async def retried(site, run):
+    """The same retry again, awaited."""
+    async with AsyncFlujoClient(site.settings) as client:
+        found = await client.get_run(run)
+        return (await found.retry("measure", idempotency_key="again")).id
+
+
 def test_text_that_postgres_does_not_take_stops_no_run(site):
     """M-428, U-20: NUL and lone surrogates in an output, in the context, in what an agent logs and in the names of its events."""
     run = site.enqueue("muttering")

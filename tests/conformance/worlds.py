@@ -11,7 +11,11 @@ import psycopg
 from builders import decided, member
 from psycopg.rows import dict_row
 
-from flujo_client.gateway import requests
+from flujo_client.address import new_run_id
+from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.gateway import forks, requests
+from flujo_client.pipeline.fork import new_fork, place_of
+from flujo_client.pipeline.submit import Order
 from flujo_worker.ports import Broker
 from flujo_worker.store.budgets import budget_of
 from flujo_worker.store.memory import MemoryStore
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
         ScopeRecord,
     )
     from flujo_client.gateway.requests import Request
+    from flujo_client.pipeline.fork import Beginning, NewFork, Standing
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
     from flujo_worker.domain.values import Decision, ScopeRow
@@ -43,7 +48,9 @@ if TYPE_CHECKING:
 
 MAX_LOST = 2
 LEASE_S = 30.0
-_TABLES = "runs scopes attempts budgets reservations spends workers events inputs blobs broker_epochs pipelines"
+_TABLES = (
+    "runs scopes attempts contexts budgets reservations spends workers events inputs blobs broker_epochs pipelines"
+)
 _AGES = {
     "workers": "lease_until",
     "attempts": "available_at sent_at started_at",
@@ -74,6 +81,9 @@ class Setting(Protocol):
     def read_questions(self, run: str) -> Sequence[Approval]: ...
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
     def read_budgets(self) -> Mapping[str, Budget]: ...
+    def standing(self, run_id: str) -> Standing: ...
+    def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None: ...
+    def fork(self, new: NewFork) -> str | None: ...
 
 
 class Memory:
@@ -93,6 +103,7 @@ class Memory:
         self.read_corrections = self.store.read_corrections
         self.read_questions, self.answer = self.store.read_questions, self.store.answer
         self.read_budgets = self.store.read_budgets
+        self.standing, self.beginning, self.fork = self.store.standing, self.store.beginning, self.store.fork
 
     def now(self) -> float:
         return self._now
@@ -167,6 +178,18 @@ class Postgres:
         rows = self.rows("SELECT * FROM flujo_budgets ORDER BY scope")
         return {row["scope"]: budget_of(row) for row in rows}
 
+    def standing(self, run_id: str) -> Standing:
+        found: Standing = self._ask(forks.standing(run_id))
+        return found
+
+    def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
+        found: Beginning | None = self._ask(forks.beginning(run_id, place, before))
+        return found
+
+    def fork(self, new: NewFork) -> str | None:
+        forked: str | None = self._ask(forks.fork(new))
+        return forked
+
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
 
@@ -190,6 +213,7 @@ class World:
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.questions, self.answer = setting.read_questions, setting.answer
         self.budgets = setting.read_budgets
+        self.standing, self.beginning = setting.standing, setting.beginning
         self.enlist("w1")
 
     def enlist(self, *names: str, lease_s: float = LEASE_S) -> None:
@@ -201,6 +225,20 @@ class World:
         """Record a run."""
         self.setting.record(new)
         return new
+
+    def forked(self, run: str, step: str, **order: Any) -> NewFork:
+        """What a retry would record."""
+        standing = self.standing(run)
+        place = place_of(standing, step)
+        beginning = self.beginning(run, place, standing.names[:place])
+        assert beginning is not None, "its beginning is kept"
+        order = {"tenant": standing.ticket.tenant, **order}
+        asked = Order(order.pop("run_id", None) or new_run_id(1_700_000_000.0), **order)
+        return new_fork(standing, place, beginning, asked, inline=65_536, control_queue=CONTROL_QUEUE)
+
+    def fork(self, new: NewFork) -> str | None:
+        """Record a fork."""
+        return self.setting.fork(new)
 
     def claim(self, at: NewRun | Envelope, worker: str = "w1") -> int:
         """Claim an attempt; give the fence."""

@@ -34,6 +34,17 @@ def test_a_client_enqueues_waits_and_reads(site, capsys):
 
 
 @pytest.mark.acceptance
+def test_a_run_is_retried(site):
+    """As "retry a run from a step" shows it."""
+    run = site.client.enqueue("examples.greeting:pipeline", "ada")
+    before = run.result(timeout=30)
+    assert client_calls.greet_again(site.client, run.id).output == before.output
+    failed = site.client.enqueue("examples.greeting:pipeline", " ")
+    assert not failed.result(timeout=30).success
+    assert client_calls.try_again(site.client, failed.id).record().forked_from == failed.id
+
+
+@pytest.mark.acceptance
 def test_a_person_is_asked_and_answers(site):
     """SYS-17: as "ask a person" shows it."""
     run = site.client.enqueue("examples.publication:pipeline", "bees")

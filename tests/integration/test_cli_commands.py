@@ -282,6 +282,26 @@ def test_a_run_that_has_ended_is_not_cancelled(flujo, failed):
     assert flujo("runs", "cancel", failed, code=1).stderr == f"{failed} had failed already\n"
 
 
+def test_retry(read, flujo, failed):
+    """A new run that names the old one, in every view of it."""
+    told = read("runs", "retry", failed)
+    run = told["id"]
+    assert told == {"id": run, "is_new": True, "forked_from": failed, "from_step": "check"}
+    wait_until(lambda: read("lens", "show", run)["status"] == "failed")
+    shown = read("lens", "show", run)
+    assert (shown["forked_from"], shown["from_step"]) == (failed, "check")
+    assert [step["status"] for step in shown["steps"]] == ["succeeded", "failed"]
+    [listed] = [each for each in read("runs", "list") if each["id"] == run]
+    assert (listed["forked_from"], listed["from_step"]) == (failed, "check")
+    assert f"forked from {failed} at 'check'" in flujo("lens", "trace", run).stdout
+    assert "fork at check" in flujo("runs", "list").stdout
+
+
+def test_what_cannot_be_retried_is_refused(flujo, failed):
+    done = flujo("runs", "retry", failed, "--from-step", "chekc", code=1)
+    assert "retry from one of these: 'upper', 'check'" in done.stderr
+
+
 def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_path, monkeypatch):
     """Why a run does not move is told while waiting and in the list (SYS-29)."""
     (tmp_path / "cli_elsewhere.py").write_text(PIPELINES)

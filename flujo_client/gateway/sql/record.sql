@@ -17,6 +17,9 @@ root AS (
     INSERT INTO flujo_scopes (run_id, address, output, context)
     SELECT id, %(address)s::text, %(input)s::bytea, %(context)s::bytea FROM new
 ),
+begun AS (
+    INSERT INTO flujo_contexts (run_id, place, context) SELECT id, 0, %(context)s::bytea FROM new
+),
 work AS (
     INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
     SELECT %(key)s::text, id, %(address)s::text, %(step)s::text, 1, %(kind)s::text, %(queue)s::text,

@@ -33,6 +33,16 @@ next AS (
            now() + make_interval(secs => %(next_after_s)s::float8), %(next_guidance)s::text
     FROM live WHERE %(next_key)s::text IS NOT NULL
 ),
+begun AS (
+    INSERT INTO flujo_contexts (run_id, place, context)
+    SELECT live.id, %(cursor)s::int,
+           CASE WHEN %(begins_anew)s::bool THEN coalesce(
+               %(context)s::bytea,
+               (SELECT s.context FROM flujo_scopes s WHERE s.run_id = %(run)s::text AND s.address = %(address)s::text)
+           ) END
+    FROM live WHERE %(begins)s::bool
+    ON CONFLICT DO NOTHING
+),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data, at)
     SELECT live.id, %(key)s::text, %(fence)s::int, e.name, e.level, e.data::jsonb, coalesce(to_timestamp(e.at), now())

@@ -65,6 +65,11 @@ next AS (
         %(next_statuses)s::text[], %(next_errors)s::text[]
     ) AS n (key, address, step, number, kind, queue, after_s, guidance, question, status, error)
 ),
+begun AS (
+    INSERT INTO flujo_contexts (run_id, place, context)
+    SELECT live.id, b.place, b.context FROM live, unnest(%(begun_places)s::int[], %(begun_contexts)s::bytea[]) AS b (place, context)
+    ON CONFLICT DO NOTHING
+),
 child AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at, aros, limits,
                             root, parent_run, parent_address, launched_with)

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from flujo_client.errors import ResumeError
 from flujo_worker.demo.duties import duties
-from flujo_worker.demo.license_audit import judge, list_distributions, pipeline
+from flujo_worker.demo.license_audit import ANSWER_WITHIN_S, asked, judge, list_distributions, pipeline
 from flujo_worker.demo.license_facts import DistributionMetadata, LicenseVerdict, installed_distributions
+from flujo_worker.demo.ruling import BY_DEFAULT, Ruling
 from flujo_worker.testing import LocalEngine
 
 MIT_TEXT = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"
@@ -38,9 +40,12 @@ def install(tmp_path, monkeypatch):
 
 
 def audited(engine, *names):
-    result = engine.run(pipeline, list(names)).raise_for_status()
+    run = engine.enqueue(pipeline, list(names))
+    engine.drain()
+    engine.pass_time(ANSWER_WITHIN_S)  # nobody answers
+    result = engine.result(run).raise_for_status()
     branches = result.step_history[1].step_history
-    return result.output, dict(zip(names, branches, strict=True))
+    return result.output.groups, dict(zip(names, branches, strict=True))
 
 
 def only(groups):
@@ -120,6 +125,34 @@ def test_what_follows_depends_on_the_verdict(engine, install, header, path, cate
     [taken] = branches["thing"].step_history[2].step_history
     assert (taken.name, only(groups).category) == (path, category)
     assert note in only(groups).note
+
+
+def test_nobody_is_asked_about_what_anybody_may_use(engine):
+    result = engine.run(pipeline, ["celery", "psycopg"])
+    assert (result.run_status, result.output.ruling) == ("succeeded", None)
+
+
+@pytest.mark.parametrize("header", ["License: Proprietary", "License: see the file"])
+def test_a_person_is_asked_about_the_rest_and_the_default_answers_for_nobody(engine, install, header):
+    """M-449: the question says what it is about; the audit waits no longer than a second."""
+    install("thing", header)
+    run = engine.run(pipeline, ["celery", "thing"]).run_id
+    [question] = engine.approvals(run)
+    assert "thing 1.0" in question.message
+    assert "celery" not in question.message
+    engine.pass_time(ANSWER_WITHIN_S)
+    assert engine.result(run).output.ruling == BY_DEFAULT
+
+
+def test_who_is_asked_answers_in_their_own_time(engine, install):
+    install("thing", "License: Proprietary")
+    run = engine.run(asked, ["thing"]).run_id
+    engine.pass_time(86_400.0)
+    with pytest.raises(ResumeError, match="does not fit"):
+        engine.answer(run, {"approved": "perhaps"})
+    result = engine.answer(run, {"approved": True, "note": "we have a contract"})
+    assert result.output.ruling == Ruling(approved=True, note="we have a contract")
+    assert only(result.output.groups).category == "proprietary"
 
 
 def test_a_quote_that_does_not_stand_fails_the_branch(engine, install):

@@ -1,0 +1,61 @@
+"""What a retry asks of Postgres: what stands of a run, what one of its steps began with, and the run that is forked from it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.envelope import Ticket
+from flujo_client.gateway.requests import GRACE_S, Request, as_json, bind_first
+from flujo_client.pipeline.fork import Beginning, Standing
+from flujo_client.pipeline.plan import Plan
+from flujo_client.serial import Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.pipeline.fork import NewFork
+
+Row = dict[str, Any]
+
+
+def standing(run_id: str) -> Request[Standing | None]:
+    """Read what there is of a run that may be retried."""
+    return Request("standing", {"run": run_id}, lambda rows: _standing(rows[0]) if rows else None)
+
+
+def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginning | None]:
+    """Read what the top-level step at a place began with; None when that was not kept. `before` names the steps before it."""
+    parameters = {"run": run_id, "place": place, "before": list(before)}
+    return Request("beginning", parameters, lambda rows: _beginning(rows[0]) if rows else None)
+
+
+def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
+    """Record a run that begins again at a step of another; None when its key is taken, or the other one is live or gone."""
+    parameters = {
+        **bind_first(new.first, new.blobs),
+        "forked_from": new.forked_from,
+        "place": new.place,
+        "taken": list(new.taken),
+        "digest": new.digest,
+        "idempotency_key": new.idempotency_key,
+        "metadata": as_json(dict(new.metadata)),
+        "grace_s": grace_s,
+    }
+    return Request("fork", parameters, lambda rows: rows[0]["id"] if rows else None)
+
+
+def _standing(row: Row) -> Standing:
+    ticket = Ticket(
+        run=row["id"],
+        **{name: row[name] for name in ("reference", "fingerprint", "queue", "priority", "trace_parent", "tenant")},
+        aros=row["aros"],
+        limits=row["limits"],
+    )
+    rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s")}
+    return Standing(ticket, Plan.from_tree(row["plan"]), **rest)
+
+
+def _beginning(row: Row) -> Beginning:
+    return Beginning(
+        Packed.from_bytes(row["input"]), None if row["context"] is None else Packed.from_bytes(row["context"])
+    )

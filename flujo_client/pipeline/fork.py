@@ -1,0 +1,169 @@
+"""From a run that has ended to one that begins again at one of its steps: what `retry` records. Pure.
+
+Must not ask what a step did: its place, and what the store kept of its beginning, is all there is. In: what stands of the run, the
+step's name, what the caller asks for. Out: the new run, or a RetryError that names the way out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.run import LIVE_RUN
+from flujo_client.errors import RetryError
+from flujo_client.pipeline.identity import digest
+from flujo_client.pipeline.submit import first_of
+from flujo_client.serial import Packed, safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_client.contract.envelope import Envelope, Ticket
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.pipeline.submit import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What there is of a run that may be retried.
+
+    Attributes:
+        ticket: the run's own.
+        cursor: the place of the top-level step it had come to; the number of steps when all had ended.
+        patience_s: seconds from its beginning to its deadline.
+    """
+
+    ticket: Ticket
+    plan: Plan
+    status: str
+    cursor: int
+    is_child: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    patience_s: float | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the top-level steps."""
+        return [node.name for node in self.plan.nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a top-level step began with, or references to it."""
+
+    input: Packed
+    context: Packed | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewFork:
+    """All that a retry records, in one commit: the run, its root scope, what it takes over, and its first attempt.
+
+    Attributes:
+        first: the first attempt's envelope, as it will be published.
+        forked_from: the run it was forked from.
+        place: of the step it begins at.
+        taken: the names of the steps before that one, in their order.
+        digest: of the run and the step, to tell a repeated retry from another one under the same key.
+        blobs: values above the inline limit, which the envelope only points at.
+    """
+
+    first: Envelope
+    plan: Plan
+    forked_from: str
+    place: int
+    taken: tuple[str, ...]
+    digest: str
+    blobs: tuple[Packed, ...] = ()
+    idempotency_key: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def place_of(standing: Standing, from_step: str | None) -> int:
+    """Find the place a retry begins at: that of the named step, or of the one at which the run failed.
+
+    Raises:
+        RetryError: the run is live, or a step of another one; or there is no such step in it.
+    """
+    run, names = standing.ticket.run, standing.names
+    begun = names[: standing.cursor + 1]
+    _check_run(standing)
+    if from_step is None:
+        if standing.status != "failed" or standing.cursor >= len(names):
+            said = f"run {run} is {standing.status}, and no step of it failed"
+            raise RetryError(said, suggestion=_choices(begun), code="NO_STEP_FAILED")
+        return standing.cursor
+    if from_step not in names:
+        said = f"run {run} has no top-level step '{from_step}'"
+        raise RetryError(said, suggestion=_choices(begun), code="UNKNOWN_STEP")
+    if from_step not in begun:
+        said = f"run {run} never came to step '{from_step}'"
+        raise RetryError(said, suggestion=_choices(begun), code="STEP_NOT_BEGUN")
+    return names.index(from_step)
+
+
+def _check_run(standing: Standing) -> None:
+    run = standing.ticket.run
+    if standing.is_child:
+        said = f"run {run} is a step of another run"
+        raise RetryError(said, suggestion="retry that one, from the step that began this", code="CHILD_RUN")
+    if standing.status in LIVE_RUN:
+        raise RetryError(f"run {run} is still {standing.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
+
+
+def _choices(names: list[str]) -> str:
+    return "retry from one of these: " + ", ".join(f"'{name}'" for name in names)
+
+
+def limits_of(standing: Standing) -> UsageLimits | None:
+    """Give the limits that the run had."""
+    kept = (standing.ticket.limits or {}).get("limits")
+    return None if kept is None else UsageLimits(**kept)
+
+
+def new_fork(
+    standing: Standing, place: int, beginning: Beginning, order: Order, *, inline: int, control_queue: str
+) -> NewFork:
+    """Make the value that a retry records.
+
+    Args:
+        standing: what there is of the run.
+        place: of the step to begin at.
+        beginning: what that step began with; the context as a value, not as a reference.
+        order: what is asked for; the rest is as it was.
+        inline: the size in bytes above which a value is stored once and pointed at.
+        control_queue: where starts go.
+    """
+    old, node = standing.ticket, standing.plan.nodes[place]
+    ticket = replace(
+        old,
+        run=order.run_id,
+        queue=order.queue or old.queue,
+        priority=old.priority if order.priority is None else order.priority,
+        deadline=order.deadline,
+        limits=order.limits,
+    )
+    context = None if beginning.context is None else _owned(beginning.context, order.run_id)
+    first, large = first_of(ticket, node, beginning.input, context, inline=inline, control_queue=control_queue)
+    return NewFork(
+        first=first,
+        plan=standing.plan,
+        forked_from=old.run,
+        place=place,
+        taken=tuple(standing.names[:place]),
+        digest=digest(["retry", old.run, node.name]),
+        blobs=tuple(each for each in large if not each.is_reference),
+        idempotency_key=order.idempotency_key,
+        metadata=safe_serialize(dict(order.metadata)),
+    )
+
+
+def _owned(context: Packed, run: str) -> Packed:
+    """A PipelineContext knows its run, and that is the new one now; every other context stays byte for byte."""
+    tree = context.tree()
+    fields = tree.get("v") if isinstance(tree, dict) else None
+    if not isinstance(fields, dict) or not PipelineContext.model_fields.keys() <= fields.keys():
+        return context
+    return Packed.of({**tree, "v": {**fields, "run_id": run}})

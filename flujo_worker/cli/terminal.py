@@ -1,0 +1,60 @@
+"""A question to a person, put at the terminal: what it is about, an answer that is checked before it is given, and how to give it later.
+
+Must not decide what an answer means: it hands it to the run. In: an open question. Out: its answer, or `click.Abort`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from flujo_client.cli.output import say
+from flujo_client.cli.words import printable
+from flujo_client.errors import ConfigurationError
+from flujo_worker.demo.ruling import Ruling, read_ruling
+
+if TYPE_CHECKING:
+    from flujo_client.client import RunHandle
+    from flujo_client.contract.question import Approval
+
+ACTOR = "flujo demo"
+
+
+def need_terminal() -> None:
+    """Make sure that somebody can be asked.
+
+    Raises:
+        ConfigurationError: what is typed does not come from a terminal.
+    """
+    if not sys.stdin.isatty():
+        raise ConfigurationError(
+            "--ask needs a terminal to ask at",
+            suggestion="leave it out, and the demo answers by its default",
+            code="NO_TERMINAL",
+        )
+
+
+def answer_at_terminal(run: RunHandle, asked: Approval) -> None:
+    """Ask until the answer is one, and give it to the run.
+
+    Raises:
+        click.Abort: the person went away. The question stays open, and how to answer it later is said.
+    """
+    click.echo(printable(asked.message), err=True)
+    try:
+        ruling: Ruling = click.prompt("yes or no, and why if you like", value_proc=_read, err=True)
+    except click.Abort:
+        click.echo(err=True)
+        say(f"run {run.id} stays paused; `flujo approvals approve {run.id}` or `reject` answers it,")
+        say(f"`flujo up` carries it on, and `flujo lens show {run.id} --show-output` shows what it found")
+        raise
+    run.resume(ruling.model_dump(), step=asked.step, address=asked.address, actor=ACTOR, note=ruling.note or None)
+
+
+def _read(text: str) -> Ruling:
+    try:
+        return read_ruling(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error

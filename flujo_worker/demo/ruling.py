@@ -1,0 +1,61 @@
+"""What a person is asked about licences that are proprietary or unknown, and what the answer has to be. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_worker.demo.license_audit import Finding
+
+MOST = 20
+_ANSWERS = {"yes": True, "y": True, "no": False, "n": False}
+
+
+class Ruling(BaseModel):
+    """Whether these distributions may be used, and why."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    approved: bool
+    note: str = ""
+
+
+BY_DEFAULT = Ruling(approved=False, note="nobody was there to ask")
+
+
+def ask_about(findings: Sequence[Finding]) -> str:
+    """Say what is asked, and what about."""
+    lines = [f"  {_about(each)}" for each in findings[:MOST]]
+    more = [f"  … and {len(findings) - MOST} more"] if len(findings) > MOST else []
+    return "\n".join(["These licences are proprietary or unknown:", *lines, *more, "May they be used?"])
+
+
+def read_ruling(text: str) -> Ruling:
+    """Read an answer as a person types it: yes or no, and behind that why.
+
+    Raises:
+        ValueError: it begins with neither.
+    """
+    word, _, why = text.strip().partition(" ")
+    approved = _ANSWERS.get(word.strip(",.:;").lower())
+    if approved is None:
+        raise ValueError(f"{word[:40]!r} is neither yes nor no")
+    return Ruling(approved=approved, note=why.strip())
+
+
+def told(ruling: Ruling, *, is_answered: bool) -> str:
+    """Say what was ruled, and whether anybody did."""
+    what = "Approved" if ruling.approved else "Not approved"
+    why = f": {ruling.note}" if ruling.note else ""
+    return f"{what}{why}." if is_answered else f"{what} by default{why}. `flujo demo --ask` waits for your answer."
+
+
+def _about(finding: Finding) -> str:
+    verdict = finding.verdict
+    said = f"{verdict.spdx}, {verdict.category}" if verdict else finding.note
+    quote = f", for it says {' '.join(verdict.evidence.split())[:80]!r}" if verdict and verdict.evidence else ""
+    return f"{finding.distribution} {finding.version}: {said}{quote}"
