@@ -27,6 +27,7 @@ from flujo_client.sections import (
     Aros,
     Budgets,
     Cost,
+    Health,
     Limits,
     Log,
     ModulePrefix,
@@ -94,6 +95,7 @@ class Settings(Section):
     aros: Aros = Aros()
     budgets: Budgets = Budgets()
     cost: Cost = Cost()
+    health: Health = Health()
     log: Log = Log()
 
     @property

@@ -22,6 +22,7 @@ from flujo_worker.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.health import HealthCheck
 from flujo_worker.ports import Member
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres import PostgresStore
@@ -79,6 +80,7 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
         )
+        self._health = HealthCheck(self._store, self._post, settings)
 
     def start(self) -> None:
         """Take a lease and begin to mark and sweep."""
@@ -136,6 +138,10 @@ class Host:
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""
         self._sweeper.sweep()
+
+    def health_check(self) -> None:
+        """Make and store this slot's health report, unless that is done."""
+        self._health.check()
 
 
 def _this_process(slots: int) -> Member:

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.config import mask_url
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError, ServiceUnreachable
-from flujo_client.gateway.effects import Ask, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.gateway.effects import Ask, Depth, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.gateway.post import Post
 from flujo_client.gateway.requests import schema_version, statement
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
 
-SCHEMA = 7
+SCHEMA = 8
 """The schema this code reads and writes: the number of the newest migration."""
 
 _VERSION = Ask(schema_version())
@@ -183,13 +183,13 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 def _rows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(statement(ask.request.name), ask.request.parameters)
+        cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
         return list(cursor.fetchall()) if cursor.description is not None else []
 
 
 async def _arows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
     async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement(ask.request.name), ask.request.parameters)
+        await cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
         return list(await cursor.fetchall()) if cursor.description is not None else []
 
 
@@ -201,6 +201,8 @@ def _send(post: Post, effect: Effect) -> Any:
             return post.publish(envelopes)
         case Ring():
             post.ring()
+        case Depth(queues):
+            return post.depths(queues)
         case _:
             raise ClientError(f"no door for {effect}")
     return None

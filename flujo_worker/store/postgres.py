@@ -40,6 +40,7 @@ from flujo_worker.store.bind import (
     is_plain,
 )
 from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
+from flujo_worker.store.health import HealthInPostgres
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import Decision
 
 
-class PostgresStore(TreeInPostgres):
+class PostgresStore(TreeInPostgres, HealthInPostgres):
     """The worker's way to Postgres.
 
     Args:

@@ -1,0 +1,10 @@
+-- One report for each slot, and the newest of them all.
+WITH kept AS (
+    INSERT INTO flujo_health_reports (slot, report) VALUES (%(slot)s, %(report)s::jsonb)
+    ON CONFLICT (slot) DO NOTHING RETURNING id
+),
+old AS (
+    DELETE FROM flujo_health_reports
+    WHERE id <= (SELECT id FROM flujo_health_reports ORDER BY id DESC OFFSET %(keep)s::bigint - 1 LIMIT 1)
+)
+SELECT id FROM kept;
