@@ -115,7 +115,7 @@ def _totals(report: Report) -> Iterator[tuple[str, str]]:
         stages = _in_brackets(shadow.stages)
         yield (
             "in shadow mode",
-            f"{shadow.coercions:,} coercions{stages}, {shadow.refused + shadow.grammar_refused:,} refused",
+            f"{counted(shadow.coercions, 'coercion')}{stages}, {shadow.refused + shadow.grammar_refused:,} refused",
         )
 
 

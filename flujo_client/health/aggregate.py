@@ -65,7 +65,7 @@ def build(question: Question, aros: ArosFacts, machine: MachineFacts, depths: De
         transforms=_ranked(_after(sums, _TRANSFORM)),
         shadow=_shadow(sums),
         trend=_trend(question, aros),
-        notes=[*question.notes(), *_nothing(question, runs)],
+        notes=(*question.notes(), *_nothing(question, runs)),
     )
     return report.model_copy(update={"recommendations": tuple(advise(report))})
 

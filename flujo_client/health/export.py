@@ -61,7 +61,7 @@ def _rows(places: Mapping[str, Figures], stages: Mapping[str, StageCounts]) -> I
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     file = io.StringIO()
-    writer = csv.writer(file)
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([_safe(cell) for cell in row] for row in rows)
     return file.getvalue()

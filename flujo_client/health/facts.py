@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ class MachineFacts:
 def read_aros(row: Mapping[str, Any]) -> ArosFacts:
     """Read the row of `sql/aros.sql`."""
     return ArosFacts(
-        at=row["at"],
-        since=row["since"],
+        at=row["at"].astimezone(UTC),
+        since=row["since"] and row["since"].astimezone(UTC),
         runs=tuple(RunCount(*each) for each in row["runs"]),
         counters=tuple(Counter(*each) for each in row["counts"]),
     )

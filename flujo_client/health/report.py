@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Literal
 
@@ -86,7 +86,7 @@ class Trend(Value):
 
     last_half: Part | None = None
     prev_half: Part | None = None
-    buckets: Sequence[Bucket] = ()
+    buckets: tuple[Bucket, ...] = ()
 
 
 class Window(Value):
@@ -121,7 +121,7 @@ class Fact(Value):
 
     count: int = 0
     oldest_s: float | None = None
-    named: Sequence[str] = ()
+    named: tuple[str, ...] = ()
 
 
 class Queue(Value):
@@ -151,14 +151,14 @@ class Reason(Value):
 
     code: str
     message: str
-    named: Sequence[str] = ()
+    named: tuple[str, ...] = ()
 
 
 class Verdict(Value):
     """The machine's (M-188). What AROS did is advice, and no reason to wake anybody."""
 
     status: Literal["ok", "warn"] = "ok"
-    reasons: Sequence[Reason] = ()
+    reasons: tuple[Reason, ...] = ()
 
 
 class Report(Value):
@@ -178,5 +178,5 @@ class Report(Value):
     transforms: Mapping[str, int] = {}
     shadow: Shadow = Shadow()
     trend: Trend = Trend()
-    recommendations: Sequence[Advice] = ()
-    notes: Sequence[str] = ()
+    recommendations: tuple[Advice, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ orphaned AS (
 ),
 -- What could begin: since it was due, or since the worker that had it was lost.
 waiting AS (
-    SELECT a.key AS name, a.queue, extract(epoch FROM now() - greatest(a.available_at, a.started_at, least(w.lease_until, now())))::float8 AS age_s
+    SELECT a.key AS name, a.queue, extract(epoch FROM now() - greatest(a.available_at, a.started_at, w.lease_until))::float8 AS age_s
     FROM flujo_attempts a
     JOIN flujo_runs r ON r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
     LEFT JOIN flujo_workers w ON w.id = a.worker

@@ -1,6 +1,6 @@
 -- One report for each slot, and the newest of them all.
 WITH kept AS (
-    INSERT INTO flujo_health_reports (slot, report) VALUES (%(slot)s, %(report)s::jsonb)
+    INSERT INTO flujo_health_reports (slot, report) VALUES (%(slot)s, %(report)s::json)
     ON CONFLICT (slot) DO NOTHING RETURNING id
 ),
 old AS (
