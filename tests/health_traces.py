@@ -180,7 +180,9 @@ def machine_facts(
 
 
 def _answer(connection: psycopg.Connection[Any], request: Request[Any]) -> Any:
-    return request.read(connection.execute(statement(request.name, request.home), request.parameters).fetchall())
+    for each in (request.bounds, request):
+        rows = connection.execute(statement(each.name, each.home), each.parameters).fetchall()
+    return request.read(rows)
 
 
 def _times(row: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The report is drawn, or written as JSON or CSV. It is the one that the scheduled
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ OUTPUT = "aros_health_report.json"
 @click.option(
     "--since-hours",
     type=click.FloatRange(min=0, min_open=True, max=876_000),
+    callback=lambda _, __, hours: _hours(hours),
     metavar="HOURS",
     help="Only runs that began within this window.",
 )
@@ -94,6 +96,12 @@ def health_check(
     if path not in (None, STDOUT):
         _write(report, export, str(path))
     ctx.exit(RUNTIME if fail_on_warn and report.verdict.status == "warn" else 0)
+
+
+def _hours(hours: float | None) -> float | None:
+    if hours is not None and math.isnan(hours):  # it lies in every range
+        raise click.BadParameter("this is no number of hours")
+    return hours
 
 
 def _path(export: str | None, output: str | None, *, as_json: bool) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,8 @@ class Door:
             raise _unmigrated() from error
         except psycopg.DataError as error:
             raise _refused(error) from error
+        except psycopg.errors.QueryCanceled as error:
+            raise _too_long(error) from error
         except psycopg.OperationalError as error:
             raise _unreachable(self._settings, error, is_closed=self._pool.closed) from error
 
@@ -148,6 +151,8 @@ class AsyncDoor:
             raise _unmigrated() from error
         except psycopg.DataError as error:
             raise _refused(error) from error
+        except psycopg.errors.QueryCanceled as error:
+            raise _too_long(error) from error
         except psycopg.OperationalError as error:
             raise _unreachable(self._settings, error) from error
 
@@ -182,13 +187,19 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _rows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
-    with connection.cursor(row_factory=dict_row) as cursor:
+    bounds = ask.request.bounds
+    with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+        if bounds:
+            cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
         cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
         return list(cursor.fetchall()) if cursor.description is not None else []
 
 
 async def _arows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
-    async with connection.cursor(row_factory=dict_row) as cursor:
+    bounds = ask.request.bounds
+    async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+        if bounds:
+            await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
         await cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
         return list(await cursor.fetchall()) if cursor.description is not None else []
 
@@ -215,6 +226,13 @@ def _unmigrated() -> SchemaVersionError:
 def _refused(error: psycopg.DataError) -> ClientError:
     """An id with a NUL, a limit below zero: told as an error of ours, whatever was asked (M-428)."""
     return ClientError(f"Postgres takes no such value: {str(error).strip().splitlines()[0]}", cause=error)
+
+
+def _too_long(error: psycopg.errors.QueryCanceled) -> ClientError:
+    said = str(error).strip().splitlines()[0]
+    return ClientError(
+        f"Postgres gave up: {said}", suggestion="ask for less at once, such as a shorter window", cause=error
+    )
 
 
 def _check_schema(row: dict[str, Any]) -> None:

@@ -32,12 +32,18 @@ HOME = "flujo_client.gateway"
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One statement and the reading of its answer. `home` is the package whose `sql/` holds it."""
+    """One statement and the reading of its answer.
+
+    Attributes:
+        home: the package whose `sql/` holds it.
+        bounds: a statement that is put before it, in a transaction that holds both.
+    """
 
     name: str
     parameters: Mapping[str, Any]
     read: Callable[[list[Row]], T]
     home: str = HOME
+    bounds: Request[Any] | None = None
 
 
 @cache

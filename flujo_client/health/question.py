@@ -18,6 +18,8 @@ NEWEST: Final = 50
 FEWEST_BUCKETS: Final = 2
 NAMED: Final = 10
 """How many of what is wrong are told by name."""
+LONGEST_S: Final = 30.0
+"""Seconds that one of the statements may take (M-188: it is bounded)."""
 _DAY_H: Final = 24
 
 
@@ -78,6 +80,11 @@ class Question:
             "event_hours": self.since_hours or _DAY_H,
             "named": NAMED,
         }
+
+    @staticmethod
+    def bounds() -> dict[str, Any]:
+        """Give the parameters of `sql/bounds.sql`."""
+        return {"timeout_ms": f"{LONGEST_S * 1000:.0f}"}
 
     def filters(self) -> Mapping[str, str]:
         """The filters that are on."""

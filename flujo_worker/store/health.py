@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from flujo_client.health.facts import read_aros, read_machine
+from flujo_client.health.question import LONGEST_S, Question
 from flujo_worker.errors import StoreError
 from flujo_worker.store.patient import Patient
 from flujo_worker.store.statements import execute
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from flujo_client.health.facts import ArosFacts, MachineFacts
     from flujo_client.health.report import Report
 
-LONGEST_S: Final = 30.0
 _HOME: Final = "flujo_client.health"
 
 
@@ -52,7 +52,7 @@ class HealthInPostgres(Patient):
         def once(connection: psycopg.Connection[dict[str, Any]]) -> Report | None:
             with connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                execute(connection, "bound_health_check", {"timeout_ms": f"{LONGEST_S * 1000:.0f}"})
+                execute(connection, "bounds", Question.bounds(), home=_HOME)
                 slot = execute(connection, "begin_health_check", {"every_s": every_s}).fetchone()
                 if slot is None:
                     return None
