@@ -230,7 +230,7 @@ class Health(Section):
     orphan_s: Seconds = 30.0
     queued_s: Seconds = 300.0
     sweep_lag_s: Seconds = 30.0
-    dead_worker_s: Seconds = 3600.0
+    dead_s: Seconds = 3600.0
     queue_depth: Count = 10_000
 
 

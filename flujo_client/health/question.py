@@ -76,7 +76,7 @@ class Question:
         return {
             "stuck_s": health.stuck_s,
             "orphan_s": health.orphan_s,
-            "dead_s": health.dead_worker_s,
+            "dead_s": health.dead_s,
             "event_hours": self.since_hours or _DAY_H,
             "named": NAMED,
         }

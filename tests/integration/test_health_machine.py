@@ -162,7 +162,7 @@ def test_an_attempt_whose_lease_has_just_lapsed_is_the_sweepers(connection):
 def test_a_worker_that_died_is_told_of_for_a_while(connection):
     plant_worker(connection, "died", lease_s=-600)
     assert only(connection, "dead_workers").named == ("died",)
-    assert judged(connection, dead_worker_s=500)[1] == {}
+    assert judged(connection, dead_s=500)[1] == {}
 
 
 def test_the_oldest_attempt_that_could_begin(connection):

@@ -5,5 +5,5 @@
 CREATE INDEX flujo_runs_started ON flujo_runs (started_at DESC);
 CREATE INDEX flujo_events_dropped ON flujo_events (at) WHERE name = 'events.dropped';
 
-ALTER TABLE flujo_health_reports ADD COLUMN slot timestamptz, ALTER COLUMN report TYPE json;
+ALTER TABLE flujo_health_reports DROP COLUMN report, ADD COLUMN report json NOT NULL, ADD COLUMN slot timestamptz;
 CREATE UNIQUE INDEX flujo_health_reports_slot ON flujo_health_reports (slot);
