@@ -220,7 +220,7 @@ class Health(Section):
 
     every_s: Seconds = 300.0
     keep: Count = 2016
-    window_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 24.0
+    window_hours: Annotated[float, Field(gt=0, le=876_000, allow_inf_nan=False)] = 24.0
     limit: Count | None = None
     trend_buckets: Annotated[int, Field(ge=2, le=1000)] | None = None
     pipeline: str | None = None

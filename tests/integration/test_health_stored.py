@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,10 +16,13 @@ from psycopg.rows import dict_row
 from services import drop_database, fresh_database
 from structlog.testing import capture_logs
 
-from flujo_client.client import FlujoClient
+from flujo_client.client import AsyncFlujoClient, FlujoClient
 from flujo_client.config import Settings
+from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health import question
+from flujo_client.health.report import Report
+from flujo_client.sections import Health
 from flujo_client.verbs import health
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.health import HealthCheck, question_of
@@ -27,6 +33,9 @@ pytestmark = pytest.mark.services
 
 SECTION = {"every_s": 1e9, "trend_buckets": 4}
 """A slot so long that no test meets its end."""
+
+
+GOLDEN = Path(__file__).parents[1] / "golden/health/report.json"
 
 
 class Queues:
@@ -90,7 +99,7 @@ def test_the_scheduled_report_is_the_one_the_command_gives(store, settings, conn
         by_hand = client.perform(health(client.settings, question_of(settings.health)))
         made = check(store, settings)
         read = client.ask(requests.last_report())
-    assert figures(made) == figures(by_hand)
+    assert figures(made) == figures(by_hand) == figures(Report.model_validate_json(GOLDEN.read_text()))
     assert read == made
     assert list(read.steps) == ["read", "=write()", "plan", "watch"]
 
@@ -157,6 +166,34 @@ def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, mo
     assert stored(connection) == []
     monkeypatch.undo()
     assert check(store, settings) is not None
+
+
+def bounded(milliseconds):
+    request = requests.machine(question.Question(), Health())
+    return replace(request, bounds=replace(request.bounds, parameters={"timeout_ms": f"{milliseconds}"}))
+
+
+def test_a_command_that_takes_too_long_is_given_up(settings):
+    """It is not told as a database that is away; and the bounds end with it."""
+    with psycopg.connect(settings.database_url) as holder, FlujoClient(settings) as client:
+        client.ask(bounded(10_000))
+        holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(ClientError, match=r"Postgres gave up.*\n.*shorter window"):
+            client.ask(bounded(50))
+        holder.rollback()
+        assert client.ask(replace(bounded(50), bounds=None)).live_workers == 0
+
+
+async def given_up(settings):
+    async with AsyncFlujoClient(settings) as client:
+        with pytest.raises(ClientError, match="Postgres gave up"):
+            await client.ask(bounded(50))
+
+
+def test_an_awaited_command_that_takes_too_long_is_given_up(settings):
+    with psycopg.connect(settings.database_url) as holder:
+        holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
+        asyncio.run(given_up(settings))
 
 
 def test_it_waits_for_nobody_who_writes_and_nobody_waits_for_it(store, settings, connection):
