@@ -62,7 +62,8 @@ class HealthInPostgres(Patient):
                 )
                 report = make(read_aros(told), read_machine(found))
                 row = {"slot": slot["slot"], "report": report.model_dump_json(), "keep": keep}
-                return report if execute(connection, "keep_report", row).fetchone() else None
+                execute(connection, "keep_report", row)
+                return report
 
         return self._patiently(lambda connection: _bounded(once, connection))
 

@@ -41,10 +41,13 @@ GOLDEN = Path(__file__).parents[1] / "golden/health/report.json"
 class Queues:
     """Empty queues, or a broker that is away."""
 
-    def __init__(self, error=None):
-        self.error = error
+    def __init__(self, error=None, meanwhile=None):
+        self.error, self.meanwhile, self.asked = error, meanwhile, 0
 
     def depths(self, queues):
+        self.asked += 1
+        if self.meanwhile:
+            self.meanwhile()
         if self.error:
             raise DispatchError(self.error)
         return dict.fromkeys(queues, 0)
@@ -106,9 +109,17 @@ def test_the_scheduled_report_is_the_one_the_command_gives(store, settings, conn
 
 def test_one_report_is_stored_for_each_slot(store, settings, connection):
     """Two beats are harmless: who comes second finds the slot taken."""
-    assert check(store, settings) is not None
-    assert check(store, settings) is None
-    assert len(stored(connection)) == 1
+    queues = Queues()
+    assert check(store, settings, queues) is not None
+    assert check(store, settings, queues) is None
+    assert (len(stored(connection)), queues.asked) == (1, 1)
+
+
+def test_a_report_that_another_has_kept_meanwhile_stands(store, settings, connection):
+    """The advisory lock is a courtesy; the slot's key is the guard."""
+    other = "INSERT INTO flujo_health_reports (slot, report) VALUES (to_timestamp(1e9), '{}')"
+    assert check(store, settings, Queues(meanwhile=lambda: connection.execute(other))) is None
+    assert [row["report"] for row in stored(connection)] == [{}]
 
 
 def test_many_at_once_store_one(store, settings, connection):
