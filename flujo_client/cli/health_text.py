@@ -51,6 +51,8 @@ def _tables(report: Report) -> Iterator[RenderableType]:
         yield from _section("steps", _figures("step", report.steps))
     if report.models:
         yield from _section("models", _figures("model", report.models))
+    if report.agents:
+        yield from _section("agents", _figures("agent", report.agents))
     if len(report.pipelines) > 1:
         yield from _section("pipelines", _figures("pipeline", report.pipelines))
     if report.transforms:
@@ -129,9 +131,9 @@ def _trend(report: Report) -> Table:
     return table
 
 
-def _part(part: Part) -> tuple[str, ...]:
+def _part(part: Part) -> tuple[str | Text, ...]:
     figures = (f"{part.runs:,}", f"{part.coercions:,}", f"{part.per_100_runs:g}")
-    return (f"{part.start:%m-%d %H:%M}", *figures, _told(part.stages))
+    return (f"{part.start:%m-%d %H:%M}", *figures, Text(printable(_told(part.stages))))
 
 
 def _figures(what: str, places: Mapping[str, Figures]) -> Table:
