@@ -24,7 +24,7 @@ from flujo_client.errors import ServiceUnreachable
 from flujo_client.wire import CONTENT_TYPE, MAX_BYTES, dump
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
@@ -63,11 +63,25 @@ class Broker:
         try:
             self.redis.ping()
         except redis.RedisError as error:
-            raise ServiceUnreachable(
-                f"the broker does not answer at {mask_url(self._url)}: {error}",
-                suggestion="check FLUJO_BROKER_URL",
-                cause=error,
-            ) from error
+            raise self._unreachable(error) from error
+
+    def depths(self, queues: Iterable[str]) -> dict[str, int]:
+        """Count the messages that lie in each queue, over all priorities.
+
+        Raises:
+            ServiceUnreachable: the broker does not answer.
+        """
+        names = list(queues)
+        pipe = self.redis.pipeline(transaction=False)
+        for name in names:
+            for step in PRIORITY_STEPS:
+                pipe.llen(self.key(name, step))
+        try:
+            counts = pipe.execute()
+        except redis.RedisError as error:
+            raise self._unreachable(error) from error
+        width = len(PRIORITY_STEPS)
+        return {name: sum(counts[at * width : (at + 1) * width]) for at, name in enumerate(names)}
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError.
@@ -94,6 +108,13 @@ class Broker:
     def close(self) -> None:
         """Close the connections."""
         self.redis.close()
+
+    def _unreachable(self, error: redis.RedisError) -> ServiceUnreachable:
+        return ServiceUnreachable(
+            f"the broker does not answer at {mask_url(self._url)}: {error}",
+            suggestion="check FLUJO_BROKER_URL",
+            cause=error,
+        )
 
     def _work(self, envelope: Envelope) -> bytes:
         run, priority = envelope.ticket.run, envelope.ticket.priority

@@ -30,6 +30,7 @@ from flujo_client.sections import (
     Budgets,
     Cost,
     Events,
+    Health,
     Limits,
     Log,
     ModulePrefix,
@@ -99,6 +100,7 @@ class Settings(Section):
     budgets: Budgets = Budgets()
     cost: Cost = Cost()
     background_tasks: BackgroundTasks = BackgroundTasks()
+    health: Health = Health()
     log: Log = Log()
     events: Events = Events()
 

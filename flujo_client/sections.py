@@ -280,6 +280,30 @@ class Cost(Section):
     estimators: Annotated[dict[str, UsageEstimate], BeforeValidator(_table)] = Field(default_factory=dict)
 
 
+class Health(Section):
+    """How often the scheduled health check is made, what it looks at, and from when on a fact of the machine is bad (M-188).
+
+    `every_s` seconds between two reports, of which `keep` are kept. `window_hours` to `model` are the command's options.
+    The rest are seconds, and `queue_depth` messages: how long a run may have nothing to do, an attempt be without its worker or wait,
+    the fleet be without a sweep; how long a worker that died is told of.
+    """
+
+    every_s: Seconds = 300.0
+    keep: Count = 2016
+    window_hours: Annotated[float, Field(gt=0, le=876_000, allow_inf_nan=False)] = 24.0
+    limit: Count | None = None
+    trend_buckets: Annotated[int, Field(ge=2, le=1000)] | None = None
+    pipeline: str | None = None
+    step: str | None = None
+    model: str | None = None
+    stuck_s: Seconds = 60.0
+    orphan_s: Seconds = 30.0
+    queued_s: Seconds = 300.0
+    sweep_lag_s: Seconds = 30.0
+    dead_s: Seconds = 3600.0
+    queue_depth: Count = 10_000
+
+
 class Log(Section):
     """What is logged and how.
 

@@ -25,8 +25,11 @@ from flujo_client.errors import (
     ServiceUnreachable,
     WaitTimedOut,
 )
+from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Ask, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.gateway.effects import Ask, Depth, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.health.aggregate import build
+from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.limits import in_force
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import EventRecord, RunRecord
+    from flujo_client.health.question import Question
     from flujo_client.pipeline.step import Step
 
     Doing = Generator[Effect, Any, Any]
@@ -244,6 +248,18 @@ def more_of_the_story(run_id: str, after: str | None) -> Doing:
             yield Sleep(pause)
             pause = min(pause * 1.5, SLOWEST_POLL_S)
     return page
+
+
+def health(settings: Settings, question: Question) -> Doing:
+    """Make the report of a health check (M-012). A broker that does not answer is a fact of it."""
+    aros = yield Ask(checkup.aros(question))
+    machine = yield Ask(checkup.machine(question, settings.health))
+    own = (settings.worker.attempts_queue, settings.worker.control_queue)
+    try:
+        depths = Depths((yield Depth(sorted({*own, *machine.queues}))))
+    except ServiceUnreachable as error:
+        depths = Depths(error=error.message)
+    return build(question, aros, machine, depths, settings.health)
 
 
 def _rows_of(run_id: str) -> Doing:

@@ -16,6 +16,7 @@ import redis
 
 from flujo_client.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.chord import group_of
+from flujo_client.errors import ServiceUnreachable
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError
 
@@ -76,6 +77,13 @@ class RedisPost:
             return {queue: self._head(queue) for queue in queues}
         except redis.RedisError as error:
             raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
+
+    def depths(self, queues: Collection[str]) -> dict[str, int]:
+        """Count the messages in queues; raises DispatchError."""
+        try:
+            return self._broker.depths(queues)
+        except ServiceUnreachable as error:
+            raise DispatchError(error.message, cause=error) from error
 
     def close(self) -> None:
         """Close the connections."""

@@ -26,6 +26,7 @@ from flujo_worker.errors import WireError
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
+from flujo_worker.health import HealthCheck
 from flujo_worker.observe.redact import hide_fields
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
@@ -99,6 +100,7 @@ class Host:
         )
         self._system = SystemEvents(self._store, lambda: self._lease.worker)
         hide_fields(settings.log.redact)
+        self._health = HealthCheck(self._store, self._post, settings)
 
     def start(self) -> None:
         """Take a lease and begin to mark and sweep."""
@@ -162,6 +164,10 @@ class Host:
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""
         self._sweeper.sweep()
+
+    def health_check(self) -> None:
+        """Make and store this slot's health report, unless that is done."""
+        self._health.check()
 
 
 def _this_process(slots: int) -> Member:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore
 
-from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_JOIN, TASK_RESUME, TASK_START, TASK_SWEEP
+from flujo_client.contract.envelope import (
+    TASK_ATTEMPT,
+    TASK_HEALTH_CHECK,
+    TASK_JOIN,
+    TASK_RESUME,
+    TASK_START,
+    TASK_SWEEP,
+)
 from flujo_client.wire import SERIALIZER
 
 if TYPE_CHECKING:
@@ -46,12 +53,16 @@ def add(app: Celery, host: Callable[[], Host]) -> None:
     def sweep() -> None:
         host().sweep()
 
+    def health_check() -> None:
+        host().health_check()
+
     register: Any = app.task  # its stubs know the decorator only
     register(attempt, name=TASK_ATTEMPT, bind=True, **_OPTIONS)
     register(attempt, name=TASK_START, bind=True, **_OPTIONS)
     register(attempt, name=TASK_RESUME, bind=True, **_OPTIONS)
     register(join, name=TASK_JOIN, bind=True, **_OPTIONS)
     register(sweep, name=TASK_SWEEP, **_OPTIONS)
+    register(health_check, name=TASK_HEALTH_CHECK, **_OPTIONS)
 
 
 def _deliver(request: Any, carry_out: Callable[[], bool]) -> None:

@@ -23,6 +23,7 @@ _OURS = {
     "lens": "Look at runs: list, show, trace.",
     "runs": "List, cancel and retry runs.",
     "approvals": "List and answer questions to people.",
+    "dev": "For who looks after pipelines: health-check.",
 }
 _OPERATORS = {
     "up": "Start everything this machine needs, and keep it up.",

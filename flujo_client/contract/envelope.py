@@ -18,6 +18,7 @@ TASK_START = "flujo.start"
 TASK_JOIN = "flujo.join"
 TASK_RESUME = "flujo.resume"
 TASK_SWEEP = "flujo.sweep"
+TASK_HEALTH_CHECK = "flujo.health_check"
 ATTEMPTS_QUEUE = "flujo.attempts"
 CONTROL_QUEUE = "flujo.control"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.config import mask_url
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError, ServiceUnreachable
-from flujo_client.gateway.effects import Ask, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.gateway.effects import Ask, Depth, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.gateway.post import Post
 from flujo_client.gateway.requests import schema_version, statement
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
 
-SCHEMA = 12
+SCHEMA = 13
 """The schema this code reads and writes: the number of the newest migration."""
 
 _VERSION = Ask(schema_version())
@@ -93,6 +94,8 @@ class Door:
             raise _unmigrated() from error
         except psycopg.DataError as error:
             raise _refused(error) from error
+        except psycopg.errors.QueryCanceled as error:
+            raise _too_long(error) from error
         except psycopg.OperationalError as error:
             raise _unreachable(self._settings, error, is_closed=self._pool.closed) from error
 
@@ -148,6 +151,8 @@ class AsyncDoor:
             raise _unmigrated() from error
         except psycopg.DataError as error:
             raise _refused(error) from error
+        except psycopg.errors.QueryCanceled as error:
+            raise _too_long(error) from error
         except psycopg.OperationalError as error:
             raise _unreachable(self._settings, error) from error
 
@@ -182,14 +187,20 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _rows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
-    with connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(statement(ask.request.name), ask.request.parameters)
+    bounds = ask.request.bounds
+    with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+        if bounds:
+            cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
+        cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
         return list(cursor.fetchall()) if cursor.description is not None else []
 
 
 async def _arows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(statement(ask.request.name), ask.request.parameters)
+    bounds = ask.request.bounds
+    async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+        if bounds:
+            await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
+        await cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
         return list(await cursor.fetchall()) if cursor.description is not None else []
 
 
@@ -201,6 +212,8 @@ def _send(post: Post, effect: Effect) -> Any:
             return post.publish(envelopes)
         case Ring():
             post.ring()
+        case Depth(queues):
+            return post.depths(queues)
         case _:
             raise ClientError(f"no door for {effect}")
     return None
@@ -213,6 +226,13 @@ def _unmigrated() -> SchemaVersionError:
 def _refused(error: psycopg.DataError) -> ClientError:
     """An id with a NUL, a limit below zero: told as an error of ours, whatever was asked (M-428)."""
     return ClientError(f"Postgres takes no such value: {str(error).strip().splitlines()[0]}", cause=error)
+
+
+def _too_long(error: psycopg.errors.QueryCanceled) -> ClientError:
+    said = str(error).strip().splitlines()[0]
+    return ClientError(
+        f"Postgres gave up: {said}", suggestion="ask for less at once, such as a shorter window", cause=error
+    )
 
 
 def _check_schema(row: dict[str, Any]) -> None:

@@ -38,10 +38,17 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
+class Depth:
+    """Count the messages in queues; answered with numbers by queue."""
+
+    queues: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait some seconds."""
 
     seconds: float
 
 
-Effect = Ask | Reach | Publish | Ring | Sleep
+Effect = Ask | Reach | Publish | Ring | Depth | Sleep

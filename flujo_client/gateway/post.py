@@ -44,6 +44,10 @@ class Post:
         except redis.RedisError as error:
             logger.info("sweep not asked for: %s", error)
 
+    def depths(self, queues: Sequence[str]) -> dict[str, int]:
+        """Count the messages in queues; raises ServiceUnreachable."""
+        return self._broker.depths(queues)
+
     def close(self) -> None:
         """Close the connections to the broker."""
         self._broker.close()

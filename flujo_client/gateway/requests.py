@@ -42,22 +42,32 @@ Row = dict[str, Any]
 
 GRACE_S = 1.0
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,18})")
+HOME = "flujo_client.gateway"
 
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One statement and the reading of its answer."""
+    """One statement and the reading of its answer.
+
+    Attributes:
+        home: the package whose `sql/` holds it.
+        bounds: a statement that is put before it, in a transaction that holds both.
+    """
 
     name: str
     parameters: Mapping[str, Any]
     read: Callable[[list[Row]], T]
+    home: str = HOME
+    bounds: Request[Any] | None = None
 
 
 @cache
-def statement(name: str) -> bytes:
-    """Read the statement `sql/<name>.sql` without its comment lines."""
-    text = files("flujo_client.gateway").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-    return "\n".join(line for line in text.splitlines() if not line.startswith("--")).strip().rstrip(";").encode()
+def statement(name: str, home: str = HOME) -> bytes:
+    """Read the statement `sql/<name>.sql` of a package without its comment lines."""
+    text = files(home).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    return (
+        "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--")).strip().rstrip(";").encode()
+    )
 
 
 def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:

@@ -41,6 +41,7 @@ from flujo_worker.store.bind import (
     is_plain,
 )
 from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
+from flujo_worker.store.health import HealthInPostgres
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -60,7 +61,7 @@ DAYS_AHEAD = 7
 """For how many days there is a partition of events before they come; what falls through stands in the default one."""
 
 
-class PostgresStore(TreeInPostgres):
+class PostgresStore(TreeInPostgres, HealthInPostgres):
     """The worker's way to Postgres.
 
     Args:

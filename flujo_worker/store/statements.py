@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import psycopg
 
+HOME: Final = "flujo_worker.store"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
@@ -28,9 +29,9 @@ class Statement(NamedTuple):
 
 
 @cache
-def statement(name: str) -> Statement:
-    """Read the statement `sql/<name>.sql`, without its comment lines, which Postgres need not parse each time."""
-    text = files("flujo_worker.store").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+def statement(name: str, home: str = HOME) -> Statement:
+    """Read the statement `sql/<name>.sql` of a package, without its comment lines, which Postgres need not parse each time."""
+    text = files(home).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
     names = tuple(dict.fromkeys(_PARAMETER.findall(lines)))
     numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", lines)
@@ -38,8 +39,13 @@ def statement(name: str) -> Statement:
 
 
 def execute(
-    connection: psycopg.Connection[dict[str, Any]], name: str, parameters: Mapping[str, Any], *, binary: bool = False
+    connection: psycopg.Connection[dict[str, Any]],
+    name: str,
+    parameters: Mapping[str, Any],
+    *,
+    binary: bool = False,
+    home: str = HOME,
 ) -> psycopg.Cursor[dict[str, Any]]:
-    """Execute the statement `sql/<name>.sql` on a connection whose cursors are raw ones."""
-    text, names = statement(name)
+    """Execute the statement `sql/<name>.sql` of a package, ours or another, on a connection whose cursors are raw ones."""
+    text, names = statement(name, home)
     return connection.execute(text, [parameters[each] for each in names], binary=binary)

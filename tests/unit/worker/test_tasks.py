@@ -6,7 +6,7 @@ import pytest
 from celery import Celery
 from celery.exceptions import Ignore
 
-from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_JOIN, TASK_START, TASK_SWEEP, TASKS
+from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_HEALTH_CHECK, TASK_JOIN, TASK_START, TASK_SWEEP, TASKS
 from flujo_worker import tasks
 
 
@@ -26,6 +26,9 @@ class Host:
 
     def sweep(self):
         self.seen.append("sweep")
+
+    def health_check(self):
+        self.seen.append("health check")
 
 
 def app_of(host):
@@ -49,7 +52,7 @@ each = pytest.mark.parametrize("name", [TASK_ATTEMPT, TASK_START, TASK_JOIN])
 def test_there_is_a_task_for_each_kind_of_work():
     """M-007: an unknown name in a header hangs its chord."""
     ours = {name for name in app_of(Host()).tasks if name.startswith("flujo.")}
-    assert ours == {*TASKS.values(), TASK_SWEEP}
+    assert ours == {*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK}
 
 
 @each

@@ -1,0 +1,146 @@
+"""`flujo dev health-check`: how often AROS steps in, where, and whether that gets worse; and whether the machine is well (M-172).
+
+The report is drawn, or written as JSON or CSV. It is the one that the scheduled task makes (M-012), which `--stored` shows.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flujo_client.cli.health_text import health_text
+from flujo_client.cli.output import RUNTIME, say, show, show_value
+from flujo_client.client import FlujoClient
+from flujo_client.config import FILE_NAME, ConfigManager
+from flujo_client.errors import ClientError
+from flujo_client.gateway import health as requests
+from flujo_client.health.export import to_csv, to_json
+from flujo_client.health.question import NEWEST, Question
+from flujo_client.verbs import health
+
+if TYPE_CHECKING:
+    from flujo_client.config import Settings
+    from flujo_client.health.report import Report
+
+STDOUT = "-"
+OUTPUT = "aros_health_report.json"
+
+
+@click.command("health-check")
+@click.option(
+    "--project",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help=f"Read the {FILE_NAME} of this folder.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help=f"At most so many of the newest runs; {NEWEST} where no window is given, else all of the window.",
+)
+@click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
+@click.option(
+    "--since-hours",
+    type=click.FloatRange(min=0, min_open=True, max=876_000),
+    callback=lambda _, __, hours: _hours(hours),
+    metavar="HOURS",
+    help="Only runs that began within this window.",
+)
+@click.option("--step", metavar="NAME", help="Only what happened at this step.")
+@click.option("--model", metavar="NAME", help="Only what happened with this model.")
+@click.option(
+    "--trend-buckets",
+    "buckets",
+    type=click.IntRange(max=1000),
+    metavar="N",
+    help="Divide the window into so many equal parts, 2 or more.",
+)
+@click.option("--export", "export", type=click.Choice(["json", "csv"]), help="Write the report to files.")
+@click.option(
+    "--output",
+    "output",
+    metavar="PATH",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help=f"Where to; {STDOUT} for JSON on stdout and nothing else. CSV gives _steps, _models and _transforms.  [default: {OUTPUT}]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, as --output - does.")
+@click.option("--stored", is_flag=True, help="The report that the scheduled task stored last.")
+@click.option("--fail-on-warn", is_flag=True, help="Exit with 1 when the machine's verdict is warn.")
+@click.pass_context
+def health_check(
+    ctx: click.Context,
+    /,
+    *,
+    project: Path | None,
+    export: str | None,
+    output: str | None,
+    as_json: bool,
+    stored: bool,
+    fail_on_warn: bool,
+    **filters: Any,
+) -> None:
+    """How often does AROS step in, where, is it getting worse, and is the machine well? Changes nothing."""
+    question = Question(**filters)
+    if stored and question != Question():
+        raise click.UsageError("a stored report cannot be filtered anew: leave out --stored or the filters")
+    path = _path(export, output, as_json=as_json)
+    with FlujoClient(_settings(project)) as client:
+        report = _stored(client) if stored else client.perform(health(client.settings, question))
+    if path == STDOUT:
+        show_value(to_json(report))
+    else:
+        show(health_text(report))
+    if path not in (None, STDOUT):
+        _write(report, export, str(path))
+    ctx.exit(RUNTIME if fail_on_warn and report.verdict.status == "warn" else 0)
+
+
+def _hours(hours: float | None) -> float | None:
+    if hours is not None and math.isnan(hours):  # it lies in every range
+        raise click.BadParameter("this is no number of hours")
+    return hours
+
+
+def _path(export: str | None, output: str | None, *, as_json: bool) -> str | None:
+    """Where the report is written to; None: nowhere. Refused before anything is asked."""
+    if as_json and (export or output):
+        raise click.UsageError("--json prints the report: leave out --export and --output")
+    path = STDOUT if as_json else output or (OUTPUT if export else None)
+    if path == STDOUT and export == "csv":
+        raise click.UsageError("CSV is three files and stdout is one: name a path, or use --export json")
+    if path not in (None, STDOUT) and not Path(str(path)).parent.is_dir():
+        raise click.BadParameter(f"there is no folder '{Path(str(path)).parent}'", param_hint="--output")
+    return path
+
+
+def _settings(project: Path | None) -> Settings | None:
+    if project is None:
+        return None
+    settings = ConfigManager(project / FILE_NAME).settings()
+    return settings.model_copy(update={"embedded_dir": project / settings.embedded_dir})
+
+
+def _stored(client: FlujoClient) -> Report:
+    report: Report | None = client.ask(requests.last_report())
+    if report is None:
+        raise ClientError(
+            "no report is stored yet",
+            suggestion="`flujo beat` has one made every `health.every_s` seconds",
+            code="NO_REPORT",
+        )
+    return report
+
+
+def _write(report: Report, export: str | None, path: str) -> None:
+    files = to_csv(report, path) if export == "csv" else {path: to_json(report) + "\n"}
+    for name, text in files.items():
+        try:
+            Path(name).write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            raise ClientError(
+                f"{name} cannot be written: {error.strerror}", suggestion="name another --output"
+            ) from error
+        say(f"wrote {name}")

@@ -1,0 +1,202 @@
+"""A health report that rich can draw. Pure: told in words, legible at 80 columns, and names move no terminal."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from flujo_client.cli.words import age, counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from rich.console import RenderableType
+
+    from flujo_client.health.report import Figures, Machine, Part, Report, StageCounts, Window
+
+TOP: Final = 10
+BROKEN_DOWN: Final = 3
+
+
+def health_text(report: Report) -> Group:
+    """Draw the report: the verdict, the machine, what AROS did, how it changes, and what to do about it."""
+    return Group(*_parts(report))
+
+
+def _parts(report: Report) -> Iterator[RenderableType]:
+    colour = "green" if report.verdict.status == "ok" else "yellow"
+    yield Text.assemble(("health check", "bold"), " ", (report.verdict.status, colour), f", {_looked_at(report)}")
+    for note in report.notes:
+        yield Text(note, "dim")
+    yield from _section("machine", _grid(_machine(report.machine)))
+    if report.verdict.reasons:
+        yield from _section("what is wrong", _list(_reasons(report)))
+    if not report.totals.runs:
+        return
+    yield from _section("AROS", _grid(_totals(report)))
+    if report.trend.last_half is not None:
+        yield from _section("trend", _trend(report))
+    yield from _tables(report)
+    if report.recommendations:
+        yield from _section("recommendations", _list(each.message for each in report.recommendations))
+
+
+def _tables(report: Report) -> Iterator[RenderableType]:
+    if report.steps:
+        yield from _section("steps", _figures("step", report.steps))
+    if report.models:
+        yield from _section("models", _figures("model", report.models))
+    if report.agents:
+        yield from _section("agents", _figures("agent", report.agents))
+    if len(report.pipelines) > 1:
+        yield from _section("pipelines", _figures("pipeline", report.pipelines))
+    if report.transforms:
+        yield from _section("transforms", _counts(report.transforms))
+    broken_down = [*_breakdown("step", report.step_stages), *_breakdown("model", report.model_stages)]
+    if broken_down:
+        yield from _section("stages of the first three", _grid(broken_down))
+
+
+def _looked_at(report: Report) -> str:
+    window: Window = report.window
+    runs = counted(report.totals.runs, "run")
+    within = "" if window.hours is None else f" that began in the last {window.hours:g} h"
+    newest = "" if window.limit is None else f", of the newest {window.limit}"
+    filters = "".join(f", {name} {printable(value)}" for name, value in window.filters.items())
+    return f"{runs}{within}{newest}{filters}; {report.generated_at:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
+    yield "workers", f"{machine.live_workers} alive, {machine.dead_workers.count} died lately"
+    waiting = machine.waiting
+    oldest = f", the oldest since {age(waiting.oldest_s)}" if waiting.oldest_s is not None else ""
+    yield "waiting", f"{counted(waiting.count, 'attempt')} could begin{oldest}"
+    for name, queue in machine.queues.items():
+        told = "not to be counted" if queue.messages is None else counted(queue.messages, "message")
+        yield f"queue {name}", f"{told} in Redis, {queue.waiting} waiting in Postgres"
+    yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"
+    stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))
+    yield "not moving", f"{stuck} stuck and {parked} parked runs, {counted(orphans, 'orphan')}"
+    yield (
+        "lost",
+        f"{counted(machine.reservation_leaks.count, 'reservation')}, {counted(machine.events_dropped, 'event')}",
+    )
+
+
+def _reasons(report: Report) -> Iterator[str]:
+    for reason in report.verdict.reasons:
+        yield reason.message
+        for name in reason.named:
+            yield f"  {name}"
+
+
+def _totals(report: Report) -> Iterator[tuple[str, str]]:
+    totals = report.totals
+    yield (
+        "coercions",
+        f"{totals.coercions:,} in {counted(totals.attempts, 'attempt')}, {totals.per_100_runs:g} per 100 runs",
+    )
+    yield "refused", f"{totals.refused:,}, cut off {totals.cut:,}, by grammar {totals.grammar_refused:,}"
+    yield (
+        "structured output",
+        f"applied {totals.soe_applied:,}, skipped {totals.soe_skipped:,}{_in_brackets(totals.soe_skip_reasons)}",
+    )
+    rate = "" if totals.precheck_failure_rate is None else f" ({totals.precheck_failure_rate:.0%})"
+    yield (
+        "prechecks",
+        f"passed {totals.precheck_passed:,}, failed {totals.precheck_failed:,}{rate}, skipped {totals.precheck_skipped:,}",
+    )
+    yield "stages", _told(report.stages) or "none acted"
+    shadow = report.shadow
+    if shadow.coercions or shadow.refused or shadow.grammar_refused:
+        stages = _in_brackets(shadow.stages)
+        yield (
+            "in shadow mode",
+            f"{counted(shadow.coercions, 'coercion')}{stages}, {shadow.refused + shadow.grammar_refused:,} refused",
+        )
+
+
+def _trend(report: Report) -> Table:
+    table = _table("part", "from", "runs", "coercions", "per 100", "stages")
+    trend = report.trend
+    halves = (("first half", trend.prev_half), ("last half", trend.last_half))
+    for name, part in (*halves, *((f"bucket {each.index + 1}", each) for each in trend.buckets)):
+        if part is not None:
+            table.add_row(name, *_part(part))
+    return table
+
+
+def _part(part: Part) -> tuple[str | Text, ...]:
+    figures = (f"{part.runs:,}", f"{part.coercions:,}", f"{part.per_100_runs:g}")
+    return (f"{part.start:%m-%d %H:%M}", *figures, Text(printable(_told(part.stages))))
+
+
+def _figures(what: str, places: Mapping[str, Figures]) -> Table:
+    """The first ten; the skips' reasons stand in the JSON."""
+    table = _table(what, "coercions", "per 100", "refused", "SOE", "skipped", "precheck failed")
+    for name, each in islice(places.items(), TOP):
+        rate = (
+            "" if each.precheck_failure_rate is None else f"{each.precheck_failed} ({each.precheck_failure_rate:.0%})"
+        )
+        counts = (each.refused, each.soe_applied, each.soe_skipped)
+        table.add_row(
+            Text(printable(name)),
+            f"{each.coercions:,}",
+            f"{each.per_100_runs:g}",
+            *(f"{count:,}" for count in counts),
+            rate,
+        )
+    return table
+
+
+def _counts(transforms: Mapping[str, int]) -> Table:
+    table = _table("transform", "attempts")
+    for name, count in islice(transforms.items(), TOP):
+        table.add_row(Text(printable(name)), f"{count:,}")
+    return table
+
+
+def _breakdown(what: str, places: Mapping[str, StageCounts]) -> Iterator[tuple[str, str]]:
+    for name, stages in islice(places.items(), BROKEN_DOWN):
+        yield f"{what} {name}", _told(stages)
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _in_brackets(counts: Mapping[str, int]) -> str:
+    return f" ({_told(counts)})" if counts else ""
+
+
+def _section(title: str, body: RenderableType) -> tuple[RenderableType, ...]:
+    return ("", Text(title, "bold"), Padding(body, (0, 0, 0, 2), expand=False))
+
+
+def _grid(facts: Iterable[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(Text(printable(name), "dim", overflow="fold"), Text(printable(value), overflow="fold"))
+    return grid
+
+
+def _list(lines: Iterable[str]) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    for line in lines:
+        grid.add_row("" if line.startswith("  ") else "-", Text(printable(line.strip()), overflow="fold"))
+    return grid
+
+
+def _table(first: str, *others: str) -> Table:
+    """A table without lines; its first and last columns wrap."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, overflow="fold")
+    settings: dict[str, Any] = {"overflow": "fold"}
+    for name in others:
+        table.add_column(name, justify="left" if name in ("from", "stages") else "right", **settings)
+    return table

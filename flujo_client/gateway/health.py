@@ -1,0 +1,31 @@
+"""What the health check asks of Postgres. The statements stand with the aggregator, for the worker puts the same ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from flujo_client.gateway.requests import Request
+from flujo_client.health.facts import ArosFacts, MachineFacts, read_aros, read_machine
+from flujo_client.health.question import Question
+from flujo_client.health.report import Report
+
+if TYPE_CHECKING:
+    from flujo_client.sections import Health
+
+_HOME: Final = "flujo_client.health"
+_BOUNDS: Final[Request[None]] = Request("bounds", Question.bounds(), lambda _: None, _HOME)
+
+
+def aros(question: Question) -> Request[ArosFacts]:
+    """Count what AROS did in the runs that are looked at."""
+    return Request("aros", question.aros_parameters(), lambda rows: read_aros(rows[0]), _HOME, _BOUNDS)
+
+
+def machine(question: Question, health: Health) -> Request[MachineFacts]:
+    """Read what Postgres holds of the machine."""
+    return Request("machine", question.machine_parameters(health), lambda rows: read_machine(rows[0]), _HOME, _BOUNDS)
+
+
+def last_report() -> Request[Report | None]:
+    """Read the report that the scheduled task stored last."""
+    return Request("last_report", {}, lambda rows: Report.model_validate(rows[0]["report"]) if rows else None)

@@ -1,0 +1,215 @@
+"""The one aggregator: what was counted in, the report out (M-012, M-170). Pure.
+
+Nothing is sampled or estimated: each figure is a sum of the counters of `facts.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Sums
+from collections import defaultdict
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from flujo_client.health.advice import advise
+from flujo_client.health.machine import judge, machine_of
+from flujo_client.health.report import Bucket, Figures, Part, Report, Shadow, Trend, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
+    from flujo_client.health.question import Question
+    from flujo_client.sections import Health
+
+STAGES: Final = ("extract", "syntactic", "tolerant", "semantic", "custom")
+_STAGE, _SHADOW_STAGE = "aros.coercion.stage.", "aros.shadow.coercion.stage."
+_SKIPPED, _TRANSFORM = "aros.soe.skipped.", "aros.coercion.transforms."
+
+BY_STEP, BY_MODEL, BY_AGENT = attrgetter("step"), attrgetter("model"), attrgetter("agent")
+
+
+def build(question: Question, aros: ArosFacts, machine: MachineFacts, depths: Depths, health: Health) -> Report:
+    """Make the report.
+
+    Args:
+        question: what was looked at.
+        aros: what AROS counted there.
+        machine: what Postgres holds of the machine.
+        depths: what lies in Redis.
+        health: from when on the machine's facts are bad.
+    """
+    counters = aros.counters
+    runs = sum(each.runs for each in aros.runs)
+    sums = _sums(counters)
+    told = machine_of(machine, depths)
+    report = Report(
+        generated_at=aros.at,
+        window=Window(
+            since=aros.since,
+            until=aros.at,
+            hours=question.since_hours,
+            limit=question.most_runs,
+            filters=question.filters(),
+        ),
+        verdict=judge(told, health),
+        machine=told,
+        totals=_figures(sums, runs),
+        stages=_stages(sums, _STAGE),
+        pipelines=_pipelines(aros),
+        steps=figures_by(aros, BY_STEP),
+        models=figures_by(aros, BY_MODEL),
+        agents=figures_by(aros, BY_AGENT),
+        step_stages=stages_by(counters, BY_STEP),
+        model_stages=stages_by(counters, BY_MODEL),
+        transforms=_ranked(_after(sums, _TRANSFORM)),
+        shadow=_shadow(sums),
+        trend=_trend(question, aros),
+        notes=(*question.notes(), *_nothing(question, runs)),
+    )
+    return report.model_copy(update={"recommendations": tuple(advise(report))})
+
+
+def figures_by(aros: ArosFacts, key: Callable[[Counter], str | None]) -> dict[str, Figures]:
+    """Give the figures of each step, model or agent, the one with the most coercions first."""
+    runs, occurs = _runs_by_pipeline(aros), defaultdict(set)
+    for each in aros.counters:
+        occurs[key(each)].add(each.pipeline)
+    sums = _groups(aros.counters, key)
+    return _worst_first({name: _figures(of, sum(runs[each] for each in occurs[name])) for name, of in sums.items()})
+
+
+def stages_by(counters: Iterable[Counter], key: Callable[[Counter], str | None]) -> dict[str, dict[str, int]]:
+    """Give the stages that acted at each step or model (M-179)."""
+    found = {name: _stages(sums, _STAGE) for name, sums in _groups(counters, key).items()}
+    acted = ((name, stages) for name, stages in found.items() if stages)
+    return dict(sorted(acted, key=lambda item: (-sum(item[1].values()), item[0])))
+
+
+def _groups(counters: Iterable[Counter], key: Callable[[Counter], str | None]) -> dict[str, Sums[str]]:
+    groups: dict[str, Sums[str]] = defaultdict(Sums)
+    for each in counters:
+        name = key(each)
+        if name is not None:
+            groups[name][each.name] += each.number
+    return groups
+
+
+def _sums(counters: Iterable[Counter]) -> Sums[str]:
+    sums: Sums[str] = Sums()
+    for each in counters:
+        sums[each.name] += each.number
+    return sums
+
+
+def _figures(sums: Mapping[str, int], runs: int) -> Figures:
+    passed, failed = sums.get("aros.precheck.pass", 0), sums.get("aros.precheck.fail", 0)
+    coercions = sums.get("aros.coercion.total", 0)
+    return Figures(
+        runs=runs,
+        attempts=sums.get("attempts", 0),
+        coercions=coercions,
+        per_100_runs=_per_100(coercions, runs),
+        refused=sums.get("aros.coercion.failed", 0),
+        soe_applied=sums.get("aros.soe.count", 0),
+        soe_skipped=sums.get("aros.soe.skipped", 0),
+        soe_skip_reasons=_ranked(_after(sums, _SKIPPED)),
+        precheck_total=sums.get("aros.precheck.total", 0),
+        precheck_passed=passed,
+        precheck_failed=failed,
+        precheck_skipped=sums.get("aros.precheck.skipped", 0),
+        precheck_failure_rate=round(failed / (passed + failed), 4) if passed + failed else None,
+        cut=sums.get("aros.cut", 0),
+        grammar_refused=sums.get("aros.grammar.failed", 0),
+    )
+
+
+def _pipelines(aros: ArosFacts) -> dict[str, Figures]:
+    """Each pipeline of which a run was looked at (M-187)."""
+    sums = _groups(aros.counters, attrgetter("pipeline"))
+    return _worst_first({name: _figures(sums.get(name, {}), runs) for name, runs in _runs_by_pipeline(aros).items()})
+
+
+def _runs_by_pipeline(aros: ArosFacts) -> Sums[str]:
+    runs: Sums[str] = Sums()
+    for each in aros.runs:
+        runs[each.pipeline] += each.runs
+    return runs
+
+
+def _worst_first(figures: Mapping[str, Figures]) -> dict[str, Figures]:
+    return dict(sorted(figures.items(), key=lambda item: (-item[1].coercions, -item[1].attempts, item[0])))
+
+
+def _shadow(sums: Mapping[str, int]) -> Shadow:
+    return Shadow(
+        coercions=sums.get("aros.shadow.coercion.total", 0),
+        refused=sums.get("aros.shadow.coercion.failed", 0),
+        grammar_refused=sums.get("aros.shadow.grammar.failed", 0),
+        stages=_stages(sums, _SHADOW_STAGE),
+    )
+
+
+def _trend(question: Question, aros: ArosFacts) -> Trend:
+    if aros.since is None:
+        return Trend()
+    prev_half, last_half = (_part(aros, aros.since, attrgetter("half"), index, 2) for index in range(2))
+    count = question.parts or 0
+    buckets = [_part(aros, aros.since, attrgetter("bucket"), index, count) for index in range(count)]
+    return Trend(
+        last_half=last_half,
+        prev_half=prev_half,
+        buckets=tuple(Bucket(index=index, **dict(part)) for index, part in enumerate(buckets)),
+    )
+
+
+def _part(
+    aros: ArosFacts, since: datetime, place: Callable[[Counter | RunCount], int | None], index: int, count: int
+) -> Part:
+    counters: Sequence[Counter] = [each for each in aros.counters if place(each) == index]
+    runs = sum(each.runs for each in aros.runs if place(each) == index)
+    sums, width = _sums(counters), aros.at - since
+    coercions = sums["aros.coercion.total"]
+    return Part(
+        start=since + width * index / count,
+        end=since + width * (index + 1) / count,
+        runs=runs,
+        coercions=coercions,
+        per_100_runs=_per_100(coercions, runs),
+        stages=_stages(sums, _STAGE),
+        steps=_coercions_by(counters, BY_STEP),
+        models=_coercions_by(counters, BY_MODEL),
+        step_stages=stages_by(counters, BY_STEP),
+        model_stages=stages_by(counters, BY_MODEL),
+    )
+
+
+def _coercions_by(counters: Iterable[Counter], key: Callable[[Counter], str | None]) -> dict[str, int]:
+    return _ranked({name: sums["aros.coercion.total"] for name, sums in _groups(counters, key).items()})
+
+
+def _per_100(count: int, runs: int) -> float:
+    return round(100 * count / runs, 2) if runs else 0.0
+
+
+def _stages(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """Stages that acted, in the order in which they act."""
+    found = _after(sums, prefix)
+    return {stage: found[stage] for stage in (*STAGES, *sorted(found.keys() - set(STAGES))) if found.get(stage)}
+
+
+def _after(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): number for name, number in sums.items() if name.startswith(prefix)}
+
+
+def _ranked(counts: Mapping[str, int]) -> dict[str, int]:
+    """The most first; what is nothing is left out."""
+    return dict(sorted(((name, each) for name, each in counts.items() if each), key=lambda item: (-item[1], item[0])))
+
+
+def _nothing(question: Question, runs: int) -> list[str]:
+    if runs:
+        return []
+    asked = " that fits the filters" if question.pipeline is not None else ""
+    when = f" in the last {question.since_hours:g} hours" if question.since_hours is not None else " yet"
+    return [f"there is nothing to report: no run{asked} has begun{when}"]

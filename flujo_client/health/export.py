@@ -1,0 +1,71 @@
+"""A report as text for other programs: JSON, and CSV in three files (M-184). Pure: a report in, texts out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.health.aggregate import STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from flujo_client.health.report import Figures, Report, StageCounts
+
+STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FIGURES: Final = (
+    "runs",
+    "attempts",
+    "coercions",
+    "per_100_runs",
+    "refused",
+    "soe_applied",
+    "soe_skipped",
+    "precheck_total",
+    "precheck_passed",
+    "precheck_failed",
+    "precheck_skipped",
+    "precheck_failure_rate",
+    "cut",
+    "grammar_refused",
+)
+
+
+def to_json(report: Report) -> str:
+    """Write the report as one JSON document."""
+    return report.model_dump_json(indent=2)
+
+
+def to_csv(report: Report, path: str) -> dict[str, str]:
+    """Write the report's tables: the files beside `path` (`x.csv` gives `x_steps.csv`, `x_models.csv`, `x_transforms.csv`) and their text.
+
+    A cell that a spreadsheet would take for a formula begins with an apostrophe: names of steps, models and transforms are their users'.
+    """
+    columns = (*_FIGURES, *STAGES)
+    tables = {
+        "steps": _table(("step", *columns), _rows(report.steps, report.step_stages)),
+        "models": _table(("model", *columns), _rows(report.models, report.model_stages)),
+        "transforms": _table(("transform", "attempts"), report.transforms.items()),
+    }
+    stem = PurePath(path).with_suffix("") if PurePath(path).suffix in (".csv", ".json") else PurePath(path)
+    return {f"{stem}_{name}.csv": text for name, text in tables.items()}
+
+
+def _rows(places: Mapping[str, Figures], stages: Mapping[str, StageCounts]) -> Iterable[tuple[Any, ...]]:
+    for name, figures in places.items():
+        acted = stages.get(name, {})
+        yield (name, *(getattr(figures, column) for column in _FIGURES), *(acted.get(stage, 0) for stage in STAGES))
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_safe(cell) for cell in row] for row in rows)
+    return file.getvalue()
+
+
+def _safe(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(STARTS_A_FORMULA) else cell

@@ -1,0 +1,182 @@
+"""The report of a health check, as values. Its JSON is a contract with programs: keys may come, none changes (M-184).
+
+`build` in `aggregate.py` makes it; the text, the tables and what the scheduled task stores are drawn from it and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+VERSION: Final = "1"
+
+StageCounts = Mapping[str, int]
+
+
+class Value(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Figures(Value):
+    """What AROS did at one place (M-173, U-08: what was tried, what was changed and what was refused are told apart).
+
+    Attributes:
+        attempts: those in which AROS had anything to tell.
+        coercions: stages that changed something.
+        runs: those looked at; of a step, a model or an agent, those of the pipelines in which it occurs.
+        per_100_runs: coercions for each 100 of them.
+        refused: outputs that could not be read.
+        soe_applied: requests that asked for structured output.
+        soe_skipped: requests that did not, by `soe_skip_reasons`.
+        precheck_failure_rate: failed of those that passed or failed; None where there was neither.
+        cut: answers that the provider stopped at the token limit.
+        grammar_refused: texts that `enforce_grammar` refused.
+    """
+
+    runs: int = 0
+    attempts: int = 0
+    coercions: int = 0
+    per_100_runs: float = 0.0
+    refused: int = 0
+    soe_applied: int = 0
+    soe_skipped: int = 0
+    soe_skip_reasons: Mapping[str, int] = {}
+    precheck_total: int = 0
+    precheck_passed: int = 0
+    precheck_failed: int = 0
+    precheck_skipped: int = 0
+    precheck_failure_rate: float | None = None
+    cut: int = 0
+    grammar_refused: int = 0
+
+
+class Shadow(Value):
+    """What shadow mode would have done, apart from the rest (M-204)."""
+
+    coercions: int = 0
+    refused: int = 0
+    grammar_refused: int = 0
+    stages: StageCounts = {}
+
+
+class Part(Value):
+    """One part of the window, from `start` to before `end`; the last part holds its end too."""
+
+    start: datetime
+    end: datetime
+    runs: int = 0
+    coercions: int = 0
+    per_100_runs: float = 0.0
+    stages: StageCounts = {}
+    steps: Mapping[str, int] = {}
+    models: Mapping[str, int] = {}
+    step_stages: Mapping[str, StageCounts] = {}
+    model_stages: Mapping[str, StageCounts] = {}
+
+
+class Bucket(Part):
+    index: int
+
+
+class Trend(Value):
+    """None and empty where no window was asked for."""
+
+    last_half: Part | None = None
+    prev_half: Part | None = None
+    buckets: tuple[Bucket, ...] = ()
+
+
+class Window(Value):
+    """What was looked at: `limit` is the most runs, `since` None without a window."""
+
+    since: datetime | None = None
+    until: datetime
+    hours: float | None = None
+    limit: int | None = None
+    filters: Mapping[str, str] = {}
+
+
+class Advice(Value):
+    """A threshold that was reached, and what to do about it.
+
+    Attributes:
+        code: which one; `docs/reference/health-check.md` lists them.
+        about: the step or the model, where it is about one.
+        value: what was counted.
+        threshold: from what count on it is told.
+    """
+
+    code: str
+    about: str | None = None
+    value: int
+    threshold: int
+    message: str
+
+
+class Fact(Value):
+    """Things of one kind that the machine should not have: how many, the oldest's age, and up to ten by name."""
+
+    count: int = 0
+    oldest_s: float | None = None
+    named: tuple[str, ...] = ()
+
+
+class Queue(Value):
+    """`waiting` is what Postgres knows could begin, `messages` what lies in Redis; None when Redis did not answer."""
+
+    waiting: int = 0
+    messages: int | None = None
+
+
+class Machine(Value):
+    stuck_runs: Fact = Fact()
+    parked_runs: Fact = Fact()
+    orphans: Fact = Fact()
+    waiting: Fact = Fact()
+    dead_workers: Fact = Fact()
+    reservation_leaks: Fact = Fact()
+    queues: Mapping[str, Queue] = {}
+    broker_error: str | None = None
+    live_workers: int = 0
+    sweep_age_s: float | None = None
+    sweep_lag_s: float | None = None
+    events_dropped: int = 0
+
+
+class Reason(Value):
+    """One thing that is wrong with the machine. `named` are runs, attempts or workers to look at."""
+
+    code: str
+    message: str
+    named: tuple[str, ...] = ()
+
+
+class Verdict(Value):
+    """The machine's (M-188). What AROS did is advice, and no reason to wake anybody."""
+
+    status: Literal["ok", "warn"] = "ok"
+    reasons: tuple[Reason, ...] = ()
+
+
+class Report(Value):
+    version: str = VERSION
+    generated_at: datetime
+    window: Window
+    verdict: Verdict = Verdict()
+    machine: Machine = Machine()
+    totals: Figures = Figures()
+    stages: StageCounts = {}
+    pipelines: Mapping[str, Figures] = {}
+    steps: Mapping[str, Figures] = {}
+    models: Mapping[str, Figures] = {}
+    agents: Mapping[str, Figures] = {}
+    step_stages: Mapping[str, StageCounts] = {}
+    model_stages: Mapping[str, StageCounts] = {}
+    transforms: Mapping[str, int] = {}
+    shadow: Shadow = Shadow()
+    trend: Trend = Trend()
+    recommendations: tuple[Advice, ...] = ()
+    notes: tuple[str, ...] = ()

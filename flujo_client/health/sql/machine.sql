@@ -1,0 +1,84 @@
+-- What is wrong with the machine, on what Postgres holds alone, each with how many there are, the age of the oldest, and some by name.
+WITH stuck AS (
+    SELECT r.id AS name, extract(epoch FROM now() - m.since)::float8 AS age_s
+    FROM flujo_runs r
+    CROSS JOIN LATERAL (
+        -- Told to stop and not stopped; or nothing to do, nothing to wait for, and nobody asked.
+        SELECT least(r.cancel_requested_at, r.deadline_at) AS since
+        WHERE least(r.cancel_requested_at, r.deadline_at) <= now()
+        UNION ALL
+        SELECT greatest(
+            r.created_at,
+            (SELECT max(a.ended_at) FROM flujo_attempts a WHERE a.run_id = r.id),
+            (SELECT max(s.closed_at) FROM flujo_scopes s WHERE s.run_id = r.id),
+            (SELECT max(k.ended_at) FROM flujo_runs k WHERE k.parent_run = r.id)
+        )
+        WHERE r.status <> 'parked' AND coalesce(least(r.cancel_requested_at, r.deadline_at) > now(), true)
+          AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.status IN ('ready', 'queued', 'running', 'paused'))
+          AND NOT EXISTS (SELECT 1 FROM flujo_runs k WHERE k.parent_run = r.id AND k.status IN ('queued', 'running', 'parked'))
+    ) m
+    WHERE r.status IN ('queued', 'running', 'parked') AND m.since < now() - make_interval(secs => %(stuck_s)s::float8)
+),
+parked AS (
+    SELECT r.id AS name, extract(epoch FROM now() - r.created_at)::float8 AS age_s
+    FROM flujo_runs r WHERE r.status = 'parked'
+),
+-- A worker that is gone, and that its own lease and the sweeps after it should have told of.
+orphaned AS (
+    SELECT a.key AS name, extract(epoch FROM now() - coalesce(w.lease_until, a.started_at))::float8 AS age_s
+    FROM flujo_attempts a LEFT JOIN flujo_workers w ON w.id = a.worker
+    WHERE a.status = 'running' AND coalesce(w.lease_until, a.started_at) < now() - make_interval(secs => %(orphan_s)s::float8)
+),
+-- What could begin: since it was due, or since the worker that had it was lost.
+waiting AS (
+    SELECT a.key AS name, a.queue, extract(epoch FROM now() - greatest(a.available_at, a.started_at, w.lease_until))::float8 AS age_s
+    FROM flujo_attempts a
+    JOIN flujo_runs r ON r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+    LEFT JOIN flujo_workers w ON w.id = a.worker
+    WHERE a.status IN ('ready', 'queued') AND a.available_at <= now()
+),
+dead AS (
+    SELECT w.id AS name, extract(epoch FROM now() - w.lease_until)::float8 AS age_s
+    FROM flujo_workers w
+    WHERE w.ended_at IS NULL AND w.lease_until < now() - make_interval(secs => %(orphan_s)s::float8)
+      AND w.lease_until > now() - make_interval(secs => %(dead_s)s::float8)
+),
+-- A reservation goes back with the attempt's end; that of one that was lost or cancelled, with the run's. A budget holds their sum.
+leaked AS (
+    SELECT h.key || ' of ' || h.scope AS name, extract(epoch FROM now() - coalesce(a.ended_at, r.ended_at))::float8 AS age_s
+    FROM flujo_reservations h
+    LEFT JOIN flujo_attempts a ON a.key = h.key
+    LEFT JOIN flujo_runs r ON r.id = h.run_id
+    WHERE h.held
+      AND (r.id IS NULL OR a.key IS NULL OR r.ended_at IS NOT NULL OR a.status = 'succeeded' OR (a.status = 'failed' AND a.reason <> 'lost'))
+    UNION ALL
+    SELECT b.scope, NULL
+    FROM flujo_budgets b
+    LEFT JOIN (SELECT scope, sum(usd) AS usd, sum(tokens) AS tokens FROM flujo_reservations WHERE held GROUP BY scope) h ON h.scope = b.scope
+    WHERE (b.reserved_usd, b.reserved_tokens::numeric) <> (coalesce(h.usd, 0), coalesce(h.tokens, 0))
+),
+found AS (
+    SELECT 'stuck_runs' AS what, name, age_s FROM stuck
+    UNION ALL SELECT 'parked_runs', name, age_s FROM parked
+    UNION ALL SELECT 'orphans', name, age_s FROM orphaned
+    UNION ALL SELECT 'waiting', name, age_s FROM waiting
+    UNION ALL SELECT 'dead_workers', name, age_s FROM dead
+    UNION ALL SELECT 'reservation_leaks', name, age_s FROM leaked
+),
+alive AS (
+    SELECT count(*) AS workers, min(started_at) AS since FROM flujo_workers WHERE ended_at IS NULL AND lease_until > now()
+)
+SELECT (SELECT coalesce(jsonb_object_agg(g.what, jsonb_build_object('count', g.count, 'oldest_s', g.oldest_s, 'named', g.named)), '{}')
+        FROM (
+            SELECT what, count(*) AS count, max(age_s) AS oldest_s, (array_agg(name ORDER BY age_s DESC NULLS LAST, name))[:%(named)s::int] AS named
+            FROM found GROUP BY what
+        ) g) AS found,
+       (SELECT coalesce(jsonb_object_agg(g.queue, g.count), '{}')
+        FROM (SELECT queue, count(*) AS count FROM waiting GROUP BY queue) g) AS queues,
+       (SELECT extract(epoch FROM now() - nullif(swept_at, '-infinity'))::float8 FROM flujo_sweeps) AS sweep_age_s,
+       -- Nobody sweeps before there is a worker: that time is not the sweeper's.
+       (SELECT extract(epoch FROM now() - greatest(w.swept_at, l.since))::float8 FROM flujo_sweeps w WHERE l.workers > 0) AS sweep_lag_s,
+       l.workers AS live_workers,
+       (SELECT coalesce(sum(CASE WHEN jsonb_typeof(e.data -> 'count') = 'number' THEN (e.data ->> 'count')::numeric ELSE 1 END), 0)::bigint
+        FROM flujo_events e WHERE e.name = 'events.dropped' AND e.at >= now() - make_interval(secs => %(event_hours)s::float8 * 3600)) AS events_dropped
+FROM alive l;

@@ -1,0 +1,97 @@
+"""The scheduled health check: the command's report, made by a worker, stored, and told in log lines (M-012, M-188, SYS-26).
+
+It never touches a run. What it cannot do now, the next beat asks for again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from flujo_client.health.aggregate import build
+from flujo_client.health.facts import Depths
+from flujo_client.health.question import Question
+from flujo_worker.errors import DispatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Protocol
+
+    from flujo_client.config import Settings
+    from flujo_client.health.facts import ArosFacts, MachineFacts
+    from flujo_client.health.report import Report
+    from flujo_client.sections import Health
+    from flujo_worker.store.health import HealthInPostgres
+
+    class Queues(Protocol):
+        """What it asks of the broker."""
+
+        def depths(self, queues: Collection[str]) -> dict[str, int]:
+            """Count the messages in queues; raises DispatchError."""
+
+
+class HealthCheck:
+    """Makes and stores reports.
+
+    Args:
+        store: where the facts are, and the reports are kept.
+        queues: the way to the broker.
+        settings: the section `health` says what is looked at.
+    """
+
+    def __init__(self, store: HealthInPostgres, queues: Queues, settings: Settings) -> None:
+        self._store, self._queues, self._health = store, queues, settings.health
+        self._own = {settings.worker.attempts_queue, settings.worker.control_queue}
+        self._question = question_of(settings.health)
+
+    def check(self) -> Report | None:
+        """Make this slot's report, store it and log it; None when it has one, or another worker is making it."""
+        report = self._store.report_once(
+            self._question.aros_parameters(),
+            self._question.machine_parameters(self._health),
+            self._made,
+            every_s=self._health.every_s,
+            keep=self._health.keep,
+        )
+        if report is not None:
+            tell(report)
+        return report
+
+    def _made(self, aros: ArosFacts, machine: MachineFacts) -> Report:
+        return build(self._question, aros, machine, self._depths(machine), self._health)
+
+    def _depths(self, machine: MachineFacts) -> Depths:
+        try:
+            return Depths(self._queues.depths(sorted(self._own | machine.queues.keys())))
+        except DispatchError as error:
+            return Depths(error=error.message)
+
+
+def question_of(health: Health) -> Question:
+    """What the section `[health]` asks for: the command's options under the same names."""
+    return Question(
+        since_hours=health.window_hours,
+        limit=health.limit,
+        pipeline=health.pipeline,
+        step=health.step,
+        model=health.model,
+        buckets=health.trend_buckets,
+    )
+
+
+def tell(report: Report) -> None:
+    """Log a line for each thing that is wrong with the machine, one for each threshold that was reached, and one for the report."""
+    logger = structlog.get_logger()
+    for reason in report.verdict.reasons:
+        logger.warning("health.warn", code=reason.code, message=reason.message, named=list(reason.named))
+    for advice in report.recommendations:
+        logger.warning("health.threshold", **advice.model_dump())
+    totals = report.totals
+    logger.info(
+        "health.checked",
+        verdict=report.verdict.status,
+        runs=totals.runs,
+        coercions=totals.coercions,
+        refused=totals.refused,
+    )

@@ -1,0 +1,7 @@
+-- One report for each slot, and the newest of them all. If another was kept since this transaction's snapshot, Postgres breaks it off,
+-- and it begins anew and finds that one.
+WITH old AS (
+    DELETE FROM flujo_health_reports
+    WHERE id <= (SELECT id FROM flujo_health_reports ORDER BY id DESC OFFSET %(keep)s::bigint - 1 LIMIT 1)
+)
+INSERT INTO flujo_health_reports (slot, report) VALUES (%(slot)s, %(report)s::json) ON CONFLICT (slot) DO NOTHING;

@@ -1,0 +1,217 @@
+"""The scheduled health check against Postgres: one report for each slot, whoever makes it, stored and told in log lines (M-012, M-188)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from health_traces import plant, plant_run, plant_worker, swept
+from psycopg.rows import dict_row
+from services import drop_database, fresh_database
+from structlog.testing import capture_logs
+
+from flujo_client.client import AsyncFlujoClient, FlujoClient
+from flujo_client.config import Settings
+from flujo_client.errors import ClientError
+from flujo_client.gateway import health as requests
+from flujo_client.health import question
+from flujo_client.health.report import Report
+from flujo_client.sections import Health
+from flujo_client.verbs import health
+from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.health import HealthCheck, question_of
+from flujo_worker.store.migrate import migrate
+from flujo_worker.store.postgres import PostgresStore
+
+pytestmark = pytest.mark.services
+
+SECTION = {"every_s": 1e9, "trend_buckets": 4}
+"""A slot so long that no test meets its end."""
+
+
+GOLDEN = Path(__file__).parents[1] / "golden/health/report.json"
+
+
+class Queues:
+    """Empty queues, or a broker that is away."""
+
+    def __init__(self, error=None, meanwhile=None):
+        self.error, self.meanwhile, self.asked = error, meanwhile, 0
+
+    def depths(self, queues):
+        self.asked += 1
+        if self.meanwhile:
+            self.meanwhile()
+        if self.error:
+            raise DispatchError(self.error)
+        return dict.fromkeys(queues, 0)
+
+
+@pytest.fixture
+def database_url(services):
+    url = fresh_database(services)
+    migrate(url)
+    yield url
+    drop_database(services, url)
+
+
+@pytest.fixture
+def connection(database_url):
+    with psycopg.connect(database_url, row_factory=dict_row, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def store(database_url):
+    store = PostgresStore(database_url).open()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def settings(database_url, services):
+    return Settings.model_validate({"database_url": database_url, "broker_url": services.broker_url, "health": SECTION})
+
+
+def check(store, settings, queues=None, **section):
+    changed = settings.model_copy(update={"health": settings.health.model_copy(update=section)})
+    return HealthCheck(store, queues or Queues(), changed).check()
+
+
+def stored(connection):
+    return connection.execute("SELECT * FROM flujo_health_reports ORDER BY id").fetchall()
+
+
+def figures(report):
+    """All of a report but when it was made."""
+    told = report.model_dump(mode="json", exclude={"generated_at", "window", "machine", "trend"})
+    parts = [report.trend.prev_half, report.trend.last_half, *report.trend.buckets]
+    return told, [part.model_dump(exclude={"start", "end"}) for part in parts]
+
+
+def test_the_scheduled_report_is_the_one_the_command_gives(store, settings, connection):
+    """M-012: the same aggregator, the same options, the same figures; and it is read back in its order."""
+    plant(connection)
+    with FlujoClient(settings) as client:
+        by_hand = client.perform(health(client.settings, question_of(settings.health)))
+        made = check(store, settings)
+        read = client.ask(requests.last_report())
+    assert figures(made) == figures(by_hand) == figures(Report.model_validate_json(GOLDEN.read_text()))
+    assert read == made
+    assert list(read.steps) == ["read", "=write()", "plan", "watch"]
+
+
+def test_one_report_is_stored_for_each_slot(store, settings, connection):
+    """Two beats are harmless: who comes second finds the slot taken."""
+    queues = Queues()
+    assert check(store, settings, queues) is not None
+    assert check(store, settings, queues) is None
+    assert (len(stored(connection)), queues.asked) == (1, 1)
+
+
+def test_a_report_that_another_has_kept_meanwhile_stands(store, settings, connection):
+    """The advisory lock is a courtesy; the slot's key is the guard."""
+    other = "INSERT INTO flujo_health_reports (slot, report) VALUES (to_timestamp(1e9), '{}')"
+    assert check(store, settings, Queues(meanwhile=lambda: connection.execute(other))) is None
+    assert [row["report"] for row in stored(connection)] == [{}]
+
+
+def test_many_at_once_store_one(store, settings, connection):
+    """Whoever comes while a report is being made leaves it to its maker."""
+    together = threading.Barrier(6)
+
+    def one(_):
+        together.wait(10)
+        return check(store, settings)
+
+    with ThreadPoolExecutor(6) as threads:
+        made = [each for each in threads.map(one, range(6)) if each is not None]
+    assert (len(made), len(stored(connection))) == (1, 1)
+
+
+def test_the_newest_reports_are_kept(store, settings, connection):
+    for _ in range(5):
+        check(store, settings, keep=3)
+        connection.execute("UPDATE flujo_health_reports SET slot = to_timestamp(id) WHERE slot > to_timestamp(1000)")
+    assert [row["slot"].timestamp() for row in stored(connection)] == [3, 4, 5]
+
+
+def test_a_machine_that_is_not_well_is_told_in_a_line_for_each_reason(store, settings, connection):
+    """M-188: codes to alert on, and names to look at."""
+    plant_worker(connection, "alive", lease_s=60)
+    plant_worker(connection, "died", lease_s=-60)
+    swept(connection, 0)
+    plant_run(connection, "stuck", made=timedelta(hours=1))
+    with capture_logs() as lines:
+        report = check(store, settings, Queues("the broker is away"))
+    warned = {line["code"]: line for line in lines if line["event"] == "health.warn"}
+    assert list(warned) == ["stuck_runs", "dead_workers", "broker_unreachable"]
+    assert (warned["stuck_runs"]["named"], warned["stuck_runs"]["log_level"]) == (["stuck"], "warning")
+    assert (lines[-1]["event"], lines[-1]["verdict"], report.verdict.status) == ("health.checked", "warn", "warn")
+
+
+def test_each_threshold_that_was_reached_is_told_in_a_line(store, settings, connection):
+    """M-180: what AROS did is advice; the verdict is the machine's."""
+    plant(connection)
+    with capture_logs() as lines:
+        report = check(store, settings)
+    told = [(line["code"], line["value"]) for line in lines if line["event"] == "health.threshold"]
+    assert told == [(each.code, each.value) for each in report.recommendations]
+    assert ("stage_tolerant", 6) in told
+    assert report.verdict.status == "ok"
+
+
+def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, monkeypatch):
+    """M-188: bounded time; and no report of its slot is kept, so that the next one is made."""
+    monkeypatch.setattr(question, "LONGEST_S", 0.05)
+    with psycopg.connect(settings.database_url) as holder:
+        holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StoreError, match="longer than"):
+            check(store, settings)
+    assert stored(connection) == []
+    monkeypatch.undo()
+    assert check(store, settings) is not None
+
+
+def bounded(milliseconds):
+    request = requests.machine(question.Question(), Health())
+    return replace(request, bounds=replace(request.bounds, parameters={"timeout_ms": f"{milliseconds}"}))
+
+
+def test_a_command_that_takes_too_long_is_given_up(settings):
+    """It is not told as a database that is away; and the bounds end with it."""
+    with psycopg.connect(settings.database_url) as holder, FlujoClient(settings) as client:
+        client.ask(bounded(10_000))
+        holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(ClientError, match=r"Postgres gave up.*\n.*shorter window"):
+            client.ask(bounded(50))
+        holder.rollback()
+        assert client.ask(replace(bounded(50), bounds=None)).live_workers == 0
+
+
+async def given_up(settings):
+    async with AsyncFlujoClient(settings) as client:
+        with pytest.raises(ClientError, match="Postgres gave up"):
+            await client.ask(bounded(50))
+
+
+def test_an_awaited_command_that_takes_too_long_is_given_up(settings):
+    with psycopg.connect(settings.database_url) as holder:
+        holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
+        asyncio.run(given_up(settings))
+
+
+def test_it_waits_for_nobody_who_writes_and_nobody_waits_for_it(store, settings, connection):
+    """M-188: it reads a snapshot. A run that is being written, and not committed, is neither counted nor waited for."""
+    plant(connection)
+    with psycopg.connect(settings.database_url) as writer:
+        writer.execute("UPDATE flujo_runs SET status = 'failed'")
+        writer.execute("DELETE FROM flujo_attempts")
+        assert check(store, settings).totals.coercions == 13
+        writer.rollback()
