@@ -58,7 +58,7 @@ def rows_of(recorder, events=()):
         "run": lambda _: run(ended_at=recorder.now),
         "attempts": lambda _: recorder.attempts,
         "scopes": lambda _: recorder.scopes,
-        "events": lambda asked: [each for each in events if each.id > asked["after"]][: asked["limit"]],
+        "events": lambda asked: [each for each in events if each.id > asked["id"]][: asked["limit"]],
     }
 
 
@@ -75,7 +75,7 @@ def test_a_trace_has_the_whole_story(monkeypatch):
     """However many events there are, none is left out (M-292)."""
     monkeypatch.setattr(verbs, "EVENTS_AT_ONCE", 3)
     recorder = Recorder().play(S("a"))
-    events = [EventRecord(n, recorder.now, "run_1", f"e{n}", "info", None, {}) for n in range(1, 8)]
+    events = [EventRecord(n, recorder.now, "run_1", f"e{n}", "info", None, {}, f"0-{n}") for n in range(1, 8)]
     got, asked = perform(verbs.trace_of("run_1"), **rows_of(recorder, events))
 
     assert [each.name for each in got.events] == [f"e{n}" for n in range(1, 8)]
