@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flujo_client.client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, RunHandle
+    from flujo_client.client import AsyncFlujoClient, FlujoClient
     from flujo_client.config import ConfigManager, Settings
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
+    from flujo_client.handle import AsyncRunHandle, RunHandle
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Pipeline
@@ -52,7 +53,7 @@ _HOME = {
     "AgentProcessors": "pipeline.step",
     "Approval": "contract.question",
     "AsyncFlujoClient": "client",
-    "AsyncRunHandle": "client",
+    "AsyncRunHandle": "handle",
     "BackgroundLaunched": "contract.results",
     "Backoff": "pipeline.step",
     "BranchFailureStrategy": "pipeline.parallel",
@@ -82,7 +83,7 @@ _HOME = {
     "PluginOutcome": "contract.verdict",
     "Refinement": "contract.refine",
     "RefinementCheck": "contract.refine",
-    "RunHandle": "client",
+    "RunHandle": "handle",
     "Settings": "config",
     "StateMachineStep": "pipeline.machine",
     "Step": "pipeline.step",

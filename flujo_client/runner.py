@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.client import RunHandle
     from flujo_client.config import Settings
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult, StepOutcome, StepResult
     from flujo_client.contract.run import RunRecord
+    from flujo_client.handle import RunHandle
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.step import Step
     from flujo_client.registry import PipelineRegistry

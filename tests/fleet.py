@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Sequence
 
-    from flujo_client.client import RunHandle
     from flujo_client.embedded import Embedded
+    from flujo_client.handle import RunHandle
 
 T = TypeVar("T")
 

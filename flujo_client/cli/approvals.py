@@ -23,8 +23,8 @@ from flujo_client.contract.question import choose
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.client import RunHandle
     from flujo_client.contract.question import Approval
+    from flujo_client.handle import RunHandle
 
 
 @click.group("approvals")

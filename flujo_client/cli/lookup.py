@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from flujo_client.errors import ClientError, RunNotFound
 
 if TYPE_CHECKING:
-    from flujo_client.client import FlujoClient, RunHandle
+    from flujo_client.client import FlujoClient
+    from flujo_client.handle import RunHandle
 
 CANDIDATES = 10
 RUN_OF_RUN = "."

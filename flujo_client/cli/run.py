@@ -22,10 +22,11 @@ from flujo_client.runner import Flujo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flujo_client.client import FlujoClient, RunHandle
+    from flujo_client.client import FlujoClient
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import AttemptRecord
+    from flujo_client.handle import RunHandle
 
 LOOK_EVERY_S = 0.5
 

@@ -26,8 +26,8 @@ from flujo_worker.demo.report import answers, approval, findings_of, notes, repo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flujo_client.client import RunHandle
     from flujo_client.contract.results import PipelineResult
+    from flujo_client.handle import RunHandle
     from flujo_worker.demo.ruling import Ruling
 
 PATIENCE_S = 300.0

@@ -16,8 +16,8 @@ from flujo_client.errors import ConfigurationError
 from flujo_worker.demo.ruling import Ruling, read_ruling
 
 if TYPE_CHECKING:
-    from flujo_client.client import RunHandle
     from flujo_client.contract.question import Approval
+    from flujo_client.handle import RunHandle
 
 ACTOR = "flujo demo"
 

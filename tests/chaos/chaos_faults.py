@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fleet import Site, SiteFleet
 
-    from flujo_client.client import RunHandle
+    from flujo_client.handle import RunHandle
 
 FROZEN_S = 2.5
 """Longer than the site's lease."""
