@@ -11,9 +11,7 @@ and a group's members, for an error that was handled on the way says nothing abo
 
 from __future__ import annotations
 
-import hashlib
 import math
-import traceback
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Literal
@@ -32,11 +30,7 @@ from flujo_client.errors import (
     PricingNotConfiguredError,
     ValidationError,
 )
-from flujo_worker.observe.redact import redact
-
-MAX_MESSAGE_BYTES = 4096
-_READ_CHARS = 4 * MAX_MESSAGE_BYTES
-_SHOWN_MEMBERS = 5
+from flujo_worker.attempts.wording import bounded, clean, digest_of, message_of, named, outer
 
 During = Literal["agent", "plugin", "validator", "system"]
 Action = Literal["retry", "fail", "raise", "wait"]
@@ -162,7 +156,7 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
     if category not in _ANYWHERE:
         subject = root_cause(error)
         category = category if during == "system" else by_place
-    message = _message(subject, timeout_s)
+    message = message_of(subject, timeout_s)
     ours = next((link for link in _told(error) if isinstance(link, FlujoError)), None)
     return ErrorInfo(
         category=category,
@@ -170,11 +164,11 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
         module=type(subject).__module__,
         message=message,
         code=ours.error_code if ours else None,
-        suggestion=_clean(ours.suggestion) if ours and ours.suggestion else None,
-        feedback=_bounded(f"{sentence} with {_named(subject, message)}{_outer(error, subject, timeout_s)}"),
+        suggestion=clean(ours.suggestion) if ours and ours.suggestion else None,
+        feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM) and _may_help(error),
         retry_after_s=asked_wait(error),
-        traceback_digest=_digest(subject),
+        traceback_digest=digest_of(subject),
     )
 
 
@@ -319,46 +313,3 @@ def _retry_after(error: BaseException) -> float | None:
     except (TypeError, ValueError):
         return None
     return seconds if 0 <= seconds < math.inf else None
-
-
-def _message(error: BaseException, timeout_s: float | None) -> str:
-    try:
-        text = error.message if isinstance(error, FlujoError) else str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot be printed must not replace what it tells
-        text = "(its message cannot be read)"
-    if isinstance(error, TimeoutError) and not text:
-        text = f"no answer within {timeout_s:g} s" if timeout_s is not None else "no answer in time"
-    if isinstance(error, BaseExceptionGroup):
-        shown = (_named(member, _message(member, timeout_s)) for member in error.exceptions[:_SHOWN_MEMBERS])
-        text = f"{text}: {'; '.join(shown)}"
-    return _clean(text)
-
-
-def _named(error: BaseException, message: str) -> str:
-    return f"{type(error).__name__}: {message}"
-
-
-def _outer(error: BaseException, subject: BaseException, timeout_s: float | None) -> str:
-    """Say how the root cause was reported, as secondary detail (C-26)."""
-    alone = isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1
-    return "" if error is subject or alone else f" (reported as {_named(error, _message(error, timeout_s))})"
-
-
-def _clean(text: str) -> str:
-    return _bounded(redact(text[:_READ_CHARS]))
-
-
-def _bounded(text: str) -> str:
-    data = text.encode("utf-8", "replace")
-    if len(data) <= MAX_MESSAGE_BYTES:
-        return data.decode()
-    return data[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
-
-
-def _digest(error: BaseException) -> str:
-    """Name the place of an error: equal for the same lines of code, whatever the message and the machine."""
-    frames = (
-        f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}:{line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    )
-    return hashlib.sha256("\n".join([type(error).__name__, *frames]).encode()).hexdigest()[:16]

@@ -21,7 +21,6 @@ from flujo_client.errors import (
     ValidationError,
 )
 from flujo_worker.attempts.classify import (
-    MAX_MESSAGE_BYTES,
     ErrorCategory,
     ErrorHandler,
     ErrorInfo,
@@ -29,6 +28,7 @@ from flujo_worker.attempts.classify import (
     is_outage,
     root_cause,
 )
+from flujo_worker.attempts.wording import MAX_MESSAGE_BYTES
 from flujo_worker.observe.redact import redact
 
 
