@@ -200,6 +200,7 @@ class LocalEngine:
     def drain(self) -> None:
         """Deliver every message, and skip the waits, until nothing is left to do. Questions to people stay open."""
         while True:
+            self._wind_down()
             while self.bus:
                 self.deliver(self.bus.popleft())
             self._wind_down()

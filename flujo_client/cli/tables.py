@@ -17,7 +17,7 @@ from flujo_client.cli.shapes import step_shape
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from rich.console import JustifyMethod
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from flujo_client.contract.trace import TraceNode
 
 _SPENDING = ("spent", "reserved", "overrun")
+LONG_ID = 40
+"""Ids of child runs are longer than this; they would leave no room for anything else."""
 _NUMBERS = ("attempts", "took", "tokens", "cost", "age")
 
 
 def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False) -> Table:
     """Draw runs, one in a line, with `parents` in two. `now` is the moment their ages are counted from."""
-    table = _table("run", "pipeline", "status", "age", "took", wraps="pipeline")
+    wraps = ("run", "pipeline") if any(len(run.id) > LONG_ID for run in runs) else ("pipeline",)
+    table = _table("run", "pipeline", "status", "age", "took", wraps=wraps)
     for run in runs:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
         since = age((now - run.created_at).total_seconds())
@@ -47,7 +50,7 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
 
 def approvals_table(asked: Sequence[Approval], now: datetime) -> Table:
     """Draw open questions, one in a line. `now` is the moment their ages are counted from."""
-    table = _table("run", "question", "message", "age", "expires", wraps="message")
+    table = _table("run", "question", "message", "age", "expires", wraps=("message",))
     for each in asked:
         since = age((now - each.asked_at).total_seconds())
         left = "" if each.expires_at is None else f"in {age((each.expires_at - now).total_seconds())}"
@@ -57,7 +60,7 @@ def approvals_table(asked: Sequence[Approval], now: datetime) -> Table:
 
 def steps_table(trace: TraceNode) -> Table:
     """Draw a run's steps, one in a line."""
-    table = _table("step", "status", "attempts", "took", "tokens", "cost", wraps="step")
+    table = _table("step", "status", "attempts", "took", "tokens", "cost", wraps=("step",))
     for node in trace.children:
         step = step_shape(node)
         took = "" if step["duration_s"] is None else duration(step["duration_s"])
@@ -145,12 +148,12 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def _table(*columns: str, wraps: str) -> Table:
-    """A table without lines; where room is short, one column wraps and the rest stays whole."""
+def _table(*columns: str, wraps: Collection[str]) -> Table:
+    """A table without lines; where room is short, some columns wrap and the rest stays whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         side: JustifyMethod = "right" if name in _NUMBERS else "left"
-        table.add_column(name, no_wrap=name != wraps, overflow="fold", justify=side)
+        table.add_column(name, no_wrap=name not in wraps, overflow="fold", justify=side)
     return table
 
 

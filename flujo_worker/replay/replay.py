@@ -64,16 +64,17 @@ def replay(
     if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows are not kept any more")
     known = {each.id: each for each in children}
-    ordered, moved = list(notices), set[str]()
+    ordered, moved = list(notices), set[tuple[str, str]]()
     while True:
         attempt = _Replay(recording, ordered, known)
         try:
             return attempt.run(scopes)
         except _Sooner as found:
-            if found.notice.key in moved:
+            pair = found.notice.key, found.before.key
+            if pair in moved:
                 said = f"{found.notice.key} is cancelled with its fan-out, then it was {found.notice.status}"
                 return Replayed(recording.id, attempt.done, said, found.notice.key)
-            moved.add(found.notice.key)
+            moved.add(pair)
             ordered.remove(found.notice)
             ordered.insert(ordered.index(found.before), found.notice)
 
@@ -107,6 +108,7 @@ class _Replay:
         at = None
         try:
             while left:
+                at = left[0]
                 at = self._following(left)
                 self._require_in_order(at, failed)
                 self._conclude(at)

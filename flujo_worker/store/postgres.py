@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import Decision
 
 
-DAYS_AHEAD = 7
-"""For how many days there is a partition of events before they come; what falls through stands in the default one."""
+DAYS_AHEAD = 2, 7
+"""The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
 
 
 class PostgresStore(TreeInPostgres, HealthInPostgres):
@@ -259,7 +259,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres):
         return self._do("expire_questions", {"limit": limit})
 
     def keep_events(self, keep_days: int | None) -> None:
-        self._rows("keep_events", {"ahead": DAYS_AHEAD, "keep": keep_days})
+        self._rows("keep_events", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         rows = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})

@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import time
 
+import psycopg
 import pytest
 from builders import enqueued, pipeline_of
+from services import drop_database, fresh_database
 
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import ClientError
 from flujo_client.gateway import requests
+from flujo_worker.store.migrate import migrate
 
 DAY_S = 86_400.0
 
@@ -71,6 +74,17 @@ def test_what_is_due_by_its_own_clock_is_no_news(world, new):
     assert world.events(new.first.ticket.run) == []
 
 
+@pytest.mark.services
+def test_a_new_database_has_todays_partition(services):
+    url = fresh_database(services)
+    migrate(url)
+    with psycopg.connect(url) as connection:
+        connection.execute("INSERT INTO flujo_events (name) VALUES ('now')")
+        [(table,)] = connection.execute("SELECT tableoid::regclass::text FROM flujo_events").fetchall()
+    drop_database(services, url)
+    assert table == named(dt.datetime.now(dt.UTC).date())
+
+
 # Postgres alone: partitions, and transactions that overtake each other
 
 
@@ -100,12 +114,12 @@ def test_the_days_to_come_have_partitions_before_they_begin(clean):
     today = dt.datetime.now(dt.UTC).date()
     clean.store.keep_events(30)
     clean.store.keep_events(30)
-    assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(8)]
+    assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(2, 8)]
 
-    clean.store.note(None, [Event("now"), Event("yesterday", at=time.time() - DAY_S)])
+    clean.store.note(None, [Event("soon", at=time.time() + 2 * DAY_S), Event("yesterday", at=time.time() - DAY_S)])
     stood = clean.rows("SELECT tableoid::regclass::text AS table, name FROM flujo_events ORDER BY id")
     assert [(row["table"], row["name"]) for row in stood] == [
-        (named(today), "now"),
+        (named(today + dt.timedelta(2)), "soon"),
         ("flujo_events_default", "yesterday"),
     ]
 
@@ -113,11 +127,12 @@ def test_the_days_to_come_have_partitions_before_they_begin(clean):
 @pytest.mark.services
 def test_a_day_whose_events_stand_in_the_default_partition_stays_there(clean):
     """There is always a place: what was told before there was a partition is neither lost nor in the way."""
-    clean.store.note(None, [Event("early")])
+    soon = time.time() + 2 * DAY_S
+    clean.store.note(None, [Event("early", at=soon)])
     clean.store.keep_events(30)
     today = dt.datetime.now(dt.UTC).date()
-    assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(1, 8)]
-    clean.store.note(None, [Event("later")])
+    assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(3, 8)]
+    clean.store.note(None, [Event("later", at=soon)])
     assert [row["name"] for row in clean.rows("SELECT name FROM flujo_events_default ORDER BY id")] == [
         "early",
         "later",
@@ -134,7 +149,11 @@ def test_days_that_are_over_are_dropped_as_a_whole(clean):
             f"CREATE TABLE {named(day)} PARTITION OF flujo_events FOR VALUES FROM ('{day} 00:00+00') TO ('{day + dt.timedelta(1)} 00:00+00')"
         )
     clean.store.keep_events(3)
-    assert partitions(clean)[:3] == [named(today - dt.timedelta(3)), named(today - dt.timedelta(2)), named(today)]
+    assert partitions(clean)[:3] == [
+        named(today - dt.timedelta(3)),
+        named(today - dt.timedelta(2)),
+        named(today + dt.timedelta(2)),
+    ]
 
 
 @pytest.mark.services
@@ -147,7 +166,7 @@ def test_who_finds_the_table_locked_leaves_it_to_the_next_time(clean, held):
     assert partitions(clean) == []
     held.commit()
     clean.store.keep_events(30)
-    assert len(partitions(clean)) == 8
+    assert len(partitions(clean)) == 6
 
 
 @pytest.mark.services

@@ -179,15 +179,15 @@ class Postgres:
         return {row["scope"]: budget_of(row) for row in rows}
 
     def standing(self, run_id: str) -> Standing:
-        found: Standing = self._ask(forks.standing(run_id))
+        found: Standing = self.ask(forks.standing(run_id))
         return found
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
-        found: Beginning | None = self._ask(forks.beginning(run_id, place, before))
+        found: Beginning | None = self.ask(forks.beginning(run_id, place, before))
         return found
 
     def fork(self, new: NewFork) -> str | None:
-        forked: str | None = self._ask(forks.fork(new))
+        forked: str | None = self.ask(forks.fork(new))
         return forked
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:

@@ -8,11 +8,12 @@ ALTER TABLE flujo_events
 CREATE INDEX flujo_events_story ON flujo_events (run_id, xid, id);
 DROP INDEX flujo_events_run;
 
--- Make the partitions of today and the days after it, and drop those that are over; tell how many were made and dropped.
---   ahead   days to have a partition for, after today
---   keep    days for which events are kept; null: for ever
+-- Make partitions of days, and drop those that are over; tell how many were made and dropped.
+--   first, last   the days to have a partition for, counted from today. Under running workers never today, nor a day that might begin
+--                 meanwhile: who has found the default partition for an event, and waits there for its lock, is refused afterwards
+--   keep          days for which events are kept; null: for ever
 -- A day whose events stand in the default partition already stays there. Who finds the tables locked leaves it to the next time.
-CREATE FUNCTION flujo_keep_event_partitions(ahead integer, keep integer, OUT made integer, OUT dropped integer)
+CREATE FUNCTION flujo_keep_event_partitions(first integer, last integer, keep integer, OUT made integer, OUT dropped integer)
 LANGUAGE plpgsql SET lock_timeout = '500ms' SET TimeZone = 'UTC' AS $$
 DECLARE
     today date := (now() AT TIME ZONE 'UTC')::date;
@@ -24,7 +25,7 @@ BEGIN
     IF NOT pg_try_advisory_xact_lock(hashtext('flujo_event_partitions')) THEN
         RETURN;
     END IF;
-    FOR day IN SELECT today + n FROM generate_series(0, ahead) AS n LOOP
+    FOR day IN SELECT today + n FROM generate_series(first, last) AS n LOOP
         part := 'flujo_events_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass(part) IS NOT NULL;
         BEGIN
@@ -52,3 +53,6 @@ BEGIN
     DELETE FROM flujo_events_default WHERE at < (today - keep)::timestamptz;
 END
 $$;
+
+-- Nobody writes an event now: this migration holds the table.
+SELECT flujo_keep_event_partitions(0, 7, NULL);
