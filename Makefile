@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 2
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test laws check lint types imports bench bench-aros chaos clean
+.PHONY: help lock demo test laws check lint types imports bench bench-aros races chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -65,6 +65,9 @@ bench: $(STAMP) ## ratios against bare Celery, as a table and JSON
 
 bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds what is installed there
 	@$(ALONE) $(BIN)/python -m tests.bench.aros $(if $(RIVALS),--rivals $(RIVALS))
+
+races: $(STAMP) ## every race between two statements, 120 times each
+	@$(ALONE) FLUJO_RACE_ROUNDS=120 $(BIN)/python -m pytest -q -o timeout=0 tests/conformance -k race
 
 chaos: $(STAMP) ## kill, flush and double at random for a while
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos

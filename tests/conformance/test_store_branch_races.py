@@ -9,14 +9,13 @@ from functools import partial
 import pytest
 from builders import enqueued, envelopes
 from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, ring, work
-from worlds import MAX_LOST, World, say, waits
+from worlds import MAX_LOST, ROUNDS, World, say, waits
 
 from flujo_worker.domain.values import BranchEnd, Move
 from flujo_worker.store.bind import bind_tree
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 
-ROUNDS = 60
 MANY = 200
 STRAY = """
 SELECT a.key FROM flujo_attempts a LEFT JOIN flujo_scopes s ON s.run_id = a.run_id AND s.address = a.address AND s.status = 'open'

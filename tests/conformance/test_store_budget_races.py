@@ -6,14 +6,13 @@ from decimal import Decimal
 
 import pytest
 from builders import SPENT, decided, enqueued, pipeline_of, succeeded
-from worlds import MAX_LOST, World
+from worlds import MAX_LOST, ROUNDS, World
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Amount, Reservation
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 
-ROUNDS = 60
 TOKENS = SPENT.input_tokens + SPENT.output_tokens
 SCOPES = ("run:shared", "step:shared:a", "tenant:acme:2026-01-01")
 WATCH = """

@@ -11,14 +11,13 @@ import psycopg
 import pytest
 from builders import SPENT, decided, enqueued, failed, following, member, packed, pipeline_of, succeeded
 from services import drop_database, fresh_database
-from worlds import LEASE_S, MAX_LOST, World, deadlocks, say, waits
+from worlds import LEASE_S, MAX_LOST, ROUNDS, World, deadlocks, say, waits
 
 from flujo_client.gateway import requests
 from flujo_worker.store.bind import bind_decision
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 
-ROUNDS = 120
 PIPELINE = pipeline_of("a", "b", max_retries=3)
 LIVE = ("ready", "queued", "running")
 
