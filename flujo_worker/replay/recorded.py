@@ -14,7 +14,7 @@ from flujo_worker.domain.values import Cached, Refused
 from flujo_worker.store.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from flujo_client.contract.envelope import Ticket
     from flujo_client.contract.run import RunRecord
@@ -78,38 +78,38 @@ class RecordedStore(MemoryStore):
 
     Args:
         children: the child runs by their ids.
-
-    Attributes:
-        wound_down: the rows that were cancelled because a fan-out was aborted, with that one's address.
     """
 
     def __init__(self, children: Mapping[str, RunRecord]) -> None:
         super().__init__(lambda: 0.0)
         self._recorded = children
-        self.wound_down: dict[str, str] = {}
+        self._unclaimed: list[Attempt] = []
 
     def row(self, key: str) -> Attempt | None:
         """Give a work row."""
         return self._attempts.get(key)
 
-    def wake(self, key: str) -> bool:
-        """Let a question's row go on; False: there is no such row that can be claimed now."""
-        row = self._attempts.get(key)
-        if row is None or row.is_held or row.status not in ("ready", "paused"):
-            return False
-        if row.status == "paused":
-            row.move("ready")
-        return True
+    def claim_all(self, keys: Container[str], worker: str) -> list[str]:
+        """Claim those of the rows as soon as they can be, and give the keys: what was merged had been begun before others were stopped.
+
+        Rows that have ended when they were made are among them.
+        """
+        rows, self._unclaimed = self._unclaimed, [row for row in self._unclaimed if row.is_held]
+        wanted = [row for row in rows if str(row.key) in keys and not row.is_held and row.status != "cancelled"]
+        for row in wanted:
+            if row.status == "paused":
+                row.move("ready")
+            if row.status == "ready":
+                self.claim(str(row.key), worker, max_lost=1)
+        return [str(row.key) for row in wanted]
 
     def begin_at(self, run: str, place: int) -> None:
         """Let a retry begin at a later step than the first."""
         self._scopes[run, self._runs[run].ticket.root].cursor = place
 
-    def wind_down_branches(self, run: str, fan_out: str) -> None:
-        """Wind down as it is done in memory, and note what that took."""
-        live = [row for row in self._attempts_of(run) if row.is_live]
-        super().wind_down_branches(run, fan_out)
-        self.wound_down |= {str(row.key): fan_out for row in live if not row.is_live}
+    def _add_attempt(self, row: Attempt) -> None:
+        super()._add_attempt(row)
+        self._unclaimed.append(row)
 
     def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
         super()._begin_child(parent, begun, now)

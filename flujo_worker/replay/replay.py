@@ -8,6 +8,7 @@ passed) is not decided but recorded, so what it left open proves nothing. In: a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from flujo_client.contract.envelope import Envelope, Ticket
@@ -21,7 +22,7 @@ from flujo_worker.ports import Member
 from flujo_worker.replay.recorded import Answers, RecordedStore, Unlike, token
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from flujo_client.contract.outcome import OutcomeKind
     from flujo_client.contract.run import NoticeRecord, Recording, RunRecord, ScopeRecord
@@ -63,37 +64,16 @@ def replay(
     """
     if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows are not kept any more")
-    known = {each.id: each for each in children}
-    ordered, moved = list(notices), set[tuple[str, str]]()
-    while True:
-        attempt = _Replay(recording, ordered, known)
-        try:
-            return attempt.run(scopes)
-        except _Sooner as found:
-            pair = found.notice.key, found.before.key
-            if pair in moved:
-                said = f"{found.notice.key} is cancelled with its fan-out, then it was {found.notice.status}"
-                return Replayed(recording.id, attempt.done, said, found.notice.key)
-            moved.add(pair)
-            ordered.remove(found.notice)
-            ordered.insert(ordered.index(found.before), found.notice)
-
-
-class _Sooner(Exception):
-    """One commit was before another: it was merged, and the other aborted the fan-out that both stand in.
-
-    Rows are in the order in which their commits began, and of two at once the later one may have been merged first.
-    """
-
-    def __init__(self, notice: NoticeRecord, before: NoticeRecord) -> None:
-        self.notice, self.before = notice, before
+    return _Replay(recording, notices, {each.id: each for each in children}).run(scopes)
 
 
 class _Replay:
     def __init__(self, recording: Recording, notices: Sequence[NoticeRecord], children: dict[str, RunRecord]) -> None:
         self._recording, self._notices, self.done = recording, notices, 0
         self._store, self._answers = RecordedStore(children), Answers()
-        self._cancelled_by: dict[str, NoticeRecord] = {}
+        merged = [each for each in notices if each.status in CONCLUDED]
+        self._left = {each.key: (each.status == "failed", place, each) for place, each in enumerate(merged)}
+        self._open: list[tuple[bool, int, NoticeRecord]] = []
         self._store.enlist(Member(WORKER, "", 0, "", 1), 1.0)
         self._coordinator = Coordinator(self._store, lambda *_: None, self._answers, backoff=Backoff())
         first = next(each for each in notices if each.made == 1)
@@ -103,17 +83,11 @@ class _Replay:
             self._store.begin_at(recording.id, names.index(recording.from_step))
 
     def run(self, scopes: Sequence[ScopeRecord]) -> Replayed:
-        left = [each for each in self._notices if each.status in CONCLUDED]
-        failed = {scope.address for scope in scopes if scope.status == "failed"}
         at = None
         try:
-            while left:
-                at = left[0]
-                at = self._following(left)
-                self._require_in_order(at, failed)
+            while self._left or self._open:
+                at = self._following()
                 self._conclude(at)
-                self._cancelled_by |= dict.fromkeys(self._store.wound_down.keys() - self._cancelled_by.keys(), at)
-                left.remove(at)
                 self.done += 1
             at = None
             self._answers.begin(())
@@ -124,19 +98,24 @@ class _Replay:
             return Replayed(self._recording.id, self.done, str(unlike), at.key if at else None)
         return Replayed(self._recording.id, self.done)
 
-    def _following(self, left: Sequence[NoticeRecord]) -> NoticeRecord:
-        """The first that can be concluded by now: commits of two branches may have been so close that their times are not their order."""
-        for each in left:
-            if each.kind == "join":
-                self._coordinator.answer_doorbell(self._recording.id, each.address)
-            if self._store.wake(each.key) or self._ended(each.key):
-                return each
-        raise Unlike(f"nothing leads to {left[0].key} any more")
+    def _following(self) -> NoticeRecord:
+        """The next that can be concluded: in the order of their commits, but failures last.
 
-    def _require_in_order(self, then: NoticeRecord, failed: Collection[str]) -> None:
-        """What was merged then and is wound down now was there before what aborts, if that fan-out did fail then."""
-        if self._store.wound_down.get(then.key) in failed:
-            raise _Sooner(then, self._cancelled_by[then.key])
+        Of two commits at once, the later one may have begun first, and been read before the other was there. A failure that aborts
+        its fan-out is the only one of which another branch can tell: what was merged beside it was there before it, or ended by itself.
+        """
+        self._look_for_more()
+        if not self._open:
+            joins = [each for _, _, each in self._left.values() if each.kind == "join"]
+            next((each for each in joins if self._coordinator.answer_doorbell(self._recording.id, each.address)), None)
+            self._look_for_more()
+        if not self._open:
+            raise Unlike(f"nothing leads to {next(iter(self._left))} any more")
+        return heappop(self._open)[-1]
+
+    def _look_for_more(self) -> None:
+        for key in self._store.claim_all(self._left, WORKER):
+            heappush(self._open, self._left.pop(key))
 
     def _ended(self, key: str) -> bool:
         """Some rows have ended when they are made: a question that could not be asked."""
@@ -146,11 +125,8 @@ class _Replay:
     def _conclude(self, then: NoticeRecord) -> None:
         self._answers.begin(then.answers)
         if not self._ended(then.key):
-            claim = self._store.claim(then.key, WORKER, max_lost=1)
-            if claim.fence is None:
-                raise Unlike(f"{then.key} cannot be carried out any more: {claim.refusal}")
             (envelope,) = self._store.envelopes([then.key])
-            concluded = self._coordinator.conclude(Notice(envelope, claim.fence, _outcome(then, envelope)))
+            concluded = self._coordinator.conclude(Notice(envelope, 1, _outcome(then, envelope)))
             if concluded.verdict != "merged":
                 raise Unlike(f"what came of {then.key} is not merged any more: {concluded.verdict}")
         self._compare_row(then)
