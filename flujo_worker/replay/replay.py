@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING
 
 from flujo_client.contract.envelope import Envelope, Ticket
@@ -22,7 +23,7 @@ from flujo_worker.ports import Member
 from flujo_worker.replay.recorded import Answers, RecordedStore, Unlike, token
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flujo_client.contract.outcome import OutcomeKind
     from flujo_client.contract.run import NoticeRecord, Recording, RunRecord, ScopeRecord
@@ -64,15 +65,35 @@ def replay(
     """
     if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows are not kept any more")
-    return _Replay(recording, notices, {each.id: each for each in children}).run(scopes)
+    known = {each.id: each for each in children}
+    replayed = _Replay(recording, notices, known).run(scopes)
+    if replayed.difference is None:
+        return replayed
+    other = _Replay(recording, notices, known, failures_last=True).run(scopes)
+    return other if other.difference is None else replayed
 
 
 class _Replay:
-    def __init__(self, recording: Recording, notices: Sequence[NoticeRecord], children: dict[str, RunRecord]) -> None:
+    """One way through the notices.
+
+    They come in the order in which their commits began. Of two at once, the one that began first may have been merged last; who can
+    tell is a branch beside one whose failure aborted their fan-out. With `failures_last` that one is put last instead.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        notices: Sequence[NoticeRecord],
+        children: dict[str, RunRecord],
+        *,
+        failures_last: bool = False,
+    ) -> None:
         self._recording, self._notices, self.done = recording, notices, 0
         self._store, self._answers = RecordedStore(children), Answers()
         merged = [each for each in notices if each.status in CONCLUDED]
-        self._left = {each.key: (each.status == "failed", place, each) for place, each in enumerate(merged)}
+        last = ("failed",) if failures_last else ()
+        self._left = {each.key: (each.status in last, place, each) for place, each in enumerate(merged)}
+        self._joins = [each.key for each in merged if each.kind == "join"]
         self._open: list[tuple[bool, int, NoticeRecord]] = []
         self._store.enlist(Member(WORKER, "", 0, "", 1), 1.0)
         self._coordinator = Coordinator(self._store, lambda *_: None, self._answers, backoff=Backoff())
@@ -99,19 +120,20 @@ class _Replay:
         return Replayed(self._recording.id, self.done)
 
     def _following(self) -> NoticeRecord:
-        """The next that can be concluded: in the order of their commits, but failures last.
-
-        Of two commits at once, the later one may have begun first, and been read before the other was there. A failure that aborts
-        its fan-out is the only one of which another branch can tell: what was merged beside it was there before it, or ended by itself.
-        """
+        """The next that can be concluded."""
         self._look_for_more()
-        if not self._open:
-            joins = [each for _, _, each in self._left.values() if each.kind == "join"]
-            next((each for each in joins if self._coordinator.answer_doorbell(self._recording.id, each.address)), None)
+        for each in [each for last, place, each in self._left_joins() if (last, place) < self._first()]:
+            self._coordinator.answer_doorbell(self._recording.id, each.address)
             self._look_for_more()
         if not self._open:
             raise Unlike(f"nothing leads to {next(iter(self._left))} any more")
         return heappop(self._open)[-1]
+
+    def _first(self) -> tuple[float, float]:
+        return self._open[0][:2] if self._open else (inf, inf)
+
+    def _left_joins(self) -> Iterator[tuple[bool, int, NoticeRecord]]:
+        return (self._left[key] for key in self._joins if key in self._left)
 
     def _look_for_more(self) -> None:
         for key in self._store.claim_all(self._left, WORKER):
