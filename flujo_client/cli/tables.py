@@ -5,6 +5,7 @@ By the rules of `render`: told in words, legible at 80 columns, and nothing of u
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.question import Approval
     from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.stats import RunStats
     from flujo_client.contract.trace import TraceNode
 
+_SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")
 _SPENDING = ("spent", "reserved", "overrun")
-_NUMBERS = ("attempts", "took", "tokens", "cost", "age")
+_NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "failed", "of", "runs")
 
 
 def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False) -> Table:
@@ -66,6 +69,35 @@ def steps_table(trace: TraceNode) -> Table:
         name = Text(printable(step["name"])).append("" if node.kind == "step" else f"  {node.kind}", "dim")
         table.add_row(name, status(step["status"]), str(step["attempts"]), took, tokens, price)
     return table
+
+
+def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
+    """Draw the places of a trace, one in a line; what no place has takes no room."""
+    rows = [_span_row(each) for each in spans]
+    columns = [name for name in _SPAN_COLUMNS if any(row[name] for row in rows)]
+    table = _table(*columns, wraps="place")
+    for row in rows:
+        table.add_row(*(row[name] for name in columns))
+    return table
+
+
+def stats_card(stats: RunStats) -> Group:
+    """Draw what became of the runs of a window, and where they fail."""
+    facts = [("enqueued since", f"{stats.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"), ("runs", f"{stats.runs:,}")]
+    facts += [(f"  {word}", f"{count:,}") for word, count in sorted(stats.by_status.items(), key=lambda each: -each[1])]
+    if stats.success_rate is not None:
+        facts.append(("succeeded", f"{stats.success_rate:.1%} of those that have ended"))
+    if stats.p50_s is not None and stats.p95_s is not None:
+        facts.append(("took", f"{duration(stats.p50_s)} (median), {duration(stats.p95_s)} (95 of 100 took no longer)"))
+    facts += [("tokens", f"{stats.tokens:,}")] if stats.tokens else []
+    facts += [("cost", cost(stats.cost_usd))] if stats.cost_usd else []
+    if not stats.failing:
+        return Group(_grid(facts))
+    failing = _table("failing step", "pipeline", "failed", "of", "runs", wraps="failing step")
+    for each in stats.failing:
+        names = Text(printable(each.step)), Text(printable(each.pipeline))
+        failing.add_row(*names, f"{each.failed:,}", counted(each.attempts, "attempt"), f"{each.runs:,}")
+    return Group(_grid(facts), "", failing)
 
 
 def run_card(
@@ -135,6 +167,19 @@ def services_table(state: Mapping[str, Any]) -> Table:
     for budget in state["budgets"]:
         table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
     return table
+
+
+def _span_row(span: Mapping[str, Any]) -> dict[str, Any]:
+    kind = "" if span["kind"] in ("step", "attempt") else f"  {span['kind']}"
+    return {
+        "place": Text(printable(span["path"])).append(kind, "dim"),
+        "status": status(span["status"]),
+        "at": f"+{duration(span['offset_s'])}",
+        "took": "" if span["duration_s"] is None else duration(span["duration_s"]),
+        "attempts": str(span["attempts"]) if span["attempts"] > 1 and span["kind"] != "attempt" else "",
+        "tokens": f"{span['tokens']:,}" if span["tokens"] else "",
+        "cost": cost(span["cost_usd"]) if span["cost_usd"] else "",
+    }
 
 
 def _grid(facts: Iterable[tuple[str, str]]) -> Table:

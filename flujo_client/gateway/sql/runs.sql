@@ -12,6 +12,7 @@ LEFT JOIN LATERAL (
     FROM flujo_kin(r.id) k JOIN flujo_spends x ON x.run_id = k
 ) t ON true
 WHERE (%(prefix)s::text IS NULL OR starts_with(r.id, %(prefix)s::text))
+  AND (%(part)s::text IS NULL OR strpos(r.id, %(part)s::text) > 0)
   AND (%(status)s::text IS NULL OR v.status = %(status)s::text)
   AND (%(pipeline)s::text IS NULL OR r.name = %(pipeline)s::text OR r.reference = %(pipeline)s::text)
   AND (%(tenant)s::text IS NULL OR r.tenant = %(tenant)s::text)
