@@ -1,7 +1,6 @@
-"""`flujo lens`: look at runs, on what Postgres holds alone. A run is named by its id, or by as much of its beginning as no other run
-shares.
+"""`flujo lens`: look at runs, on what Postgres holds alone.
 
-What takes the worker's code to look at joins by entry points of the group `flujo.lens`.
+A run is named by its id, or by as much of its beginning as no other run shares. What takes the worker's code to look at joins by entry points of the group `flujo.lens`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flujo_client.client import RunHandle
     from flujo_client.contract.run import EventRecord
 
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 0.5
 AT_ONCE = 1000
 """So many events are read ahead of what is shown."""
 
@@ -47,10 +47,15 @@ AT_ONCE = 1000
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
 def watch_run(*, run: str, after: str | None, preview: int, as_json: bool) -> None:
-    """Follow a run until it has ended: when, at which step, and what happened. Ctrl-C ends the watching, not the run."""
+    """Follow a run until it has ended: when (in UTC), at which step, and what happened.
+
+    Ctrl-C ends the watching, not the run.
+    """
     with FlujoClient() as client:
         handle = find_run(client, run)
-        say(summary(handle.record()))
+        record = handle.record()
+        if record.is_live:
+            say(summary(record))
         for told in _follow(handle, after):
             if isinstance(told, Approval):
                 tell(question_lines(told))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.question import Approval
     from flujo_client.contract.run import EventRecord, RunRecord
 
+OF_THE_RUN = "run."
 _PLACE_WIDTH = 18
 
 
@@ -26,7 +27,7 @@ def event_line(event: EventRecord, preview: int) -> Table:
     line.add_column(no_wrap=True)
     line.add_column(width=_PLACE_WIDTH, overflow="fold")
     line.add_column(overflow="fold")
-    told = [(key, value) for key, value in event.data.items() if key != "step"]
+    told = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
     line.add_row(
         Text(f"{event.at.astimezone(UTC):%H:%M:%S}", "dim"),
         Text(printable(_place(event))),
@@ -61,7 +62,7 @@ def summary(run: RunRecord) -> str:
 def _place(event: EventRecord) -> str:
     """Where it happened: what it says itself, with the address of its attempt where that is the same step's."""
     said = event.data.get("step")
-    if event.attempt is None:
+    if event.attempt is None or (said is None and event.name.startswith(OF_THE_RUN)):
         return str(said or "")
     key = AttemptKey.parse(event.attempt)
     if said not in (None, key.step):

@@ -16,9 +16,7 @@ MOST_FAILING = 10
 def stats(*, hours: float, pipeline: str | None, timeout_s: float) -> Request[RunStats]:
     """Count the runs that were enqueued in the last hours; Postgres gives up after `timeout_s` seconds."""
     parameters: dict[str, Any] = {"hours": hours, "pipeline": pipeline, "limit": MOST_FAILING}
-    bounds: Request[None] = Request(
-        "bounds", {"timeout_ms": f"{timeout_s * 1000:.0f}"}, lambda _: None, "flujo_client.health"
-    )
+    bounds = Request("stats_bounds", {"timeout_ms": f"{timeout_s * 1000:.0f}"}, lambda _: None)
     return Request("stats", parameters, lambda rows: _stats(rows[0]), bounds=bounds)
 
 
