@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flujo_client.cli.lookup import RUN_OF_RUN
 from flujo_client.cli.render import headline, status
 from flujo_client.cli.shapes import step_shape
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
@@ -42,9 +43,9 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
         name = Text(printable(run.name)).append(
             "" if run.forked_from is None else f"  fork at {printable(run.from_step or '')}", "dim"
         )
-        table.add_row(Text(run.id), name, status(run.status), since, took)
+        table.add_row(_run_id(run.id), name, status(run.status), since, took)
         if parents:
-            table.add_row(Text(f"  of {run.parent_run}", "dim"))
+            table.add_row(Text("  of ", "dim") + _run_id(str(run.parent_run), "dim"))
     return table
 
 
@@ -54,7 +55,9 @@ def approvals_table(asked: Sequence[Approval], now: datetime) -> Table:
     for each in asked:
         since = age((now - each.asked_at).total_seconds())
         left = "" if each.expires_at is None else f"in {age((each.expires_at - now).total_seconds())}"
-        table.add_row(Text(each.run_id), Text(printable(each.place)), Text(in_a_line(each.message, 200)), since, left)
+        table.add_row(
+            _run_id(each.run_id), Text(printable(each.place)), Text(in_a_line(each.message, 200)), since, left
+        )
     return table
 
 
@@ -167,6 +170,11 @@ def services_table(state: Mapping[str, Any]) -> Table:
     for budget in state["budgets"]:
         table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
     return table
+
+
+def _run_id(run_id: str, style: str = "") -> Text:
+    """An id never wraps but where a child run's own part begins, which `lens get` takes alone."""
+    return Text(run_id.replace(RUN_OF_RUN, f"{RUN_OF_RUN}\n  "), style)
 
 
 def _span_row(span: Mapping[str, Any]) -> dict[str, Any]:
