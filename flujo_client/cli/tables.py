@@ -174,7 +174,7 @@ def services_table(state: Mapping[str, Any]) -> Table:
 
 def _run_id(run_id: str, style: str = "") -> Text:
     """An id never wraps but where a child run's own part begins, which `lens get` takes alone."""
-    return Text(run_id.replace(RUN_OF_RUN, f"{RUN_OF_RUN}\n  "), style)
+    return Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
 
 
 def _span_row(span: Mapping[str, Any]) -> dict[str, Any]:

@@ -333,9 +333,9 @@ def test_runs():
 def test_child_runs_are_listed_at_80_columns():
     """Their long ids go on below themselves, and leave the rest its room (SYS-29)."""
     assert drawn(runs_table([run_of(id=f"{RUN}.01234567890123456789")], NOW)) == lines("""
-    run                                pipeline  status    age       took
-    run_0199aabbccdd0011223344556677.  review    failed  3 min  1 min 0 s
-      01234567890123456789
+    run                               pipeline  status    age       took
+    run_0199aabbccdd0011223344556677  review    failed  3 min  1 min 0 s
+      .01234567890123456789
     """)
 
 
