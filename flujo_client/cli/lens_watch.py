@@ -16,6 +16,7 @@ import click
 
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json, tell
+from flujo_client.cli.patience import patiently, timeout_option
 from flujo_client.cli.render import PREVIEW
 from flujo_client.cli.shapes import event_shape
 from flujo_client.cli.story import event_line, question_lines, summary
@@ -45,14 +46,15 @@ AT_ONCE = 1000
     show_default=True,
     help="Characters shown of an event's values; -1 for all.",
 )
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
-def watch_run(*, run: str, after: str | None, preview: int, as_json: bool) -> None:
+def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_json: bool) -> None:
     """Follow a run until it has ended: when (in UTC), at which step, and what happened.
 
     Ctrl-C ends the watching, not the run.
     """
     with FlujoClient() as client:
-        handle = find_run(client, run)
+        handle = patiently(timeout, lambda: find_run(client, run))
         record = handle.record()
         if record.is_live:
             say(summary(record))

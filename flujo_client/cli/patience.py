@@ -56,16 +56,20 @@ def within(seconds: float, ask: Callable[[], T]) -> T:
 
 
 def read(timeout_s: float, ask: Callable[[FlujoClient], T]) -> T:
-    """Put a question to a client made for it.
+    """Put a question to a client made for it; raises as `patiently` does."""
+    with FlujoClient() as client:
+        return patiently(timeout_s, lambda: ask(client))
+
+
+def patiently(timeout_s: float, ask: Callable[[], T]) -> T:
+    """Ask Postgres something.
 
     Raises:
-        ServiceUnreachable: Postgres has not answered within so many seconds.
+        ServiceUnreachable: it has not answered within so many seconds.
     """
-    with FlujoClient() as client:
-        try:
-            return within(timeout_s, lambda: ask(client))
-        except TimeoutError as error:
-            raise ServiceUnreachable(
-                f"Postgres gave {error}",
-                suggestion="`flujo status` tells whether it is there; --timeout gives it longer",
-            ) from None
+    try:
+        return within(timeout_s, ask)
+    except TimeoutError as error:
+        raise ServiceUnreachable(
+            f"Postgres gave {error}", suggestion="`flujo status` tells whether it is there; --timeout gives it longer"
+        ) from None

@@ -264,7 +264,9 @@ def test_status_waits_no_longer_than_it_is_told():
 
 
 @pytest.mark.parametrize(
-    "command", [["list"], ["show", "x"], ["get", "x"], ["trace", "x"], ["spans", "x"], ["stats"]], ids=" ".join
+    "command",
+    [["list"], ["show", "x"], ["get", "x"], ["trace", "x"], ["spans", "x"], ["watch", "x"], ["stats"]],
+    ids=" ".join,
 )
 def test_lens_waits_no_longer_than_it_is_told(command):
     """U-22: a server that accepts and never answers is given up after `--timeout` seconds, and that is said."""
