@@ -126,6 +126,7 @@ class FlujoClient:
         tenant: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         prefix: str | None = None,
+        part: str | None = None,
         parent: str | None = None,
         background: bool | None = None,
         limit: int = 50,
@@ -133,8 +134,9 @@ class FlujoClient:
     ) -> list[RunRecord]:
         """List runs, newest first, child runs among them.
 
-        `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `parent` the child runs of a run,
-        or with an empty text all that are no child runs; `background` those of background steps, or with False all others.
+        `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `part` those whose id has it anywhere;
+        `parent` the child runs of a run, or with an empty text all that are no child runs; `background` those of background steps,
+        or with False all others.
         """
         request = requests.runs(
             status=status,
@@ -142,6 +144,7 @@ class FlujoClient:
             tenant=tenant,
             metadata=metadata,
             prefix=prefix,
+            part=part,
             parent=parent,
             background=background,
             limit=limit,

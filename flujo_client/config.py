@@ -52,8 +52,8 @@ _OTHER_NAMES = {
     "database_url": ("FLUJO_STATE_URI", "DATABASE_URL"),
     "broker_url": ("CELERY_BROKER_URL", "REDIS_URL"),
 }
-# Variables with our prefix that others read: the benchmarks, and click for `flujo run`.
-_FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT")
+# Variables with our prefix that others read: the benchmarks, and click for `flujo run` and `flujo lens`.
+_FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT")
 
 _PASSWORD_IN_URL = re.compile(r"(?s)(://[^:]*:).*@")
 _SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")

@@ -5,13 +5,13 @@ The report is drawn, or written as JSON or CSV. It is the one that the scheduled
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flujo_client.cli.health_text import health_text
+from flujo_client.cli.numbers import hours
 from flujo_client.cli.output import RUNTIME, say, show, show_value
 from flujo_client.client import FlujoClient
 from flujo_client.config import FILE_NAME, ConfigManager
@@ -44,8 +44,7 @@ OUTPUT = "aros_health_report.json"
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
 @click.option(
     "--since-hours",
-    type=click.FloatRange(min=0, min_open=True, max=876_000),
-    callback=lambda _, __, hours: _hours(hours),
+    type=hours(),
     metavar="HOURS",
     help="Only runs that began within this window.",
 )
@@ -96,12 +95,6 @@ def health_check(
     if path not in (None, STDOUT):
         _write(report, export, str(path))
     ctx.exit(RUNTIME if fail_on_warn and report.verdict.status == "warn" else 0)
-
-
-def _hours(hours: float | None) -> float | None:
-    if hours is not None and math.isnan(hours):  # it lies in every range
-        raise click.BadParameter("this is no number of hours")
-    return hours
 
 
 def _path(export: str | None, output: str | None, *, as_json: bool) -> str | None:

@@ -20,7 +20,7 @@ _OURS = {
     "run": "Run a pipeline and wait for its result.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
     "status": "Are the services there, who works, and what waits?",
-    "lens": "Look at runs: list, show, trace.",
+    "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
     "approvals": "List and answer questions to people.",
     "dev": "For who looks after pipelines: health-check.",

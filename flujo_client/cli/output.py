@@ -55,14 +55,14 @@ def show_value(value: Any) -> None:
         show_json(value)
 
 
-def show_json(value: Any) -> None:
-    """Print data for a program: one JSON document."""
+def show_json(value: Any, *, in_a_line: bool = False) -> None:
+    """Print data for a program: one JSON document; `in_a_line` where more follow."""
     import orjson
 
     from flujo_client.serial import safe_serialize
 
     tree = safe_serialize(value, max_nodes=MAX_JSON_NODES, max_depth=MAX_JSON_DEPTH)
-    _write(orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode())
+    _write(orjson.dumps(tree, option=0 if in_a_line else orjson.OPT_INDENT_2).decode())
 
 
 def say(text: str) -> None:

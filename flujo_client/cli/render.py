@@ -17,7 +17,7 @@ from flujo_client.cli.words import cost, counted, duration, in_a_line, printable
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 PREVIEW = 200
@@ -36,7 +36,10 @@ _COLOURS = {
     "error": "red",
     "critical": "red",
 }
-_DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "metadata", "work")
+_DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "metadata", "work", "wait")
+_WAITED_FOR = {"breaker": "for its model's breaker", "retry": "to be tried again", "worker": "for a worker"}
+_SHORTEST_WAIT_S = 1.0
+"""What is shorter is how long it takes to hand work on."""
 _SAID_BY_NAME = ("run", "step", "attempt")
 _SAID_ONCE = ("agent", "model")
 _CHILD_KINDS = frozenset(CHILDREN.values())
@@ -172,6 +175,8 @@ def _figures(node: TraceNode) -> Iterator[str]:
         yield cost(spent(node, "cost_usd"))
     if deliveries := facts.pop("deliveries", 0):
         yield f"delivered {deliveries} times"
+    yield from _wait(facts.get("wait"))
+    yield from _repairs(facts.get("metadata") or {})
     if node.status == "succeeded" and "feedback" in facts:
         yield in_a_line(facts["feedback"], PREVIEW)
     elif len(children) > 1:
@@ -181,12 +186,43 @@ def _figures(node: TraceNode) -> Iterator[str]:
             yield f"{key}={in_a_line(value, PREVIEW)}"
 
 
+def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:
+    """What an attempt waited for, and from when to when; who still waits is told in any case."""
+    if wait is None:
+        return
+    since, lasted = f"+{duration(wait['offset_s'])}", wait["duration_s"]
+    if wait["for"] not in _WAITED_FOR:
+        until = "since " + since if lasted is None else f"from {since} to +{duration(wait['offset_s'] + lasted)}"
+        yield f"question open {until}"
+    elif lasted is None:
+        yield f"waits {_WAITED_FOR[wait['for']]} since {since}"
+    elif lasted >= _SHORTEST_WAIT_S:
+        yield f"waited {duration(lasted)} {_WAITED_FOR[wait['for']]}"
+
+
+def _repairs(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """What AROS did to the model's output, as the attempt counted it: events may be gone, or cut."""
+    if metadata.get("aros.coercion.total"):
+        transforms = ", ".join(map(str, metadata.get("aros.coercion.transforms", ())))
+        yield f"repaired: {in_a_line(transforms, PREVIEW)}" if transforms else "repaired"
+    if metadata.get("aros.cut"):
+        yield "cut at the token limit"
+
+
+def happened(name: str, level: str, values: Iterable[tuple[str, Any]], preview: int) -> Text:
+    """What an event tells: its name and its values, each cut after `preview` characters; -1 cuts nothing."""
+    line = Text(printable(name), _COLOURS.get(level, ""))
+    for key, value in values:
+        line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, preview))
+    return line
+
+
 def _event(event: TraceEvent, above: _Above, said: set[tuple[str, str]]) -> Text:
     """One line; what the places above have told already is not said again, nor who was asked, once it is `said`."""
-    line = Text(f"+{duration(event.offset_s)}  ", "dim")
-    line.append(printable(event.name), _COLOURS.get(event.level, ""))
-    for key, value in event.data.items():
-        if not above.has_told(key, value) and (key, str(value)) not in said:
-            said |= {(key, str(value))} if key in _SAID_ONCE else set()
-            line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, above.preview))
-    return line
+    told = [
+        (key, value)
+        for key, value in event.data.items()
+        if not above.has_told(key, value) and (key, str(value)) not in said
+    ]
+    said |= {(key, str(value)) for key, value in told if key in _SAID_ONCE}
+    return Text(f"+{duration(event.offset_s)}  ", "dim") + happened(event.name, event.level, told, above.preview)

@@ -7,6 +7,10 @@
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
     error    type, message, code, category, suggestion, feedback; or null
     trace    name, kind, status, offset_s, duration_s, attributes, events, children; an event has name, level, offset_s, data
+    span     path, offset_s, and the keys of a step
+    stats    since, until, runs, by_status, success_rate, duration_p50_s, duration_p95_s, tokens, cost_usd, failing_steps
+             (pipeline, step, failed, attempts, runs)
+    event    id, at, run, name, level, attempt, data, cursor
 
 Times are ISO 8601 in UTC, durations in seconds; what has not happened yet is null.
 """
@@ -19,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.trace import spent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.run import BudgetRecord, RunRecord
+    from flujo_client.contract.run import BudgetRecord, EventRecord, RunRecord
+    from flujo_client.contract.stats import RunStats
     from flujo_client.contract.trace import TraceNode
 
 
@@ -82,11 +87,53 @@ def step_shape(node: TraceNode) -> dict[str, Any]:
     }
 
 
+def span_shapes(trace: TraceNode) -> list[dict[str, Any]]:
+    """The places of a trace as a flat list, each after the one it stands in. `path` is written as addresses and keys are."""
+    return list(_spans(trace, ""))
+
+
+def stats_shape(stats: RunStats) -> dict[str, Any]:
+    """What `lens stats` shows."""
+    return {
+        "since": stats.since,
+        "until": stats.until,
+        "runs": stats.runs,
+        "by_status": dict(stats.by_status),
+        "success_rate": stats.success_rate,
+        "duration_p50_s": stats.p50_s,
+        "duration_p95_s": stats.p95_s,
+        "tokens": stats.tokens,
+        "cost_usd": stats.cost_usd,
+        "failing_steps": [asdict(each) for each in stats.failing],
+    }
+
+
+def event_shape(event: EventRecord) -> dict[str, Any]:
+    """One event, as `lens watch` shows it."""
+    told = asdict(event)
+    return {"id": told.pop("id"), "at": told.pop("at"), "run": told.pop("run_id"), **told}
+
+
 def feedback_of(node: TraceNode) -> str | None:
     """What was said of a place; of a step, in its last attempt."""
     where = node.children[-1] if node.kind == "step" else node
     feedback: str | None = where.attributes.get("feedback")
     return feedback
+
+
+def _spans(node: TraceNode, above: str) -> Iterator[dict[str, Any]]:
+    for child in node.children:
+        path = _path(node, child, above)
+        yield {"path": path, "offset_s": child.offset_s, **step_shape(child)}
+        yield from _spans(child, path)
+
+
+def _path(node: TraceNode, child: TraceNode, above: str) -> str:
+    if child.kind == "attempt":
+        return f"{above}:{child.name.rpartition(' ')[2]}"
+    if child.name.startswith(f"{node.name}#"):  # an iteration is named after its loop
+        return above + child.name.removeprefix(node.name)
+    return f"{above}/{child.name}" if above else child.name
 
 
 def _error(fault: Fault | None) -> dict[str, Any] | None:

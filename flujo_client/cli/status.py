@@ -8,12 +8,13 @@ not be asked is null.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.cli.numbers import Real
 from flujo_client.cli.output import RUNTIME, show, show_json
+from flujo_client.cli.patience import LONGEST_S, within
 from flujo_client.cli.shapes import budget_shape
 from flujo_client.cli.tables import services_table
 from flujo_client.client import FlujoClient
@@ -34,7 +35,7 @@ WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at")
 
 
 @click.command("status")
-@click.option("--timeout", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=2.0, show_default=True, metavar="SECONDS")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, timeout: float, as_json: bool) -> None:
@@ -86,20 +87,7 @@ def _reach() -> Doing:
 
 
 def _probe(ask: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:
-    """Ask in a thread, because the clients' own patience is longer than ours."""
-    answers: list[Any] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            answers.append(ask())
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    if answers:
-        return {"ok": True, "error": None}, answers[0]
-    said = " ".join(str(*errors).split())
-    return {"ok": False, "error": said or f"no answer within {timeout:g} s"}, None
+    try:
+        return {"ok": True, "error": None}, within(timeout, ask)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
+        return {"ok": False, "error": " ".join(str(error).split())}, None

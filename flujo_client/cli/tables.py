@@ -5,6 +5,7 @@ By the rules of `render`: told in words, legible at 80 columns, and nothing of u
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -12,55 +13,57 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flujo_client.cli.lookup import RUN_OF_RUN
 from flujo_client.cli.render import headline, status
 from flujo_client.cli.shapes import step_shape
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from rich.console import JustifyMethod
 
     from flujo_client.contract.question import Approval
     from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.stats import RunStats
     from flujo_client.contract.trace import TraceNode
 
+_SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")
 _SPENDING = ("spent", "reserved", "overrun")
-LONG_ID = 40
-"""Ids of child runs are longer than this; they would leave no room for anything else."""
-_NUMBERS = ("attempts", "took", "tokens", "cost", "age")
+_NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "failed", "of", "runs")
 
 
 def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False) -> Table:
     """Draw runs, one in a line, with `parents` in two. `now` is the moment their ages are counted from."""
-    wraps = ("run", "pipeline") if any(len(run.id) > LONG_ID for run in runs) else ("pipeline",)
-    table = _table("run", "pipeline", "status", "age", "took", wraps=wraps)
+    table = _table("run", "pipeline", "status", "age", "took", wraps="pipeline")
     for run in runs:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
         since = age((now - run.created_at).total_seconds())
         name = Text(printable(run.name)).append(
             "" if run.forked_from is None else f"  fork at {printable(run.from_step or '')}", "dim"
         )
-        table.add_row(Text(run.id), name, status(run.status), since, took)
+        table.add_row(_run_id(run.id), name, status(run.status), since, took)
         if parents:
-            table.add_row(Text(f"  of {run.parent_run}", "dim"))
+            table.add_row(Text("  of ", "dim") + _run_id(str(run.parent_run), "dim"))
     return table
 
 
 def approvals_table(asked: Sequence[Approval], now: datetime) -> Table:
     """Draw open questions, one in a line. `now` is the moment their ages are counted from."""
-    table = _table("run", "question", "message", "age", "expires", wraps=("message",))
+    table = _table("run", "question", "message", "age", "expires", wraps="message")
     for each in asked:
         since = age((now - each.asked_at).total_seconds())
         left = "" if each.expires_at is None else f"in {age((each.expires_at - now).total_seconds())}"
-        table.add_row(Text(each.run_id), Text(printable(each.place)), Text(in_a_line(each.message, 200)), since, left)
+        table.add_row(
+            _run_id(each.run_id), Text(printable(each.place)), Text(in_a_line(each.message, 200)), since, left
+        )
     return table
 
 
 def steps_table(trace: TraceNode) -> Table:
     """Draw a run's steps, one in a line."""
-    table = _table("step", "status", "attempts", "took", "tokens", "cost", wraps=("step",))
+    table = _table("step", "status", "attempts", "took", "tokens", "cost", wraps="step")
     for node in trace.children:
         step = step_shape(node)
         took = "" if step["duration_s"] is None else duration(step["duration_s"])
@@ -69,6 +72,35 @@ def steps_table(trace: TraceNode) -> Table:
         name = Text(printable(step["name"])).append("" if node.kind == "step" else f"  {node.kind}", "dim")
         table.add_row(name, status(step["status"]), str(step["attempts"]), took, tokens, price)
     return table
+
+
+def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
+    """Draw the places of a trace, one in a line; what no place has takes no room."""
+    rows = [_span_row(each) for each in spans]
+    columns = [name for name in _SPAN_COLUMNS if any(row[name] for row in rows)]
+    table = _table(*columns, wraps="place")
+    for row in rows:
+        table.add_row(*(row[name] for name in columns))
+    return table
+
+
+def stats_card(stats: RunStats) -> Group:
+    """Draw what became of the runs of a window, and where they fail."""
+    facts = [("enqueued since", f"{stats.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"), ("runs", f"{stats.runs:,}")]
+    facts += [(f"  {word}", f"{count:,}") for word, count in sorted(stats.by_status.items(), key=lambda each: -each[1])]
+    if stats.success_rate is not None:
+        facts.append(("succeeded", f"{stats.success_rate:.1%} of those that have ended"))
+    if stats.p50_s is not None and stats.p95_s is not None:
+        facts.append(("took", f"{duration(stats.p50_s)} (median), {duration(stats.p95_s)} (95 of 100 took no longer)"))
+    facts += [("tokens", f"{stats.tokens:,}")] if stats.tokens else []
+    facts += [("cost", cost(stats.cost_usd))] if stats.cost_usd else []
+    if not stats.failing:
+        return Group(_grid(facts))
+    failing = _table("failing step", "pipeline", "failed", "of", "runs", wraps="failing step")
+    for each in stats.failing:
+        names = Text(printable(each.step)), Text(printable(each.pipeline))
+        failing.add_row(*names, f"{each.failed:,}", counted(each.attempts, "attempt"), f"{each.runs:,}")
+    return Group(_grid(facts), "", failing)
 
 
 def run_card(
@@ -140,6 +172,24 @@ def services_table(state: Mapping[str, Any]) -> Table:
     return table
 
 
+def _run_id(run_id: str, style: str = "") -> Text:
+    """An id never wraps but where a child run's own part begins, which `lens get` takes alone."""
+    return Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
+
+
+def _span_row(span: Mapping[str, Any]) -> dict[str, Any]:
+    kind = "" if span["kind"] in ("step", "attempt") else f"  {span['kind']}"
+    return {
+        "place": Text(printable(span["path"])).append(kind, "dim"),
+        "status": status(span["status"]),
+        "at": f"+{duration(span['offset_s'])}",
+        "took": "" if span["duration_s"] is None else duration(span["duration_s"]),
+        "attempts": str(span["attempts"]) if span["attempts"] > 1 and span["kind"] != "attempt" else "",
+        "tokens": f"{span['tokens']:,}" if span["tokens"] else "",
+        "cost": cost(span["cost_usd"]) if span["cost_usd"] else "",
+    }
+
+
 def _grid(facts: Iterable[tuple[str, str]]) -> Table:
     """Names and texts beside each other."""
     grid = Table.grid(padding=(0, 2))
@@ -148,12 +198,12 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def _table(*columns: str, wraps: Collection[str]) -> Table:
-    """A table without lines; where room is short, some columns wrap and the rest stays whole."""
+def _table(*columns: str, wraps: str) -> Table:
+    """A table without lines; where room is short, one column wraps and the rest stays whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         side: JustifyMethod = "right" if name in _NUMBERS else "left"
-        table.add_column(name, no_wrap=name not in wraps, overflow="fold", justify=side)
+        table.add_column(name, no_wrap=name != wraps, overflow="fold", justify=side)
     return table
 
 

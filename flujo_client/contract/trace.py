@@ -7,7 +7,8 @@
 
 Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
-attribute `child_run`, and has what it spent.
+attribute `child_run`, and has what it spent. An attempt tells in `wait` what it waited `for` before it was at work, from when on and
+for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ CHILDREN = {
 """What the children of each kind of container are called."""
 OPEN = "open"
 BUDGET = "flujo.budget."
+RESUME = "resume"
+WAITING = ("ready", "queued", "paused")
+BREAKER, ANSWERED, UNANSWERED = "flujo.breaker.waiting", "run.answered", "run.unanswered"
 
 
 class TraceEvent(BaseModel):
@@ -187,10 +191,24 @@ class _Telling:
             status=row.status,
             offset_s=self._offset(began),
             duration_s=row.latency_s if row.ended_at is not None else None,
-            attributes=_set(**_facts(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata)
+            attributes=_set(
+                **_facts(row), wait=self._wait(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata
+            )
             | _budget(row),
             events=self._told([row]),
         )
+
+    def _wait(self, row: AttemptRecord) -> dict[str, Any] | None:
+        """What an attempt waited for before it was at work; None where its row cannot tell, for a worker was lost with it."""
+        told = {event.name: event.offset_s for event in self._told([row])}
+        since, began = self._offset(row.created_at), row.started_at or row.ended_at
+        until = None if began is None or row.status in WAITING else self._offset(began)
+        if row.kind == RESUME:
+            answered = [told[name] for name in (ANSWERED, UNANSWERED) if name in told]
+            return _waited("answer", since, answered[0] if answered else until)
+        if BREAKER in told:
+            return _waited("breaker", told[BREAKER], until)
+        return None if row.fence > 1 else _waited("retry" if row.number > 1 else "worker", since, until)
 
     def _work(self, node: NodeRows) -> list[dict[str, Any]]:
         return [
@@ -219,6 +237,10 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
         feedback=row.fault.feedback if row.fault else None,
         deliveries=row.fence if row.fence > 1 else None,
     )
+
+
+def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
+    return {"for": what, "offset_s": since, "duration_s": None if until is None else max(0.0, until - since)}
 
 
 def _initial(run: RunRecord) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def run(run_id: str) -> Request[RunRecord | None]:
 def runs(  # noqa: PLR0913 - one for each filter
     *,
     prefix: str | None = None,
+    part: str | None = None,
     status: str | None = None,
     pipeline: str | None = None,
     tenant: str | None = None,
@@ -130,6 +131,7 @@ def runs(  # noqa: PLR0913 - one for each filter
     """
     parameters = {
         "prefix": prefix,
+        "part": part,
         "status": status,
         "pipeline": pipeline,
         "tenant": tenant,

@@ -47,6 +47,7 @@ broken = Pipeline([Step("upper", upper), Step("check", fail, config=StepConfig(m
 typed = Pipeline([Step("upper", upper)], context_model=Topic)
 behind = StepConfig(max_retries=0, execution_mode="background")
 aside = Pipeline([Step("upper", upper), Step("later", fail, config=behind), Step("measure", measure)])
+outer = Pipeline([Step("upper", upper), Pipeline([HumanInTheLoopStep("inside", "really?")], name="in").as_step("child", own_run=True)])
 asking = Pipeline([HumanInTheLoopStep("ask", "go\\x1b[2J?", input_schema=bool), Step("measure", measure_any)])
 """
 
@@ -252,6 +253,122 @@ def test_lens_trace_is_what_the_client_gives(site, flujo, read, failed):
     assert "Agent execution failed with ValueError: nothing useful" in drawn
 
 
+def test_lens_get_finds_a_run_by_any_part_of_its_id(flujo, read, failed):
+    """§2.8: a log may have cut it; what several runs have is refused."""
+    assert read("lens", "get", failed[14:-1]) == read("lens", "show", failed)
+    flujo("enqueue", "cli_pipelines:shout", "-i", "x")
+    assert flujo("lens", "get", failed[4:8], code=1).stderr.startswith(f"AMBIGUOUS_RUN '{failed[4:8]}' may be any")
+    assert "no run's id has 'nowhere' in it" in flujo("lens", "get", "nowhere", code=1).stderr
+
+
+def test_lens_get_finds_a_child_run_by_its_own_part(site, flujo, read):
+    """A part of the parent's id means the parent, though the child's begins with it."""
+    run = site.client.enqueue("cli_pipelines:outer", "x")
+    [child] = wait_until(run.children, what=site.log)
+    assert read("lens", "get", child.id.removeprefix(f"{run.id}.")[1:])["id"] == child.id
+    assert read("lens", "get", run.id[8:])["id"] == run.id
+
+
+def test_the_final_output_and_nothing_else(flujo, failed):
+    """As `flujo run` prints it; a run without one says so, with exit code 1 (§2.8)."""
+    run = json.loads(flujo("run", "cli_pipelines:typed", "-i", "x", "-d", '{"topic": "bees"}', "--json").stdout)["id"]
+    assert flujo("lens", "get", run[10:], "--final-output").stdout == "X\n"
+    assert flujo("lens", "show", run, "--final-output", "--json").stdout == '"X"\n'
+    assert flujo("lens", "show", failed, "--final-output", code=1).stderr.startswith("NO_OUTPUT")
+
+
+def test_lens_spans(flujo, read, failed):
+    """The trace as a list, filtered by status and by a part of the name (§2.8)."""
+    assert [(each["path"], each["status"]) for each in read("lens", "spans", failed, "--status", "failed")] == [
+        ("check", "failed"), ("check:1", "failed"), ("check:2", "failed"),
+    ]  # fmt: skip
+    assert [each["path"] for each in read("lens", "spans", failed, "--name", "upp")] == ["upper"]
+    assert flujo("lens", "spans", failed, "--name", "nothing").stderr == "no such place\n"
+
+
+def test_lens_stats(flujo, read, failed):
+    """Of one pipeline: how many, how they ended, and where they fail (§2.8)."""
+    stats, listed = read("lens", "stats", "--pipeline", "broken"), read("lens", "list", "--pipeline", "broken")
+    assert (stats["runs"], stats["by_status"]) == (len(listed), {"failed": len(listed)})
+    assert (stats["success_rate"], stats["duration_p95_s"] >= stats["duration_p50_s"] > 0) == (0.0, True)
+    [step] = stats["failing_steps"]
+    assert (step["step"], step["failed"], step["attempts"], step["runs"]) == (
+        "check",
+        *2 * (2 * len(listed),),
+        len(listed),
+    )
+    assert "check         broken" in flujo("lens", "stats").stdout
+
+
+def test_lens_gives_up_on_a_statement_that_does_not_end(site, flujo, failed):
+    """U-22: somebody holds a lock; `show` tells it after `--timeout` seconds instead of hanging."""
+    with site.connection() as connection:
+        connection.execute("LOCK TABLE flujo_attempts IN ACCESS EXCLUSIVE MODE")
+        told = flujo("lens", "show", failed, "--timeout", "0.5", code=2)
+    assert told.stderr.startswith("SERVICE_UNREACHABLE Postgres gave no answer within 0.5 s")
+
+
+def test_lens_answers_without_redis(site, failed):
+    """Postgres alone is asked: a run explains itself when Redis is gone (expectation of SYS-20)."""
+    environment = {**site.settings.as_environment(), "FLUJO_BROKER_URL": "redis://127.0.0.1:1/0", "FLUJO_INPUT": None}
+    for command in (
+        "list",
+        f"show {failed}",
+        f"get {failed[9:]}",
+        f"trace {failed}",
+        f"spans {failed}",
+        "stats",
+        f"watch {failed}",
+    ):
+        told = CliRunner().invoke(cli, ["lens", *command.split()], env=environment)
+        assert (told.exit_code, bool(told.stdout)) == (0, True), told.output
+
+
+def test_lens_watch_tells_the_story(site, flujo, failed):
+    """Each event in a line, as JSON too; from a cursor on only what came after it (SYS-20)."""
+    story = site.client.get_run(failed).events()
+    told = [json.loads(line) for line in flujo("lens", "watch", failed, "--json").stdout.splitlines()]
+    assert [(each["id"], each["name"], each["cursor"]) for each in told] == [(e.id, e.name, e.cursor) for e in story]
+    rest = flujo("lens", "watch", failed, "--json", "--after", story[1].cursor).stdout.splitlines()
+    assert [json.loads(line)["id"] for line in rest] == [each.id for each in story[2:]]
+    watched = flujo("lens", "watch", failed)
+    assert "flujo.retry" in watched.stdout
+    assert watched.stderr.startswith(f"{failed}  broken  failed  ")
+
+
+def test_lens_watch_shows_a_question_of_a_child_run_and_goes_on(site, code):
+    """M-449: whoever watches a paused run sees what is asked, wherever in it, and how to answer; then the rest of the story."""
+    run = site.client.enqueue("cli_pipelines:outer", "x")
+    with watching(site, code, run.id) as process:
+        talk = [process.stderr.readline() for _ in range(4)]
+        assert "inside asks: really?" in "".join(talk)
+        run.resume("yes", actor="ana")
+        out, rest = process.communicate(timeout=30)
+    assert (process.returncode, "run.succeeded" in out, "succeeded" in rest.splitlines()[-1]) == (0, True, True)
+    assert any("flujo approvals approve" in line for line in talk)
+
+
+def test_ctrl_c_ends_the_watching_quietly(site, flujo, code):
+    """Exit code 130, nothing said, and the run goes on (§2.8)."""
+    run = flujo("enqueue", "cli_pipelines:hang", "-i", "x").stdout.strip()
+    with watching(site, code, run) as process:
+        assert "run.enqueued" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, talk = process.communicate(timeout=20)
+    assert (process.returncode, "Traceback" in talk) == (130, False)
+    assert site.client.get_run(run).status() in ("queued", "running")
+    flujo("runs", "cancel", run)
+
+
+def watching(site, code, run):
+    """A `flujo lens watch` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flujo_client.cli.main", "lens", "watch", run],
+        cwd=code, env={**os.environ, **site.settings.as_environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's background job ignores it
+    )  # fmt: skip
+
+
 def test_a_beginning_that_several_runs_share_is_refused(flujo, failed):
     """The candidates are listed (§2.8)."""
     flujo("enqueue", "cli_pipelines:shout", "-i", "x")
@@ -260,7 +377,7 @@ def test_a_beginning_that_several_runs_share_is_refused(flujo, failed):
     assert told.stderr.endswith("→ write more of the id\n")
 
 
-@pytest.mark.parametrize("command", ["lens show", "lens trace", "runs cancel"])
+@pytest.mark.parametrize("command", ["lens show", "lens trace", "lens spans", "lens watch", "runs cancel"])
 def test_a_run_that_is_not_there(flujo, command):
     """A wrong id is a runtime error (§2.8)."""
     assert flujo(*command.split(), "run_none", code=1).stderr.startswith(

@@ -104,7 +104,7 @@ def test_tables_are_three_files(checked, tmp_path, output):
         (["--output", "no/where.json"], "no folder 'no'"),
         (["--stored", "--step", "read"], "cannot be filtered anew"),
         (["--since-hours", "0"], "0"),
-        (["--since-hours", "nan"], "no number of hours"),
+        (["--since-hours", "nan"], "nan is no number"),
         (["--limit", "0"], "0"),
         (["--export", "xml"], "xml"),
     ],

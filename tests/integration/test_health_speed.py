@@ -1,4 +1,4 @@
-"""The health check of 30 days in which 100 000 attempts were made (M-188: it never slows runs)."""
+"""The health check and `flujo lens` over 30 days in which 100 000 attempts were made (M-188: they never slow runs)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from health_traces import aros_facts, machine_facts, plant_run
 from psycopg.rows import dict_row
 from services import drop_database, fresh_database
 
+from flujo_client.gateway.requests import runs, statement
+from flujo_client.gateway.stats import stats
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_json
 from flujo_client.health.facts import Depths
@@ -36,7 +38,7 @@ FROM (SELECT i, now() - i * interval '120 s' AS t FROM generate_series(1, 20000)
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connection(services):
     url = fresh_database(services)
     migrate(url)
@@ -70,3 +72,27 @@ def test_thirty_days_are_told_within_two_seconds(connection):
         took.append(worked(connection) - began)
     assert (report.totals.runs, report.totals.attempts) == (20_000, 100_000)
     assert min(took) < 2, took
+
+
+@pytest.fixture(scope="module")
+def analyzed(connection):
+    connection.execute("ANALYZE")
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("request_", "most_s"),
+    [(runs(limit=50), 0.3), (runs(part="1999", limit=11), 0.3), (stats(hours=720, pipeline=None, timeout_s=10), 1.0)],
+    ids=["list", "get", "stats"],
+)
+def test_lens_answers_at_once(analyzed, request_, most_s):
+    """SYS-29: `lens list` within 0.3 s, `lens stats` of all of it within one."""
+    took = []
+    for _ in range(2):
+        began = worked(analyzed)
+        with analyzed.transaction():
+            for each in filter(None, (request_.bounds, request_)):
+                rows = analyzed.execute(statement(each.name, each.home), each.parameters).fetchall()
+        assert request_.read(rows)
+        took.append(worked(analyzed) - began)
+    assert min(took) < most_s, took

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
 from flujo_client.cli.output import Exits, exit_code, show_json
+from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import (
     ConfigurationError,
     FlujoError,
@@ -78,7 +79,22 @@ def test_help_tells_every_command(name):
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "enqueue", "status", "lens", "lens list", "lens show", "lens trace", "runs list", "runs cancel"],
+    [
+        "run",
+        "enqueue",
+        "status",
+        "lens",
+        "lens list",
+        "lens show",
+        "lens get",
+        "lens trace",
+        "lens spans",
+        "lens stats",
+        "lens watch",
+        "lens from-file",
+        "runs list",
+        "runs cancel",
+    ],
 )
 def test_every_command_explains_itself(command):
     """`--help` works below the top as well, and ends with 0 (§2.8)."""
@@ -139,6 +155,11 @@ def test_exit_codes(error, code):
         (["lens", "list", "--status", "asleep"], "'asleep' is not one of"),
         (["lens", "list", "--limit", "0"], "0 is not in the range 1<=x<=10000"),
         (["lens", "trace", "x", "--prompt-preview-len", "-2"], "-2 is not in the range x>=-1"),
+        (["lens", "show", "x", "--timeout", "0"], "0.0 is not in the range"),
+        (["lens", "stats", "--hours", "0"], "0.0 is not in the range"),
+        (["lens", "stats", "--hours", "nan"], "nan is no number"),
+        (["lens", "spans", "x", "--status", "asleep"], "'asleep' is not one of"),
+        (["lens", "from-file", "no-such-file"], "'no-such-file' does not exist"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments, said):
@@ -240,6 +261,51 @@ def test_status_waits_no_longer_than_it_is_told():
     assert (told.exit_code, state["postgres"]["error"]) == (1, "no answer within 0.2 s")
     assert state["redis"]["error"] == "no answer within 0.2 s"
     assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["list"], ["show", "x"], ["get", "x"], ["trace", "x"], ["spans", "x"], ["watch", "x"], ["stats"]],
+    ids=" ".join,
+)
+def test_lens_waits_no_longer_than_it_is_told(command):
+    """U-22: a server that accepts and never answers is given up after `--timeout` seconds, and that is said."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"postgresql://me:secret@127.0.0.1:{mute.getsockname()[1]}/x"
+        began = time.monotonic()
+        told = flujo("lens", *command, "--timeout", "0.2", env={"FLUJO_DATABASE_URL": url})
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert told.stderr.startswith("SERVICE_UNREACHABLE Postgres gave no answer within 0.2 s\n  → ")
+    assert time.monotonic() - began < 3
+
+
+def test_the_patience_of_lens_can_be_set_for_all_commands():
+    """FLUJO_LENS_TIMEOUT (§2.7)."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"postgresql://127.0.0.1:{mute.getsockname()[1]}/x"
+        told = flujo("lens", "list", env={"FLUJO_DATABASE_URL": url, "FLUJO_LENS_TIMEOUT": "0.1"})
+    assert "no answer within 0.1 s" in told.stderr
+
+
+def test_a_trace_is_drawn_from_a_file(tmp_path):
+    """§2.8: what `lens trace --json` wrote, with no service at hand."""
+    trace = TraceNode(name="review", kind="run", status="succeeded", duration_s=1.5, attributes={"id": "run_1"})
+    (file := tmp_path / "trace.json").write_text(trace.model_dump_json())
+    drawn = "review  succeeded  1.50 s\nrun_1\n"
+    assert [
+        flujo("lens", "from-file", str(file)).stdout,
+        flujo("lens", "from-file", "-", input=file.read_bytes()).stdout,
+    ] == [drawn, drawn]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [("{", "the document: Invalid JSON"), ('{"name": "x"}', "kind: Field required")]
+)
+def test_a_file_without_a_trace_is_refused(text, wrong):
+    """What is wrong is named, and how such a file is made."""
+    told = flujo("lens", "from-file", "-", input=text)
+    assert (told.exit_code, told.stdout) == (1, "")
+    assert told.stderr.startswith(f"NO_TRACE - holds no trace: {wrong}")
 
 
 def group_of(act, **rest):

@@ -7,12 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import Recorder
-from rich.console import Console
+from rich.console import Console, Group
 
 from flujo_client.cli.output import show_json
 from flujo_client.cli.render import trace_tree
 from flujo_client.cli.run import progress_of
-from flujo_client.cli.shapes import budget_shape, details_shape, run_shape, step_shape
+from flujo_client.cli.shapes import (
+    budget_shape,
+    details_shape,
+    event_shape,
+    run_shape,
+    span_shapes,
+    stats_shape,
+    step_shape,
+)
+from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.tables import (
     budget_line,
     error_section,
@@ -20,11 +29,15 @@ from flujo_client.cli.tables import (
     runs_table,
     section,
     services_table,
+    spans_table,
+    stats_card,
     steps_table,
 )
 from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import BudgetRecord, RunRecord
+from flujo_client.contract.question import Approval
+from flujo_client.contract.run import BudgetRecord, EventRecord, RunRecord
+from flujo_client.contract.stats import FailingStep, RunStats
 from flujo_client.contract.trace import TraceEvent, TraceNode
 
 BUDGET = budget_shape(BudgetRecord("run:run_1", 0.5, 1000, 0.2, 1200, 0.1, 0, 0.0, 200))
@@ -150,6 +163,53 @@ def test_trace_shows_whole_values_on_request():
     assert drawn(trace_tree(trace_of(), preview=-1)).count("say") == 100
 
 
+def test_waits_are_told_with_their_reasons():
+    """Of how long an attempt took to begin, what is no hand-over is told; whoever still waits in any case (§1.I)."""
+
+    def wait(what, lasted):
+        return {"for": what, "offset_s": 2.0, "duration_s": lasted}
+
+    waits = [
+        wait("answer", 63.0),
+        wait("answer", None),
+        wait("breaker", 30.0),
+        wait("breaker", None),
+        wait("retry", 1.2),
+    ]
+    waits += [wait("worker", 0.9), wait("worker", 5.0), wait("worker", None)]
+    step = place("ask", "step", children=[attempt(1, "x", wait=each) for each in waits])
+    told = [line.partition("400 ms")[2].strip() for line in drawn(trace_tree(step)).splitlines()[1:]]
+    assert told == [
+        "question open from +2.00 s to +1 min 5 s",
+        "question open since +2.00 s",
+        "waited 30.00 s for its model's breaker",
+        "waits for its model's breaker since +2.00 s",
+        "waited 1.20 s to be tried again",
+        "",
+        "waited 5.00 s for a worker",
+        "waits for a worker since +2.00 s",
+    ]
+
+
+def test_repairs_are_told_without_events():
+    """What AROS did is read from the attempt's counters (docs/reference/events.md): events are kept for some days only."""
+    repaired = {"aros.coercion.total": 2, "aros.coercion.transforms": ["json5", "str->int"], "aros.cut": 1}
+    step = place(
+        "read",
+        "step",
+        children=[
+            attempt(1, "succeeded", metadata=repaired),
+            attempt(2, "succeeded", metadata={"aros.coercion.total": 1}),
+        ],
+    )
+    assert drawn(trace_tree(step)) == lines("""
+    read  succeeded  2.00 s
+    ├── attempt 1  succeeded  400 ms  repaired: json5, str->int  cut at the token
+    │   limit
+    └── attempt 2  succeeded  400 ms  repaired
+    """)
+
+
 def place(name, kind, status="succeeded", children=(), **attributes):
     return TraceNode(
         name=name, kind=kind, status=status, duration_s=2.0, attributes=attributes, children=list(children)
@@ -270,6 +330,15 @@ def test_runs():
     """)
 
 
+def test_child_runs_are_listed_at_80_columns():
+    """Their long ids go on below themselves, and leave the rest its room (SYS-29)."""
+    assert drawn(runs_table([run_of(id=f"{RUN}.01234567890123456789")], NOW)) == lines("""
+    run                               pipeline  status    age       took
+    run_0199aabbccdd0011223344556677  review    failed  3 min  1 min 0 s
+      .01234567890123456789
+    """)
+
+
 def test_steps():
     """A step in a line, its attempts summed up (SYS-29)."""
     assert drawn(steps_table(trace_of())) == lines("""
@@ -286,6 +355,142 @@ def test_steps_that_are_containers():
     step          status     attempts    took  tokens  cost
     refine  loop  succeeded         2  2.00 s       7
     """)
+
+
+def test_spans():
+    """A place in a line, written as addresses and keys are; a column that says nothing is left out (§2.8)."""
+    step = place("x", "step", "failed", [attempt(1, "failed"), attempt(2, "failed", tokens=1204)], attempts=2)
+    loop = place("box", "loop", "failed", [place("box#1", "iteration", "failed", [step])])
+    spans = span_shapes(
+        place("review", "run", "failed", [loop, place("meet", "parallel", children=[place("a", "branch")])])
+    )
+    assert drawn(spans_table(spans)) == lines("""
+    place             status          at    took  attempts  tokens
+    box  loop         failed       +0 ms  2.00 s             1,204
+    box#1  iteration  failed       +0 ms  2.00 s             1,204
+    box#1/x           failed       +0 ms  2.00 s         2   1,204
+    box#1/x:1         failed     +1.00 s  400 ms
+    box#1/x:2         failed     +2.00 s  400 ms             1,204
+    meet  parallel    succeeded    +0 ms  2.00 s
+    meet/a  branch    succeeded    +0 ms  2.00 s
+    """)
+    assert list(spans[0]) == [
+        "path",
+        "offset_s",
+        "name",
+        "kind",
+        "status",
+        "attempts",
+        "duration_s",
+        "tokens",
+        "cost_usd",
+        "feedback",
+    ]
+
+
+STATS = RunStats(
+    NOW - timedelta(hours=24), NOW, {"failed": 1, "succeeded": 1203, "paused": 2}, 1.5, 90.0, 1204, 0.5,
+    (FailingStep("review", "check [red]", 3, 1300, 2),),
+)  # fmt: skip
+
+
+def test_stats():
+    """How runs ended, what they took and cost, and where they fail (§2.8)."""
+    assert drawn(stats_card(STATS)) == lines("""
+    enqueued since  2026-01-01 12:00:00 UTC
+    runs            1,206
+      succeeded     1,203
+      paused        2
+      failed        1
+    succeeded       99.9% of those that have ended
+    took            1.50 s (median), 1 min 30 s (95 of 100 took no longer)
+    tokens          1,204
+    cost            $0.5
+
+    failing step  pipeline  failed              of  runs
+    check [red]   review         3  1,300 attempts     2
+    """)
+
+
+def test_stats_of_nothing():
+    """No rate and no duration is made up where nothing has ended."""
+    empty = RunStats(NOW, NOW, {"running": 1}, None, None, 0, 0.0, ())
+    assert drawn(stats_card(empty)).splitlines()[1:] == ["runs            1", "  running       1"]
+    assert stats_shape(empty)["success_rate"] is None
+
+
+def test_keys_of_stats():
+    """Programs rely on these keys (SYS-29)."""
+    assert list(stats_shape(STATS)) == [
+        "since", "until", "runs", "by_status", "success_rate", "duration_p50_s", "duration_p95_s", "tokens", "cost_usd", "failing_steps",
+    ]  # fmt: skip
+    assert list(stats_shape(STATS)["failing_steps"][0]) == ["pipeline", "step", "failed", "attempts", "runs"]
+
+
+def told(name, attempt=None, level="info", **data):
+    return EventRecord(7, NOW, RUN, name, level, attempt and f"{RUN}:{attempt}", data, cursor="3-7")
+
+
+def test_a_story_is_told_in_lines():
+    """When, at which step and what; a long value goes on below itself, and the run's own lines name no step (SYS-20)."""
+    story = [
+        told("run.enqueued", pipeline="shop:review"),
+        told("step.succeeded", "box#2/legal:x:1", step="x", attempts=1),
+        told("step.succeeded", ":x:1", step="box", kind="loop"),
+        told("looked_up", ":x:1", hits=None),
+        told("flujo.retry", ":check:1", "warning", step="check", reason=FEEDBACK, delay_seconds=1.02),
+        told("run.failed", ":check:1", "error", reason="x" * 60),
+    ]
+    assert drawn(Group(*(event_line(each, 50) for each in story))) == lines(r"""
+    12:00:00                      run.enqueued  pipeline=shop:review
+    12:00:00  box#2/legal/x       step.succeeded  attempts=1
+    12:00:00  box                 step.succeeded  kind=loop
+    12:00:00  x                   looked_up
+    12:00:00  check               flujo.retry  reason=Agent execution failed with
+                                  ValueError: the model …  delay_seconds=1.02
+    12:00:00                      run.failed
+                                  reason=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
+                                  xxxxxxx…
+    """)
+
+
+def test_keys_of_an_event():
+    """Programs rely on these keys (SYS-29)."""
+    assert list(event_shape(told("x"))) == ["id", "at", "run", "name", "level", "attempt", "data", "cursor"]
+
+
+def question(schema=None, address="", **rest):
+    known = {
+        "run_id": RUN,
+        "pipeline": "review",
+        "address": address,
+        "step": "ask me",
+        "key": "k",
+        "message": "go\x1b[2J?",
+    }
+    return Approval(**{**known, "schema": schema, "asked_at": NOW, "run_status": "paused", **rest})
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (question(), [f"approve {RUN} --step 'ask me'", f"reject {RUN} --step 'ask me'"]),
+        (question({"type": "boolean"}, "box#1"), [f"approve {RUN} --step 'ask me' --address 'box#1'", f"reject {RUN} --step 'ask me' --address 'box#1'"]),
+        (question({"type": "string"}), [f"answer {RUN} --step 'ask me' VALUE"]),
+    ],
+    ids=["anything", "a boolean in a loop", "a text"],
+)  # fmt: skip
+def test_a_question_is_told_with_the_commands_that_answer_it(asked, said):
+    """M-449; what it says cannot move a terminal."""
+    head, *commands = drawn(question_lines(asked), width=200).splitlines()
+    assert (head, commands) == (f"{asked.place} asks: go\\x1b[2J?", [f"  flujo approvals {each}" for each in said])
+
+
+def test_a_run_in_a_line():
+    """What it is and how it went (SYS-29)."""
+    assert summary(run_of()) == f"{RUN}  review  failed  1 min 0 s  1,204 tokens  $0.0031  step 'check' failed"
+    live = run_of(status="running", ended_at=None, tokens=0, cost_usd=0.0, reason=None)
+    assert summary(live) == f"{RUN}  review  running"
 
 
 def test_workers_of_starts_and_joins_are_named():

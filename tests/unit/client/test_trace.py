@@ -10,9 +10,9 @@ from time import perf_counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import EXAMPLES, C, Recorder, S, pipelines, run
+from recorded import EXAMPLES, NOW, C, Recorder, S, pipelines, run
 
-from flujo_client.contract.run import EventRecord
+from flujo_client.contract.run import AttemptRecord, EventRecord
 from flujo_client.contract.trace import CHILDREN, build_trace, spent
 
 
@@ -102,6 +102,34 @@ def test_nothing_lasts_less_than_no_time():
     recorder = Recorder().play(C("box", "loop", [[S("x")]]))
     recorder.scopes = [replace(row, closed_at=row.opened_at - timedelta(seconds=1)) for row in recorder.scopes]
     assert all(each.duration_s >= 0 and each.offset_s >= 0 for each in walk(trace(recorder)))
+
+
+@pytest.mark.parametrize(
+    ("row", "told", "wait"),
+    [
+        ({}, {}, ("worker", 0.0, 5.0)),
+        ({"number": 2}, {}, ("retry", 0.0, 5.0)),
+        ({"status": "queued", "started_at": None}, {}, ("worker", 0.0, None)),
+        ({"status": "cancelled", "started_at": None}, {}, ("worker", 0.0, 9.0)),
+        ({"fence": 2}, {}, None),
+        ({"fence": 2}, {"flujo.breaker.waiting": 2}, ("breaker", 2.0, 3.0)),
+        ({"status": "ready", "started_at": None}, {"flujo.breaker.waiting": 2}, ("breaker", 2.0, None)),
+        ({"kind": "resume", "status": "paused", "started_at": None}, {}, ("answer", 0.0, None)),
+        ({"kind": "resume"}, {}, ("answer", 0.0, 5.0)),
+        ({"kind": "resume", "fence": 3}, {"run.answered": 4}, ("answer", 0.0, 4.0)),
+        ({"kind": "resume", "status": "ready", "started_at": None}, {"run.unanswered": 4}, ("answer", 0.0, 4.0)),
+    ],
+)
+def test_an_attempt_says_what_it_waited_for(row, told, wait):
+    """From when it was made, or told to wait, until it was at work; what a lost worker took is nobody's wait (M-293)."""
+    at = [NOW + timedelta(seconds=each) for each in range(10)]
+    ended = {} if row.get("status") in ("queued", "ready", "paused") else {"ended_at": at[9]}
+    known = {"number": 1, "kind": "step", "status": "succeeded", "started_at": at[5], "fence": 1, **ended}
+    attempt = AttemptRecord("k", "", "x", created_at=at[0], **{**known, **row})
+    events = [EventRecord(1, at[second], "run_1", name, "info", "k", {}) for name, second in told.items()]
+    [step] = build_trace(run(), [attempt], [], events).children
+    told_of = step.children[0].attributes.get("wait")
+    assert told_of == (wait and dict(zip(("for", "offset_s", "duration_s"), wait, strict=True)))
 
 
 def test_an_event_that_names_no_attempt_is_the_runs():

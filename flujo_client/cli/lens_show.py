@@ -1,0 +1,131 @@
+"""`flujo lens show` and `flujo lens get`: one run at a glance. They differ in how the run is named: by its beginning, or by any part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flujo_client.cli.lookup import find_part, find_run
+from flujo_client.cli.output import show, show_json, show_value
+from flujo_client.cli.patience import read, timeout_option
+from flujo_client.cli.shapes import details_shape
+from flujo_client.cli.tables import error_section, run_card, section
+from flujo_client.errors import ClientError, SerializationError
+from flujo_client.gateway import requests
+from flujo_client.serial import Resolver, decode, safe_deserialize
+from flujo_client.verbs import peek_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.client import FlujoClient
+    from flujo_client.contract.results import PipelineResult
+    from flujo_client.contract.run import BudgetRecord, RunRecord
+    from flujo_client.contract.trace import TraceNode
+    from flujo_client.handle import RunHandle
+    from flujo_client.serial import Packed
+
+    Find = Callable[[FlujoClient, str], RunHandle]
+
+_OPTIONS = (
+    click.option("--show-input", is_flag=True, help="Also the input."),
+    click.option("--show-output", is_flag=True, help="Also the output and the context."),
+    click.option("--show-error", is_flag=True, help="Also the whole error."),
+    click.option("--final-output", is_flag=True, help="Only the output, as `flujo run` prints it."),
+    click.option("--verbose", "-v", is_flag=True, help="Also fingerprint, workers and what each step gave."),
+    timeout_option,
+    click.option("--json", "as_json", is_flag=True, help="Print it as JSON."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that is read of a run, at once."""
+
+    record: RunRecord
+    trace: TraceNode
+    budgets: list[BudgetRecord]
+    result: PipelineResult
+    input: Any
+
+
+def _looking(act: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that both commands take."""
+    for option in reversed(_OPTIONS):
+        act = option(act)
+    return act
+
+
+@click.command("show")
+@click.argument("run")
+@_looking
+def show_run(*, run: str, **asked: Any) -> None:
+    """Show one run: what it is, how it went, and its steps. RUN is the beginning of its id."""
+    _show(find_run, run, **asked)
+
+
+@click.command("get")
+@click.argument("partial")
+@_looking
+def get_run(*, partial: str, **asked: Any) -> None:
+    """Show one run, as `show` does, by any part of its id."""
+    _show(find_part, partial, **asked)
+
+
+def _show(find: Find, said: str, *, timeout: float, final_output: bool, as_json: bool, **asked: bool) -> None:
+    seen = read(timeout, lambda client: _look(client, find(client, said), with_input=asked["show_input"]))
+    if final_output:
+        _show_output(seen, as_json=as_json)
+        return
+    values = _values(seen, **asked)
+    details = details_shape(seen.record, seen.trace, seen.budgets, **values)
+    if as_json:
+        show_json(details)
+        return
+    show(run_card(seen.record, seen.trace, datetime.now(UTC), details["budgets"], verbose=asked["verbose"]))
+    for title, value in values.items():
+        show(section(title.replace("_", " "), value))
+    if asked["show_error"] and details["error"]:
+        show(error_section(details["error"]))
+
+
+def _look(client: FlujoClient, handle: RunHandle, *, with_input: bool) -> Seen:
+    record = handle.record()
+    result: PipelineResult = client.perform(peek_at(client.settings, handle.id))
+    given = _value(client, record.input) if with_input else None
+    return Seen(record, handle.trace(), handle.budgets(), result, given)
+
+
+def _show_output(seen: Seen, *, as_json: bool) -> None:
+    if seen.record.status != "succeeded":
+        raise ClientError(
+            f"run {seen.record.id} is {seen.record.status}: it has no output",
+            suggestion="leave out --final-output to see how far it came",
+            code="NO_OUTPUT",
+        )
+    (show_json if as_json else show_value)(seen.result.output)
+
+
+def _values(seen: Seen, *, show_input: bool, show_output: bool, verbose: bool, **_: bool) -> dict[str, Any]:
+    values = {"input": seen.input} if show_input else {}
+    if show_output:
+        values |= {"output": seen.result.output, "context": seen.result.final_pipeline_context}
+    if verbose:
+        values["step_outputs"] = {step.name: step.output for step in seen.result.step_history}
+    return values
+
+
+def _value(client: FlujoClient, packed: Packed | None) -> Any:
+    """Read a recorded value; one whose class is not to be had here is shown as plain data."""
+    if packed is None:
+        return None
+    if packed.is_reference:
+        packed = client.ask(requests.blobs([packed.digest]))[packed.digest]
+    tree = packed.tree()
+    try:
+        return decode(tree, resolve=Resolver(client.settings.allowed_imports))
+    except SerializationError:
+        return safe_deserialize(tree)

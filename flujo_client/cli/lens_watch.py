@@ -1,0 +1,104 @@
+"""`flujo lens watch`: a run's story as it happens, a line for each event, until the run has ended.
+
+The events are data and go to stdout; what the run is, the questions it has open and how it ended are talk. Questions of child runs
+stand in stories of their own, so they are looked for besides.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from flujo_client.cli.lookup import find_run
+from flujo_client.cli.output import say, show, show_json, tell
+from flujo_client.cli.patience import patiently, timeout_option
+from flujo_client.cli.render import PREVIEW
+from flujo_client.cli.shapes import event_shape
+from flujo_client.cli.story import event_line, question_lines, summary
+from flujo_client.client import FlujoClient
+from flujo_client.contract.question import Approval
+from flujo_client.errors import ServiceUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.contract.run import EventRecord
+    from flujo_client.handle import RunHandle
+
+LOOK_EVERY_S = 0.5
+AT_ONCE = 1000
+"""So many events are read ahead of what is shown."""
+
+
+@click.command("watch")
+@click.argument("run")
+@click.option("--after", metavar="CURSOR", help="Only what was told after the event with this cursor.")
+@click.option(
+    "--prompt-preview-len",
+    "preview",
+    type=click.IntRange(min=-1),
+    default=PREVIEW,
+    show_default=True,
+    help="Characters shown of an event's values; -1 for all.",
+)
+@timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
+def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_json: bool) -> None:
+    """Follow a run until it has ended: when (in UTC), at which step, and what happened.
+
+    Ctrl-C ends the watching, not the run.
+    """
+    with FlujoClient() as client:
+        handle = patiently(timeout, lambda: find_run(client, run))
+        record = handle.record()
+        if record.is_live:
+            say(summary(record))
+        for told in _follow(handle, after):
+            if isinstance(told, Approval):
+                tell(question_lines(told))
+            elif as_json:
+                show_json(event_shape(told), in_a_line=True)
+            else:
+                show(event_line(told, preview))
+        say(summary(handle.record()))
+
+
+def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Approval]:
+    """Give each event, and each question once it is seen to be open."""
+    told: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
+    threading.Thread(target=_tell, args=(handle, after, told), daemon=True).start()
+    seen: set[str] = set()
+    look_at = time.monotonic() + LOOK_EVERY_S
+    while True:
+        with suppress(queue.Empty):
+            each = told.get(timeout=max(0.0, look_at - time.monotonic()))
+            if each is None:
+                return
+            if isinstance(each, Exception):
+                raise each
+            yield each
+        if time.monotonic() >= look_at:
+            yield from _questions(handle, seen)
+            look_at = time.monotonic() + LOOK_EVERY_S
+
+
+def _tell(handle: RunHandle, after: str | None, told: queue.Queue[EventRecord | Exception | None]) -> None:
+    try:
+        for event in handle.follow(after):
+            told.put(event)
+        told.put(None)
+    except Exception as error:  # noqa: BLE001 - it is raised where the story is told
+        told.put(error)
+
+
+def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:
+    with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+        for asked in handle.approvals():
+            if asked.key not in seen:
+                seen.add(asked.key)
+                yield asked

@@ -1,0 +1,26 @@
+"""Numbers on the command line."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click import Context, Parameter
+
+
+class Real(click.FloatRange):
+    """A number within a range. NaN is refused: it lies in every range."""
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
+
+
+def hours() -> Real:
+    """A window of time until now, as long as Postgres can reckon back."""
+    return Real(min=0, min_open=True, max=876_000)

@@ -1,0 +1,78 @@
+"""A run's story as lines that rich can draw, by the rules of `render`: told in words, legible at 80 columns. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from flujo_client.address import AttemptKey
+from flujo_client.cli.render import happened
+from flujo_client.cli.words import cost, counted, duration, in_a_line, printable
+
+if TYPE_CHECKING:
+    from flujo_client.contract.question import Approval
+    from flujo_client.contract.run import EventRecord, RunRecord
+
+OF_THE_RUN = "run."
+_PLACE_WIDTH = 18
+
+
+def event_line(event: EventRecord, preview: int) -> Table:
+    """Draw an event: when (UTC), at which step, and what happened; long places and values go on below themselves."""
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(no_wrap=True)
+    line.add_column(width=_PLACE_WIDTH, overflow="fold")
+    line.add_column(overflow="fold")
+    told = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
+    line.add_row(
+        Text(f"{event.at.astimezone(UTC):%H:%M:%S}", "dim"),
+        Text(printable(_place(event))),
+        happened(event.name, event.level, told, preview),
+    )
+    return line
+
+
+def question_lines(asked: Approval) -> Text:
+    """Draw an open question, and the commands that answer it."""
+    until = "" if asked.expires_at is None else f", open until {asked.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    text = Text.assemble((f"{printable(asked.place)} asks{until}: ", "bold"), printable(asked.message))
+    which = ["--step", asked.step, *(["--address", asked.address] if asked.address else [])]
+    given = shlex.join([asked.run_id, *which])
+    verbs = ("approve", "reject") if _is_yes_or_no(asked.schema) else ("answer",)
+    for verb in verbs:
+        text.append(f"\n  flujo approvals {verb} {printable(given)}{' VALUE' if verb == 'answer' else ''}")
+    return text
+
+
+def summary(run: RunRecord) -> str:
+    """Say in a line what a run is and how it went."""
+    facts = [run.id, run.name, run.status]
+    if run.ended_at is not None:
+        facts.append(duration((run.ended_at - run.created_at).total_seconds()))
+    facts += [counted(run.tokens, "token")] if run.tokens else []
+    facts += [cost(run.cost_usd)] if run.cost_usd else []
+    facts += [in_a_line(run.reason)] if run.reason else []
+    return "  ".join(facts)
+
+
+def _place(event: EventRecord) -> str:
+    """Where it happened: what it says itself, with the address of its attempt where that is the same step's."""
+    said = event.data.get("step")
+    if event.attempt is None or (said is None and event.name.startswith(OF_THE_RUN)):
+        return str(said or "")
+    key = AttemptKey.parse(event.attempt)
+    if said not in (None, key.step):
+        return str(said)
+    return f"{key.address}/{key.step}" if key.address else key.step
+
+
+def _is_yes_or_no(schema: dict[str, object] | None) -> bool:
+    """What `approve` and `reject` say fits: a boolean, an object with `approved`, or anything."""
+    if not schema or schema.get("type") == "boolean":
+        return True
+    properties = schema.get("properties")
+    return isinstance(properties, dict) and "approved" in properties

@@ -1,0 +1,55 @@
+"""What became of the runs of the last hours, in figures. Values only: Postgres counts (`gateway/sql/stats.sql`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flujo_client.contract.run import LIVE_RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FailingStep:
+    """A step of which attempts failed: so many `failed` of so many `attempts`, in so many `runs`."""
+
+    pipeline: str
+    step: str
+    failed: int
+    attempts: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStats:
+    """Runs that were enqueued within a window, child runs among them.
+
+    Attributes:
+        by_status: how many there are of each.
+        p50_s, p95_s: seconds from being enqueued to the end, of those that have ended; None where none has.
+        tokens, cost_usd: what they have spent until now.
+        failing: the steps with the most failed attempts, the worst first.
+    """
+
+    since: datetime
+    until: datetime
+    by_status: Mapping[str, int]
+    p50_s: float | None
+    p95_s: float | None
+    tokens: int
+    cost_usd: float
+    failing: tuple[FailingStep, ...]
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return sum(self.by_status.values())
+
+    @property
+    def success_rate(self) -> float | None:
+        """Which part of those that have ended succeeded; None where none has ended."""
+        ended = sum(count for status, count in self.by_status.items() if status not in LIVE_RUN)
+        return self.by_status.get("succeeded", 0) / ended if ended else None
