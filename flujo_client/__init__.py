@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flujo_client.attempt import AttemptInfo, current_attempt
     from flujo_client.client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, RunHandle
     from flujo_client.config import ConfigManager, Settings
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
@@ -53,6 +54,7 @@ _HOME = {
     "Approval": "contract.question",
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "client",
+    "AttemptInfo": "attempt",
     "BackgroundLaunched": "contract.results",
     "Backoff": "pipeline.step",
     "BranchFailureStrategy": "pipeline.parallel",
@@ -96,6 +98,7 @@ _HOME = {
     "UsageGovernor": "contract.limits",
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
+    "current_attempt": "attempt",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
     "safe_deserialize": "serial",
@@ -110,6 +113,7 @@ __all__ = [
     "Approval",
     "AsyncFlujoClient",
     "AsyncRunHandle",
+    "AttemptInfo",
     "BackgroundLaunched",
     "Backoff",
     "BranchFailureStrategy",
@@ -153,6 +157,7 @@ __all__ = [
     "UsageGovernor",
     "UsageLimits",
     "ValidationResult",
+    "current_attempt",
     "register_custom_deserializer",
     "register_custom_serializer",
     "safe_deserialize",
