@@ -49,7 +49,13 @@ def test_the_first_attempt_stands_at_the_root():
 
 def test_an_envelope_survives_its_journey():
     """M-005."""
-    order = {"queue": "mine", "priority": 0, "tenant": "acme", "deadline": 12.5, "trace_parent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    order = {
+        "queue": "mine",
+        "priority": 0,
+        "tenant": "acme",
+        "deadline": 12.5,
+        "trace_parent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }
     first = enqueued(context={"n": 1}, **order).first
 
     assert Envelope.from_wire(loads(dumps(first.to_wire()))) == first

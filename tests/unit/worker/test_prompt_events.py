@@ -47,7 +47,7 @@ def test_what_a_model_is_asked_and_answers_is_told_in_its_order():
     assert of(story, "agent.response") == [{"response_preview": "fine"}]
     [usage] = of(story, "agent.usage")
     assert (usage["call"], usage["requests"]) == ("agent", 1)
-    assert usage["input_tokens"] and usage["output_tokens"]
+    assert min(usage["input_tokens"], usage["output_tokens"]) > 0
 
 
 def test_an_agent_of_the_library_is_told_of_too():
@@ -83,7 +83,11 @@ def test_previews_are_short_and_have_no_secrets(around):
     text = "x" * around + f" {KEY} " + "y" * 1000
     story = ran(make_agent_async(says(text), text), text)
     previews = [
-        value for name, _, data in story if name.startswith("agent.") for value in data.values() if isinstance(value, str)
+        value
+        for name, _, data in story
+        if name.startswith("agent.")
+        for value in data.values()
+        if isinstance(value, str)
     ]
     assert sum(len(each) == 200 for each in previews) == 4
     assert not any("proj" in each for each in previews)
