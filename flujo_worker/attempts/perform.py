@@ -17,6 +17,7 @@ from flujo_client.attempt import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
+from flujo_client.redact import redact
 from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
@@ -35,7 +36,6 @@ from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import telling
-from flujo_worker.observe.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.attempt import current_attempt
 from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.redact import PREVIEW, preview, redact_tree
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.factory import asks_by_library, model_of, prompt_of, system_prompt_of
 from flujo_worker.attempts.inject import innermost
 from flujo_worker.observe.log import tell
-from flujo_worker.observe.redact import redact, redact_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from flujo_worker.agents.answer import Answer
     from flujo_worker.attempts.work import Work
 
-MOST: Final = {"preview": 200, "full": 65_536}
+MOST: Final = {"preview": PREVIEW, "full": 65_536}
 """Characters of each text, by the setting `log.prompts`."""
-_AROUND: Final = 4
-"""So many times more is looked through for secrets, so that none is cut in half before it is seen."""
 
 
 @contextmanager
@@ -82,8 +80,7 @@ def _tell_usage(usage: Usage) -> None:
 
 
 def _preview(value: Any, most: int) -> str:
-    text = value if isinstance(value, str) else prompt_of(_hidden(value), None)
-    return redact(text[: most * _AROUND])[:most]
+    return preview(prompt_of(_hidden(value), None), most)
 
 
 def _hidden(value: Any) -> Any:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from flujo_client.contract.outcome import Event
+from flujo_client.redact import redact, redact_tree
 from flujo_client.serial import safe_serialize
-from flujo_worker.observe.redact import redact, redact_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping

@@ -84,9 +84,9 @@ FROM (
            sum(a.latency_s) FILTER (WHERE w.is_try) AS latency_s
     FROM flujo_attempts a
     CROSS JOIN LATERAL (SELECT a.kind IN ('step', 'resume') AS is_try) w
-    WHERE NOT EXISTS (
-        SELECT FROM flujo_scopes s
-        WHERE s.run_id = a.run_id AND s.kind <> 'sequence' AND s.address IN (a.address, flujo_node(a.address, a.step)))
+    WHERE NOT EXISTS (SELECT FROM flujo_scopes s WHERE s.run_id = a.run_id AND s.kind <> 'sequence' AND s.address = a.address)
+      AND NOT EXISTS (
+          SELECT FROM flujo_scopes s WHERE s.run_id = a.run_id AND s.kind <> 'sequence' AND s.address = flujo_node(a.address, a.step))
     GROUP BY a.run_id, a.address, a.step
 ) n JOIN flujo_runs r ON r.id = n.run_id
 UNION ALL
@@ -119,13 +119,14 @@ LEFT JOIN LATERAL (
 ) b ON true
 WHERE a.kind IN ('step', 'resume');
 
+-- What takes a look at other rows stands in the list of columns, where a LIMIT spares it.
 CREATE VIEW flujo_trace AS
-SELECT s.run_id, r.parent_run AS parent_run_id, s.name, r.reference, s.attributes ->> 'flujo.pipeline.version' AS version, s.status, r.reason,
-       s.started_at, s.ended_at, s.duration_s, t.tokens, t.cost_usd, n.spans, r.tenant, r.trace_parent, s.attributes
-FROM flujo_spans s JOIN flujo_runs r ON r.id = s.run_id
-CROSS JOIN LATERAL (SELECT count(*) AS spans FROM flujo_spans e WHERE e.run_id = r.id) n
-CROSS JOIN LATERAL (
-    SELECT coalesce(sum(x.input_tokens + x.output_tokens), 0)::bigint AS tokens, coalesce(sum(x.cost_usd), 0)::float8 AS cost_usd
-    FROM flujo_kin(r.id) k JOIN flujo_spends x ON x.run_id = k
-) t
-WHERE s.kind = 'run';
+SELECT r.id AS run_id, r.parent_run AS parent_run_id, r.name, r.reference, p.version,
+       CASE WHEN r.status IN ('queued', 'running') AND flujo_is_paused(r.id) THEN 'paused' ELSE r.status END AS status,
+       r.reason, r.created_at AS started_at, r.ended_at, flujo_seconds(r.created_at, r.ended_at) AS duration_s,
+       (SELECT coalesce(sum(x.input_tokens + x.output_tokens), 0)::bigint FROM flujo_kin(r.id) k JOIN flujo_spends x ON x.run_id = k) AS tokens,
+       (SELECT coalesce(sum(x.cost_usd), 0)::float8 FROM flujo_kin(r.id) k JOIN flujo_spends x ON x.run_id = k) AS cost_usd,
+       (SELECT count(*) FROM flujo_spans s WHERE s.run_id = r.id) AS spans,
+       r.tenant, r.trace_parent,
+       (SELECT s.attributes FROM flujo_spans s WHERE s.run_id = r.id AND s.kind = 'run') AS attributes
+FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint;

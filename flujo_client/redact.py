@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+PREVIEW = 200
+"""Characters of a preview, where nobody asks for more."""
+_AROUND = 4
 _HIDDEN = "***"
 _NAMES = r"password|passwd|passphrase|secret(?:[_-]?access)?(?:[_-]?key)?|(?:api|private|signing|encryption)[_-]?key|(?:access|auth|refresh|session|bearer|id)[_-]?token|client[_-]?secret|cookie"
 _SECRETS = (
@@ -41,14 +44,29 @@ def redact(text: str) -> str:
     return text
 
 
-def redact_tree(tree: Any, name: object = "") -> Any:
-    """Replace what looks like a secret in the texts of a tree, every text under a name such as `db_password`, and the hidden fields."""
-    if _fields and str(name).casefold() in _fields:
+def preview(text: str, most: int = PREVIEW) -> str:
+    """Cut a text short, without what looks like a secret: more of it is looked through, so that none is cut in half unseen."""
+    return redact(text[: most * _AROUND])[:most]
+
+
+def redact_tree(tree: Any, name: object = "", *, hidden: Iterable[str] | None = None) -> Any:
+    """Replace what looks like a secret in the texts of a tree, every text under a name such as `db_password`, and the hidden fields.
+
+    Args:
+        tree: plain data.
+        name: what it stands under.
+        hidden: the fields to hide besides; the process's when None.
+    """
+    return _redacted(tree, name, _fields if hidden is None else {each.casefold() for each in hidden})
+
+
+def _redacted(tree: Any, name: object, fields: set[str]) -> Any:
+    if fields and str(name).casefold() in fields:
         return _HIDDEN
     if isinstance(tree, str):
         return _HIDDEN if _SECRET_NAME.fullmatch(str(name)) else redact(tree)
     if isinstance(tree, dict):
-        return {key: redact_tree(value, key) for key, value in tree.items()}
+        return {key: _redacted(value, key, fields) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [redact_tree(each, name) for each in tree]
+        return [_redacted(each, name, fields) for each in tree]
     return tree
