@@ -14,19 +14,40 @@ if TYPE_CHECKING:
 
 PREVIEW = 200
 """Characters of a preview, where nobody asks for more."""
-_AROUND = 4
+_AROUND = 256
 _HIDDEN = "***"
 _NAMES = r"password|passwd|passphrase|secret(?:[_-]?access)?(?:[_-]?key)?|(?:api|private|signing|encryption)[_-]?key|(?:access|auth|refresh|session|bearer|id)[_-]?token|client[_-]?secret|cookie"
 _SECRETS = (
-    (re.compile(r"(://[^\s:/@]{0,256}:)\S{0,4096}@"), r"\1***@"),
-    (re.compile(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"), r"\1***"),
-    (re.compile(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.)[\w.-]{16,}"), r"\1***"),
-    (re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1***"),
-    (re.compile(r"\b(eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
-    (re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,32}PRIVATE KEY-----)?"), _HIDDEN),
-    (re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{6,}"), r"\1 ***"),
-    (re.compile(rf"(?i)({_NAMES})(['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|['\"]?[^\s'\",;&]+)"), r"\1\2***"),
+    (("://",), re.compile(r"(://[^\s:/@]{0,256}:)\S{0,4096}@"), r"\1***@"),
+    (
+        ("sk-", "sk_", "rk_", "whsec_", "gh", "github_pat_", "aiza"),
+        re.compile(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"),
+        r"\1***",
+    ),
+    (
+        ("xai-", "pplx-", "hf_", "r8_", "npm_", "pypi-", "glpat-", "dop_v1_", "xox", "sg.", "ya29."),
+        re.compile(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.)[\w.-]{16,}"),
+        r"\1***",
+    ),
+    (("akia", "asia"), re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1***"),
+    (("eyj",), re.compile(r"\b(eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
+    (
+        ("-----begin ",),
+        re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,32}PRIVATE KEY-----)?"),
+        _HIDDEN,
+    ),
+    (
+        ("bearer", "authorization"),
+        re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{6,}"),
+        r"\1 ***",
+    ),
+    (
+        ("passw", "passphrase", "secret", "key", "token", "cookie"),
+        re.compile(rf"(?i)({_NAMES})(['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|['\"]?[^\s'\",;&]+)"),
+        r"\1\2***",
+    ),
 )
+"""Each shape with what a text must hold, in any case, before it is worth a look: most texts hold none of it."""
 _SECRET_NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_NAMES}|pwd|token|authorization)")
 _fields: set[str] = set()
 
@@ -39,14 +60,16 @@ def hide_fields(names: Iterable[str]) -> None:
 
 def redact(text: str) -> str:
     """Replace what looks like a secret in a text."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
+    folded = text.casefold()
+    for signs, pattern, replacement in _SECRETS:
+        if any(sign in folded for sign in signs):
+            text = pattern.sub(replacement, text)
     return text
 
 
 def preview(text: str, most: int = PREVIEW) -> str:
     """Cut a text short, without what looks like a secret: more of it is looked through, so that none is cut in half unseen."""
-    return redact(text[: most * _AROUND])[:most]
+    return redact(text[: most + _AROUND])[:most]
 
 
 def redact_tree(tree: Any, name: object = "", *, hidden: Iterable[str] | None = None) -> Any:

@@ -6,8 +6,10 @@ Every kind of ending at a place of its own, on one fleet of two workers; then ea
 from __future__ import annotations
 
 import os
+import re
 import signal
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from fleet import Site, wait_until
@@ -32,6 +34,7 @@ TURNED = {
     "cancel": "cancel_in_branch",
 }
 """What is shown by which pipeline of `turn_pipelines`."""
+PAGE = (Path(__file__).parents[2] / "docs/reference/trace.md").read_text(encoding="utf-8")
 DONE = "step:before[#1] step:gate[#1] step:after[#1]"
 GOLDEN = {
     "success": "run:fallback_in_branch[step:before[#1] parallel:fan[branch:a[step:left[#1]] "
@@ -190,6 +193,24 @@ def test_spans_have_the_names_of_the_contract(site, runs):
     assert told[f"{run}:route"]["flujo.step.type"] == "router"
     failed = told_of_failed(site, runs["failure"])
     assert (failed["success"], "which was tried already" in failed["feedback"]) == (False, True)
+
+
+@pytest.mark.parametrize("view", ["flujo_spans", "flujo_trace"])
+def test_the_columns_of_the_views_are_documented(site, view):
+    """They are a contract, in their order."""
+    part = PAGE.partition(f"## Columns of `{view}`")[2].partition("\n## ")[0]
+    listed = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE)))
+    columns = "SELECT column_name AS name FROM information_schema.columns WHERE table_name = %(view)s ORDER BY ordinal_position"
+    assert listed == [row["name"] for row in site.rows(columns, view=view)]
+
+
+def test_every_attribute_of_the_contract_is_documented(site, runs):
+    """Requirements §2.9: what the page lists, but for what only the tree has, is what spans have."""
+    part = PAGE.partition("## Attributes")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"`([\w.]+)`", " ".join(re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE))))
+    told = {row["name"] for row in site.rows("SELECT DISTINCT jsonb_object_keys(attributes) AS name FROM flujo_spans")}
+    assert {name for name in told if name.startswith("flujo.")} <= listed
+    assert listed - told == {"flujo.input", "flujo.cache.hit"}
 
 
 def told_of_failed(site, run):

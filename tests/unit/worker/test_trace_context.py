@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from opentelemetry import propagate, trace
+from opentelemetry import trace
 
+from examples import tracing
 from flujo_client import ImportStep, Pipeline, Step, StepConfig, current_attempt
 from flujo_worker.testing import LocalEngine
 
@@ -58,17 +59,20 @@ def test_a_run_without_one_has_none(seen, look):
     assert list(seen.values()) == [None]
 
 
-def test_an_agent_goes_on_with_the_clients_trace():
-    """The how-to of `docs/reference/trace.md`, with OpenTelemetry's own reader."""
-    told = []
+def test_an_agent_goes_on_with_the_clients_trace(monkeypatch):
+    """The example of `docs/reference/trace.md`, with OpenTelemetry's own reader."""
+    spans = []
 
-    def agent(data):
-        parent = propagate.extract({"traceparent": current_attempt().trace_parent})
-        told.append(trace.get_current_span(parent).get_span_context())
-        return data
+    class Tracer(trace.NoOpTracer):
+        def start_as_current_span(self, name, context=None, **rest):
+            spans.append((name, trace.get_current_span(context).get_span_context()))
+            return super().start_as_current_span(name, context, **rest)
 
+    monkeypatch.setattr(tracing, "tracer", Tracer())
     with LocalEngine() as engine:
-        engine.enqueue(Pipeline([Step("only", agent)]), "go", trace_parent=PARENT)
+        engine.enqueue(tracing.pipeline, "o-17", trace_parent=PARENT)
+        engine.enqueue(tracing.pipeline, "o-18")
         engine.drain()
-    [context] = told
-    assert (trace.format_trace_id(context.trace_id), context.is_remote) == (PARENT[3:35], True)
+    [(name, joined), (_, alone)] = spans
+    assert (name, trace.format_trace_id(joined.trace_id), joined.is_remote) == ("look_up", PARENT[3:35], True)
+    assert not alone.is_valid
