@@ -169,6 +169,13 @@ def test_a_lost_worker_leaves_one_span_that_was_delivered_twice(site, runs):
     assert (gate["flujo.deliveries"], gate["flujo.attempt_number"], gate["success"]) == (2, 1, True)
 
 
+def test_a_cancel_is_told_at_the_run(site, runs):
+    """U-21: who asked is told, and that it was acknowledged."""
+    names = ("run.cancel_requested", "run.cancelled")
+    assert [event["name"] for event in site.told(runs["cancel"].id, *names)] == list(names)
+    assert {event.name for event in runs["cancel"].trace().events} >= set(names)
+
+
 def test_spans_have_the_names_of_the_contract(site, runs):
     """Requirements §2.9."""
     run = runs["answer"].id
