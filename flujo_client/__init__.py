@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flujo_client.attempt import AttemptInfo, current_attempt
     from flujo_client.client import AsyncFlujoClient, FlujoClient
     from flujo_client.config import ConfigManager, Settings
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
@@ -54,6 +55,7 @@ _HOME = {
     "Approval": "contract.question",
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "handle",
+    "AttemptInfo": "attempt",
     "BackgroundLaunched": "contract.results",
     "Backoff": "pipeline.step",
     "BranchFailureStrategy": "pipeline.parallel",
@@ -97,6 +99,7 @@ _HOME = {
     "UsageGovernor": "contract.limits",
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
+    "current_attempt": "attempt",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
     "safe_deserialize": "serial",
@@ -111,6 +114,7 @@ __all__ = [
     "Approval",
     "AsyncFlujoClient",
     "AsyncRunHandle",
+    "AttemptInfo",
     "BackgroundLaunched",
     "Backoff",
     "BranchFailureStrategy",
@@ -154,6 +158,7 @@ __all__ = [
     "UsageGovernor",
     "UsageLimits",
     "ValidationResult",
+    "current_attempt",
     "register_custom_deserializer",
     "register_custom_serializer",
     "safe_deserialize",

@@ -94,7 +94,7 @@ class RunHandle:
 
     def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""
-        trace: TraceNode = self._client.perform(verbs.trace_of(self.id))
+        trace: TraceNode = self._client.perform(verbs.trace_of(self._client.settings, self.id))
         return trace
 
     def approvals(self) -> list[Approval]:
@@ -246,7 +246,7 @@ class AsyncRunHandle:
 
     async def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""
-        trace: TraceNode = await self._client.perform(verbs.trace_of(self.id))
+        trace: TraceNode = await self._client.perform(verbs.trace_of(self._client.settings, self.id))
         return trace
 
     async def approvals(self) -> list[Approval]:

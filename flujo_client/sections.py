@@ -307,7 +307,8 @@ class Health(Section):
 class Log(Section):
     """What is logged and how.
 
-    `redact` names fields whose values are hidden wherever they are told, besides those whose names tell a secret.
+    `redact` names fields whose values are hidden wherever they are told, besides those whose names tell a secret. `prompts` says how much
+    of what models are asked and answer becomes events: a preview, all of it, or nothing.
     """
 
     level: Annotated[
@@ -316,6 +317,7 @@ class Log(Section):
     ] = "INFO"
     as_json: bool = Field(default=True, alias="json")
     redact: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    prompts: Literal["off", "preview", "full"] = "preview"
 
 
 class Events(Section):

@@ -204,12 +204,12 @@ def open_questions(settings: Settings, run_id: str) -> Doing:
     return signed([each for each in asked if each.state == OPEN], settings.keys())
 
 
-def trace_of(run_id: str) -> Doing:
+def trace_of(settings: Settings, run_id: str) -> Doing:
     """Read a run's trace as a tree."""
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
     events = yield from _story_of(run_id)
-    trace: TraceNode = build_trace(run, attempts, scopes, events)
+    trace: TraceNode = build_trace(run, attempts, scopes, events, hidden=settings.log.redact)
     return trace
 
 

@@ -16,6 +16,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.step import Backoff
+from flujo_client.redact import hide_fields
 from flujo_worker.aio import Loop
 from flujo_worker.attempts.catalog import Catalog
 from flujo_worker.attempts.lease import Lease
@@ -27,7 +28,6 @@ from flujo_worker.evaluate.evaluator import Evaluator, bench_of
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
 from flujo_worker.health import HealthCheck
-from flujo_worker.observe.redact import hide_fields
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.redis_cache import RedisCache

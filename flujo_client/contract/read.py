@@ -193,7 +193,7 @@ class _Reading:
         try:
             return decode(tree, resolve=self.resolve)
         except SerializationError:
-            return _plain(tree)
+            return plain(tree)
 
 
 def _with_error(context: Any, run: RunRecord) -> Any:
@@ -238,12 +238,12 @@ def _failed(fault: Fault | None, reason: str | None) -> Failed | None:
     )
 
 
-def _plain(tree: Any) -> Any:
+def plain(tree: Any) -> Any:
     """What a tree holds, without the classes it was made of."""
     if isinstance(tree, list):
-        return [_plain(each) for each in tree]
+        return [plain(each) for each in tree]
     if not isinstance(tree, dict):
         return tree
     if "$" in tree:
-        return _plain(tree.get("v"))
-    return {key: _plain(value) for key, value in tree.items()}
+        return plain(tree.get("v"))
+    return {key: plain(value) for key, value in tree.items()}

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
+from flujo_client.contract.read import plain
 from flujo_client.contract.tree import LOOP, arrange
+from flujo_client.redact import preview, redact_tree
+from flujo_client.serial import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
@@ -73,6 +76,8 @@ def build_trace(
     attempts: Sequence[AttemptRecord],
     scopes: Sequence[ScopeRecord],
     events: Sequence[EventRecord],
+    *,
+    hidden: Iterable[str] = (),
 ) -> TraceNode:
     """Make the tree of a run's rows (M-290…M-292).
 
@@ -81,6 +86,7 @@ def build_trace(
         attempts: all its attempts, in the order they were made.
         scopes: all its scopes, read after the attempts.
         events: its story; what names no attempt of these is told at the run.
+        hidden: fields whose values are not shown, besides those whose names tell a secret.
     """
     keys = {row.key for row in attempts}
     told: dict[str | None, list[TraceEvent]] = {}
@@ -101,7 +107,8 @@ def build_trace(
             tokens=run.tokens,
             cost_usd=run.cost_usd,
         )
-        | _initial(run),
+        | _initial(run)
+        | _contract(run, hidden),
         events=told.get(None, []),
         children=_Telling(run, told).nodes(arrange(attempts, scopes)),
     )
@@ -241,6 +248,16 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
 
 def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
     return {"for": what, "offset_s": since, "duration_s": None if until is None else max(0.0, until - since)}
+
+
+def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
+    """What else the contract has of a run (requirements §2.9). An input that is only pointed at is not fetched for its preview."""
+    value = None if run.input is None or run.input.is_reference else plain(run.input.tree())
+    told = redact_tree(value, hidden=hidden)
+    said = None if value is None else preview(told if isinstance(told, str) else dumps(told).decode())
+    return _set(
+        **{"flujo.pipeline.version": run.version, "flujo.input": said, "flujo.is_background": run.is_background}
+    )
 
 
 def _initial(run: RunRecord) -> dict[str, Any]:

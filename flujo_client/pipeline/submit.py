@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_KEY = 200
 PRIORITIES = range(10)
+_TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+"""As the W3C's "Trace Context" writes it: ids of nothing but zeros, and the version ff, are not valid."""
 LAST_DEADLINE = 253_402_300_799.0
 """The end of the year 9999, the last that Python's dates know; unix seconds."""
 
@@ -185,7 +188,12 @@ def check_order(order: Order) -> None:
     key = order.idempotency_key
     if key is not None and not _is_word(key):
         raise ConfigurationError(f"an idempotency key has 1 to {MAX_KEY} printable characters")
-    for name, word in (("tenant", order.tenant), ("queue", order.queue), ("trace_parent", order.trace_parent)):
+    if order.trace_parent is not None and not _TRACE_PARENT.fullmatch(order.trace_parent):
+        raise ConfigurationError(
+            f"trace_parent {order.trace_parent[:80]!r} is no W3C trace context",
+            suggestion="give the value of a `traceparent` header: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>",
+        )
+    for name, word in (("tenant", order.tenant), ("queue", order.queue)):
         if word and not _is_word(word):
             raise ConfigurationError(
                 f"{name} {word[:40]!r} has something else than 1 to {MAX_KEY} printable characters"

@@ -112,6 +112,13 @@ def model_of(agent: Any) -> str | None:
     return model_name(agent.agent if isinstance(agent, FlujoAgent) else agent)
 
 
+def system_prompt_of(agent: Any) -> str | None:
+    """Give what an agent's model is told before every input, as far as that is written out; None where nothing is."""
+    prompts = getattr(agent, "system_prompt" if isinstance(agent, FlujoAgent) else "_system_prompts", None)
+    texts = [prompts] if isinstance(prompts, str) else prompts if isinstance(prompts, (list, tuple)) else ()
+    return "\n\n".join(each for each in texts if isinstance(each, str)) or None
+
+
 def service_of(agent: Any) -> str | None:
     """Name provider and model that an agent asks, such as `openai:gpt-5`; None for one that asks none, or does not say.
 
@@ -164,7 +171,7 @@ async def ask(
     require_price(agent.model)
     spent = RunUsage()
     settings = ModelSettings(**{key: value for key, value in options.items() if value is not None})  # type: ignore[typeddict-item]
-    run = functools.partial(agent.run, _prompt(data, guidance), model_settings=settings, usage=spent)
+    run = functools.partial(agent.run, prompt_of(data, guidance), model_settings=settings, usage=spent)
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
@@ -182,6 +189,7 @@ async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any],
     return await run_shaped(agent, shaping, settings, run)
 
 
-def _prompt(data: Any, guidance: str | None) -> str:
+def prompt_of(data: Any, guidance: str | None) -> str:
+    """Write what a model is asked: a text as it is, anything else as JSON, and after it why the attempt before was not accepted."""
     text = data if isinstance(data, str) else orjson.dumps(safe_serialize(data), option=orjson.OPT_INDENT_2).decode()
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"

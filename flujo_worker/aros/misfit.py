@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from flujo_client.errors import AgentIOValidationError
+from flujo_client.redact import redact_tree
 from flujo_client.serial import safe_serialize
-from flujo_worker.observe.redact import redact_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -94,12 +94,16 @@ def injectable(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: wrappers that declare each other as `__flujo_target__`.
     """
-    accepted = _entrance(_innermost(agent))
+    accepted = _entrance(innermost(agent))
     return {name: value for name, value in options.items() if value is not None and accepted.accept(name)}
 
 
-def _innermost(agent: Any) -> Any:
-    """Follow wrappers that declare themselves transparent by `__flujo_target__` (C-25)."""
+def innermost(agent: Any) -> Any:
+    """Follow wrappers that declare themselves transparent by `__flujo_target__` (C-25).
+
+    Raises:
+        ConfigurationError: they declare each other.
+    """
     target = agent
     for _ in range(MAX_WRAPPERS):
         inner = getattr(target, "__flujo_target__", None)

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
+from flujo_client.attempt import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
+from flujo_client.redact import redact
 from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
@@ -34,7 +36,6 @@ from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import telling
-from flujo_worker.observe.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +182,7 @@ class Attempts:
         if guard.holds_back(fence):
             return Delivered("waiting")
         notes = Notes()
-        with telling(envelope, worker=self._lease.worker) as story:
+        with telling(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
             if held.is_limited:
                 tell_calls(self._calls(envelope, entry))
             outcome = self._outcome(envelope, entry, held, started, story, notes)
@@ -243,6 +244,7 @@ class Attempts:
             agent_of=self.catalog.agent,
             notes=notes,
             resources=self.catalog.resources(entry.resources_at(path)),
+            prompts=self._settings.log.prompts,
             reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
             resolve=self._resolve,
         )
@@ -294,6 +296,13 @@ def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
     usage, corrections = outcome.usage + notes.spent, tuple(notes.corrections)
     return replace(outcome, usage=usage, metadata=tally(story), events=tuple(story), corrections=corrections)
+
+
+def _info(envelope: Envelope) -> AttemptInfo:
+    ticket = envelope.ticket
+    return AttemptInfo(
+        ticket.run, envelope.key, envelope.address, envelope.step, envelope.number, trace_parent=ticket.trace_parent
+    )
 
 
 async def _perform(kind: str, work: Work, cost: Cost) -> Done:

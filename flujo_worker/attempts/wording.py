@@ -9,7 +9,7 @@ import hashlib
 import traceback
 
 from flujo_client.errors import FlujoError
-from flujo_worker.observe.redact import redact
+from flujo_client.redact import redact
 
 MAX_MESSAGE_BYTES = 4096
 _READ_CHARS = 4 * MAX_MESSAGE_BYTES

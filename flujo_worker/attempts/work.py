@@ -51,6 +51,7 @@ class Work:
         processing: what AROS is to do; None where it is not to act.
         agent_of: finds the live agent of a reference; gives any other thing back.
         notes: what is to be said however the attempt ends.
+        prompts: how much of a model's prompts and answers is told: `off`, `preview` or `full`.
         resolve: finds the classes that values are made of.
         reply: the question this attempt waited with, and its answer; None for work that asks nobody.
     """
@@ -67,6 +68,7 @@ class Work:
     notes: Notes
     resolve: Callable[[str], Any]
     resources: Any = None
+    prompts: str = "preview"
     reply: Reply | None = None
 
     @property

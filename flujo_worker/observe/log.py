@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from flujo_client.contract.outcome import Event
+from flujo_client.redact import redact, redact_tree
 from flujo_client.serial import safe_serialize
-from flujo_worker.observe.redact import redact, redact_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from flujo_client.sections import Log
 
 MAX_EVENTS = 1000
-_BOUND = ("run", "scope", "step", "attempt", "worker")
+_KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
+"""What an event's row says already, unless we tell it ourselves."""
 _story: ContextVar[list[Event] | None] = ContextVar("flujo_story", default=None)
 _outside: list[Callable[[Event], None]] = []
 """Who is told what is logged outside attempts: nobody or one."""
@@ -61,17 +62,21 @@ def bound(**known: Any) -> Iterator[None]:
 
 def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A structlog processor: keep the line as an event, of the run if it is logged inside an attempt."""
+    _keep(level, line, _KNOWN)
+    return line
+
+
+def _keep(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> None:
     events = _story.get()
     if events is None:
         for tell_it in _outside:
-            tell_it(_event(level, line))
+            tell_it(_event(level, line, hidden))
     elif len(events) < MAX_EVENTS:
-        events.append(_event(level, line))
+        events.append(_event(level, line, hidden))
     elif len(events) == MAX_EVENTS:
         events.append(Event("events.dropped", {"count": 1}, "warning", time.time()))
     else:
         events[-1].data["count"] += 1
-    return line
 
 
 def tell_outside_attempts_to(listener: Callable[[Event], None] | None) -> None:
@@ -79,16 +84,15 @@ def tell_outside_attempts_to(listener: Callable[[Event], None] | None) -> None:
     _outside[:] = [] if listener is None else [listener]
 
 
-def _event(level: str, line: Mapping[str, Any]) -> Event:
-    data = {
-        key: value for key, value in line.items() if key not in _BOUND and key not in ("event", "level", "timestamp")
-    }
+def _event(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Event:
+    data = {key: value for key, value in line.items() if key not in hidden}
     return Event(redact(str(line.get("event", ""))), redact_tree(safe_serialize(data)), level, time.time())
 
 
 def tell(name: str, /, level: str = "info", **data: Any) -> None:
     """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
-    keep_for_the_run(None, level, structlog.contextvars.merge_contextvars(None, level, {"event": name, **data}))
+    line = structlog.contextvars.merge_contextvars(None, level, {"event": name, **data})
+    _keep(level, line, _KNOWN - data.keys())
     kept = _story.set([])
     try:
         getattr(structlog.get_logger(), level)(name, **data)

@@ -13,9 +13,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Event
+from flujo_client.redact import redact
 from flujo_worker.errors import StoreError
 from flujo_worker.observe import log
-from flujo_worker.observe.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -93,6 +93,7 @@ def test_one_that_fails_is_listed_and_started_again(site):
     assert site.client.retry_failed_background_tasks(run.id) == []
     second = wait_until(lambda: [each for each in failed_of(site, run) if each.id == again.id], SOON_S)[0]
     assert (second.retry_of, second.retries, second.parent_run) == (failed.id, 1, run.id)
+    assert [event["data"]["task_id"] for event in site.told(failed.id, "background.started_again")] == [again.id]
     assert site.client.retry_failed_background_tasks(run.id, max_retries=1) == []
 
     (site.folder / f"mended-{run.id}").touch()
@@ -237,6 +238,7 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     wait_until(lambda: task.status() == "failed", SOON_S, what=site.log)
     error = task.result().error
     assert (error.code, error.message.partition(":")[0]) == ("BACKGROUND_STALE", "no sign of life for 24 hours")
+    assert len(site.told(task.id, "background.stale")) == 1
     assert [each.id for each in site.client.get_failed_background_tasks(run.id)] == [task.id]
 
 

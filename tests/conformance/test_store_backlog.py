@@ -53,7 +53,12 @@ def test_what_is_given_is_marked_as_out(world, new):
 def test_an_envelope_is_rebuilt_with_all_it_had(world):
     """Nothing is lost on the way through the rows: ticket, queue, context, input."""
     pipeline = pipeline_of("a", queue="gpu")
-    order = {"queue": "mine", "priority": 3, "tenant": "acme", "trace_parent": "00-ab-cd-01"}
+    order = {
+        "queue": "mine",
+        "priority": 3,
+        "tenant": "acme",
+        "trace_parent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }
     new = world.record(enqueued(pipeline, {"k": [1]}, context={"n": 1}, deadline=world.now() // 1 + 500, **order))
     world.pass_time(GRACE_S + 0.1)
 

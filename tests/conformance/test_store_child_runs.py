@@ -46,7 +46,7 @@ def new(world):
             deadline=world.now() + 600,
             priority=3,
             tenant="acme",
-            trace_parent="00-1",
+            trace_parent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             queue="mine",
             metadata={"k": 1},
         )

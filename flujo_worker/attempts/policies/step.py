@@ -26,6 +26,7 @@ from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_vali
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import Shape
+from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
 from flujo_worker.attempts.watch import watching
 from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.observe.log import bound, tell
@@ -137,10 +138,12 @@ async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s
     options = {**work.at_hand, "guidance": work.guidance, **work.step.config.options()}
     left_s = max(0.0, work.timeout_s - spent_s)
     async with blaming("agent", Usage(), work.timeout_s):
-        with watching(work.agent, most_s=left_s):
+        with watching(work.agent, most_s=left_s), telling_what_is_asked(work, data):
             async with asyncio.timeout(left_s):
                 answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
-    return replace(answer, usage=declared(answer.output, answer.usage))
+        answer = replace(answer, usage=declared(answer.output, answer.usage))
+        tell_answer(work, answer)
+    return answer
 
 
 async def _ask_shaped(work: Work, data: Any, shape: Shape, spent_s: float) -> tuple[Answer, Any]:

@@ -49,7 +49,13 @@ def test_the_first_attempt_stands_at_the_root():
 
 def test_an_envelope_survives_its_journey():
     """M-005."""
-    order = {"queue": "mine", "priority": 0, "tenant": "acme", "deadline": 12.5, "trace_parent": "00-ab-cd-01"}
+    order = {
+        "queue": "mine",
+        "priority": 0,
+        "tenant": "acme",
+        "deadline": 12.5,
+        "trace_parent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }
     first = enqueued(context={"n": 1}, **order).first
 
     assert Envelope.from_wire(loads(dumps(first.to_wire()))) == first
@@ -172,6 +178,13 @@ def test_what_is_above_the_limit_is_refused(where):
         {"tenant": "\ud800"},
         {"queue": "a\nb"},
         {"trace_parent": "a\x00"},
+        {"trace_parent": ""},
+        {"trace_parent": "00-ab-cd-01"},
+        {"trace_parent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\n"},
+        {"trace_parent": "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01"},
+        {"trace_parent": "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
+        {"trace_parent": "00-00000000000000000000000000000000-b7ad6b7169203331-01"},
+        {"trace_parent": "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01"},
     ],
 )
 def test_an_option_that_cannot_be_is_refused(order):

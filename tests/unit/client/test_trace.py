@@ -8,6 +8,7 @@ from datetime import timedelta
 from time import perf_counter
 
 import pytest
+from builders import packed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import EXAMPLES, NOW, C, Recorder, S, pipelines, run
@@ -44,6 +45,22 @@ def test_every_level_is_there(kind, child):
     step = ("step x", ["attempt attempt 1", "attempt attempt 2"])
     box = (f"{kind} box", [*agent, (f"{child} one", [step])])
     assert drawn(traced(C("box", kind, [[S("x", tries=2)]], names=("one",)))) == ("run orders", [box])
+
+
+def test_the_root_says_what_was_asked_for_without_its_secrets():
+    """Requirements §2.9: version and input; `[log] redact` counts."""
+    value = {"topic": "bees", "db_password": "hunter2", "iban": "DE02", "more": "x" * 300}
+    root = build_trace(run(input=packed(value)), (), (), (), hidden=["IBAN"])
+    facts = root.attributes
+    assert facts["flujo.pipeline.version"] == "1"
+    assert facts["flujo.input"].startswith('{"topic":"bees","db_password":***,"iban":"***","more":"xxx')
+    assert len(facts["flujo.input"]) == 200
+    assert "flujo.is_background" not in facts
+
+
+def test_a_run_in_the_background_says_so():
+    """Requirements §2.9."""
+    assert build_trace(run(is_background=True), (), (), ()).attributes["flujo.is_background"] is True
 
 
 def test_starts_and_joins_are_told_with_their_container():

@@ -102,6 +102,7 @@ def test_the_result_names_it(engine):
 
 def test_it_has_what_its_parent_has_but_metadata_and_key(engine):
     options = {"deadline": engine.now + 60, "tenant": "acme", "queue": "mine", "priority": 4, "idempotency_key": "k"}
+    options["trace_parent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     run_id, child_id = begun(engine, bare(child(step("x"))), metadata={"k": 1}, **options)
 
     theirs, its = (engine.store.envelopes([engine.history(run)[0].key])[0].ticket for run in (run_id, child_id))

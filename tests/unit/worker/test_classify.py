@@ -20,6 +20,7 @@ from flujo_client.errors import (
     SettingsError,
     ValidationError,
 )
+from flujo_client.redact import redact
 from flujo_worker.attempts.classify import (
     ErrorCategory,
     ErrorHandler,
@@ -29,7 +30,6 @@ from flujo_worker.attempts.classify import (
     root_cause,
 )
 from flujo_worker.attempts.wording import MAX_MESSAGE_BYTES
-from flujo_worker.observe.redact import redact
 
 
 def throw(error: Exception, *, cause: Exception | None = None, context: Exception | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flujo_worker.observe.redact import hide_fields, redact, redact_tree
+from flujo_client.redact import hide_fields, redact, redact_tree
 
 KEYS = {
     "OpenAI": "sk-" + "a1B2c3D4" * 6,

@@ -1,0 +1,147 @@
+"""What an attempt tells of its talk with a model (requirements §2.9), and which attempt user code is told that it runs in."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from flujo_client import Pipeline, Settings, Step, StepConfig, current_attempt
+from flujo_client.sections import Log
+from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.testing import LocalEngine
+
+KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz"
+ONCE = StepConfig(max_retries=0)
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def says(text):
+    return TestModel(custom_output_text=text)
+
+
+def ran(agent, value="go", *, config=ONCE, log=None, **step):
+    """The story of a run of one step, as names and data."""
+    with LocalEngine(Settings(log=log or Log())) as engine:
+        run = engine.enqueue(Pipeline([Step("write", agent, config=config, **step)]), value)
+        engine.drain()
+        return [(event.name, event.level, event.data) for event in engine.story(run)]
+
+
+def of(story, name):
+    return [data for each, _, data in story if each == name]
+
+
+def asked(story):
+    return [(name, level) for name, level, _ in story if name.startswith("agent.")]
+
+
+def test_what_a_model_is_asked_and_answers_is_told_in_its_order():
+    story = ran(make_agent_async(says("fine"), "Be brief."), {"topic": "bees"})
+    names = ["agent.system", "agent.input", "agent.prompt", "agent.response"]
+    assert asked(story) == [*((name, "debug") for name in names), ("agent.usage", "info")]
+    assert of(story, "agent.system") == [{"model_id": "test", "attempt": 1, "system_prompt_preview": "Be brief."}]
+    assert of(story, "agent.prompt") == [{"prompt_preview": '{\n  "topic": "bees"\n}'}]
+    assert of(story, "agent.response") == [{"response_preview": "fine"}]
+    [usage] = of(story, "agent.usage")
+    assert (usage["call"], usage["requests"]) == ("agent", 1)
+    assert min(usage["input_tokens"], usage["output_tokens"]) > 0
+
+
+def test_an_agent_of_the_library_is_told_of_too():
+    story = ran(Agent(says("fine"), system_prompt=("Be brief.", "Be kind.")))
+    assert of(story, "agent.system")[0]["system_prompt_preview"] == "Be brief.\n\nBe kind."
+
+
+def test_a_plain_function_has_no_such_events():
+    """A run without models tells what it always told."""
+    assert asked(ran(str.upper)) == []
+
+
+def test_a_prompt_has_the_guidance_that_the_input_has_not():
+    """M-016: the second attempt is told why the first one failed."""
+    answers = iter([ValueError("no bees"), None])
+
+    def model(messages, info):
+        if error := next(answers):
+            raise error
+        return ModelResponse(parts=[TextPart("fine")])
+
+    story = ran(make_agent_async(FunctionModel(model)), config=StepConfig(max_retries=1))
+    assert [data["attempt"] for data in of(story, "agent.system")] == [1, 2]
+    assert of(story, "agent.input") == [{"input_preview": "go"}] * 2
+    first, second = (data["prompt_preview"] for data in of(story, "agent.prompt"))
+    assert first == "go"
+    assert "no bees" in second
+
+
+@pytest.mark.parametrize("around", [0, 191, 199])
+def test_previews_are_short_and_have_no_secrets(around):
+    """§2.9: a key that the cut goes through is hidden as a whole."""
+    text = "x" * around + f" {KEY} " + "y" * 1000
+    story = ran(make_agent_async(says(text), text), text)
+    previews = [
+        value
+        for name, _, data in story
+        if name.startswith("agent.")
+        for value in data.values()
+        if isinstance(value, str)
+    ]
+    assert sum(len(each) == 200 for each in previews) == 4
+    assert not any("proj" in each for each in previews)
+
+
+def test_fields_are_hidden_by_their_names():
+    story = ran(make_agent_async(says("fine")), {"user": "ana", "db_password": "hunter2"})
+    assert "ana" in str(story)
+    assert "hunter2" not in str(story)
+
+
+def test_full_prompts_are_told_under_the_debug_switch_only():
+    """§2.9."""
+    text = "bees " * 1000
+    story = ran(make_agent_async(says(text)), text, log=Log(prompts="full"))
+    assert of(story, "agent.prompt") == [{"prompt_preview": text}]
+    assert of(story, "agent.response") == [{"response_preview": text}]
+
+
+def test_prompts_can_be_kept_out_of_the_story():
+    story = ran(make_agent_async(says("fine")), log=Log(prompts="off"))
+    assert asked(story) == [("agent.usage", "info")]
+
+
+def test_what_a_failed_call_has_cost_is_told():
+    """M-044: a model that answered, and an agent that would not take it."""
+
+    def refuse(_):
+        raise RuntimeError("no")
+
+    agent = Agent(says("fine"), retries=0)
+    agent.output_validator(refuse)
+    story = ran(agent)
+    assert [name for name, _ in asked(story)][-2:] == ["agent.prompt", "agent.usage"]
+
+
+def test_an_agent_can_tell_which_attempt_it_is_in():
+    """SYS-20: in a coroutine and in a thread, with the trace context that the client gave."""
+    seen = []
+
+    async def here(data):
+        seen.append(current_attempt())
+        return data
+
+    def there(data):
+        seen.append(current_attempt())
+        return data
+
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([Step("here", here), Step("there", there)]), "go", trace_parent=PARENT)
+        engine.drain()
+    assert [(each.run_id, each.step, each.number, each.trace_parent) for each in seen] == [
+        (run, "here", 1, PARENT),
+        (run, "there", 1, PARENT),
+    ]
+    assert seen[0].key == f"{run}::here:1"
+    assert current_attempt() is None
