@@ -25,7 +25,11 @@ ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 
 
 class Unlike(Exception):
-    """What is decided now is not what was decided then."""
+    """What is decided now is not what was decided then. `key`: the work row at which that is, where it is not the one at hand."""
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 def token(what: str) -> Packed:

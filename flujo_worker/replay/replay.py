@@ -116,7 +116,7 @@ class _Replay:
             self._compare_scopes(scopes)
             self._compare_end()
         except Unlike as unlike:
-            return Replayed(self._recording.id, self.done, str(unlike), at.key if at else None)
+            return Replayed(self._recording.id, self.done, str(unlike), unlike.key or (at.key if at else None))
         return Replayed(self._recording.id, self.done)
 
     def _following(self) -> NoticeRecord:
@@ -126,7 +126,8 @@ class _Replay:
             self._coordinator.answer_doorbell(self._recording.id, each.address)
             self._look_for_more()
         if not self._open:
-            raise Unlike(f"nothing leads to {next(iter(self._left))} any more")
+            key = next(iter(self._left))
+            raise Unlike(f"nothing leads to {key} any more", key)
         return heappop(self._open)[-1]
 
     def _first(self) -> tuple[float, float]:
