@@ -76,7 +76,7 @@ def test_a_trace_has_the_whole_story(monkeypatch):
     monkeypatch.setattr(verbs, "EVENTS_AT_ONCE", 3)
     recorder = Recorder().play(S("a"))
     events = [EventRecord(n, recorder.now, "run_1", f"e{n}", "info", None, {}, f"0-{n}") for n in range(1, 8)]
-    got, asked = perform(verbs.trace_of("run_1"), **rows_of(recorder, events))
+    got, asked = perform(verbs.trace_of(Settings(), "run_1"), **rows_of(recorder, events))
 
     assert [each.name for each in got.events] == [f"e{n}" for n in range(1, 8)]
     assert sum(each.request.name == "events" for each in asked) == 3
