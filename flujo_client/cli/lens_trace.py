@@ -17,7 +17,7 @@ from flujo_client.errors import ClientError
 PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 """What a place may be: it, its attempt, or its run."""
 
-_preview_option = click.option(
+preview_option = click.option(
     "--prompt-preview-len",
     "preview",
     type=click.IntRange(min=-1),
@@ -35,7 +35,7 @@ _full_option = click.option(
 
 @click.command("trace")
 @click.argument("run")
-@_preview_option
+@preview_option
 @_full_option
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print the whole tree as JSON.")
@@ -72,7 +72,7 @@ def spans_run(*, run: str, status: str | None, name: str | None, timeout: float,
 
 @click.command("from-file")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@_preview_option
+@preview_option
 @_full_option
 def draw_file(*, path: str, preview: int, is_full: bool) -> None:
     """Draw a trace that `flujo lens trace --json` has written; PATH is a file, or - for stdin. Asks no service."""

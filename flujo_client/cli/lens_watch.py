@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flujo_client.cli.lens_trace import preview_option
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json, tell
 from flujo_client.cli.patience import patiently, timeout_option
-from flujo_client.cli.render import PREVIEW
 from flujo_client.cli.shapes import event_shape
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.client import FlujoClient
@@ -38,14 +38,7 @@ AT_ONCE = 1000
 @click.command("watch")
 @click.argument("run")
 @click.option("--after", metavar="CURSOR", help="Only what was told after the event with this cursor.")
-@click.option(
-    "--prompt-preview-len",
-    "preview",
-    type=click.IntRange(min=-1),
-    default=PREVIEW,
-    show_default=True,
-    help="Characters shown of an event's values; -1 for all.",
-)
+@preview_option
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
 def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_json: bool) -> None:

@@ -253,7 +253,6 @@ class Recording:
 
     id: str
     status: str
-    reason: str | None
     reference: str
     fingerprint: str
     queue: str

@@ -34,7 +34,7 @@ _BUILT_IN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ExpectedCall:
     """One call that an attempt may make, and what it is expected to cost: the agent's, or an auxiliary one of the precheck's."""
 
     name: str
@@ -48,7 +48,7 @@ def calls_of(
     *,
     agent_of: Callable[[Any], Any],
     known: UsageEstimate | None = None,
-) -> list[Call]:
+) -> list[ExpectedCall]:
     """List the calls that an attempt may make, the agent's first (M-044, M-116, M-118).
 
     Args:
@@ -58,18 +58,20 @@ def calls_of(
         agent_of: finds the live agent of a reference.
         known: what whole attempts at the step have cost, the precheck's calls too; None where that is not to count, or not known.
     """
-    calls = [Call("agent", estimate(step, known or _of_model(_model(step.agent, agent_of), cost)))]
+    calls = [ExpectedCall("agent", estimate(step, known or _of_model(_model(step.agent, agent_of), cost)))]
     if known is not None or precheck is None or not precheck.enabled:
         return calls
     asked = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
     for name, agent in (*asked, ("validator", precheck.validator_agent)):
         if agent is not None:
             usual = _of_model(_model(agent, agent_of), cost)
-            calls.append(Call(name, usual.model_copy(update={"tokens": precheck.max_tokens})))
+            calls.append(ExpectedCall(name, usual.model_copy(update={"tokens": precheck.max_tokens})))
     return calls
 
 
-def reservations(envelope: Envelope, entry: Entry, path: str, calls: Sequence[Call], day: date) -> list[Reservation]:
+def reservations(
+    envelope: Envelope, entry: Entry, path: str, calls: Sequence[ExpectedCall], day: date
+) -> list[Reservation]:
     """Give what the attempt asks for, all its calls together; nothing where no limit is over it.
 
     Args:
@@ -85,7 +87,7 @@ def reservations(envelope: Envelope, entry: Entry, path: str, calls: Sequence[Ca
     return [_reservation(scope, each, asked) for scope, each in _scopes(limits, entry, path, day)]
 
 
-def tell_calls(calls: Sequence[Call]) -> None:
+def tell_calls(calls: Sequence[ExpectedCall]) -> None:
     """Tell each call's own share of the reservation, where there is more than the agent's (M-044)."""
     for each in calls if len(calls) > 1 else ():
         tell("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)

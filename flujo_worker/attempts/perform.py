@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
+    from flujo_client.pipeline.step import Step
     from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
-    from flujo_worker.attempts.budget import Call
+    from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.catalog import Catalog, Entry
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
@@ -116,7 +117,8 @@ class Attempts:
         with self._lease.holding(envelope.key) as held:
             if held is None:
                 return Delivered("busy")
-            claim = self._claim(envelope, held)
+            calls, asks = self._asks(envelope)
+            claim = self._claim(envelope, held, asks)
             if claim.refusal is not None:
                 logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
                 return Delivered(claim.refusal, claim.refusal == "ended" and self._coordinator.counts(envelope))
@@ -126,10 +128,9 @@ class Attempts:
             if claim.over is not None:
                 refused = Outcome("limit", fault=claim.over)
                 return self._conclude(Notice(envelope, held.fence or 0, refused), time.monotonic())
-            return self._carry_out(envelope, held)
+            return self._carry_out(envelope, held, calls)
 
-    def _claim(self, envelope: Envelope, held: Held) -> Claim:
-        asks = self._asks(envelope)
+    def _claim(self, envelope: Envelope, held: Held, asks: Sequence[Reservation]) -> Claim:
         while True:
             worker = self._lease.worker
             claim = self._ledger.claim(
@@ -148,25 +149,28 @@ class Attempts:
             if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
                 return claim
 
-    def _asks(self, envelope: Envelope) -> Sequence[Reservation]:
-        """What the attempt is to reserve. Code that is not here reserves nothing: it is parked, not run."""
+    def _asks(self, envelope: Envelope) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
+        """The calls that the attempt may make under limits, and what it is to reserve for them.
+
+        Code that is not here reserves nothing: it is parked, not run.
+        """
         ticket = envelope.ticket
         if ticket.limits is None or envelope.kind != "step":
-            return ()
+            return (), ()
         with suppress(Unfit):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
-            path, calls = self._path(envelope, entry), self._calls(envelope, entry)
-            return reservations(envelope, entry, path, calls, datetime.now(UTC).date())
-        return ()
+            path = self._path(envelope, entry)
+            calls = self._calls(envelope, entry.steps[path])
+            return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
+        return (), ()
 
-    def _calls(self, envelope: Envelope, entry: Entry) -> list[Call]:
-        step = entry.steps[self._path(envelope, entry)]
+    def _calls(self, envelope: Envelope, step: Step) -> list[ExpectedCall]:
         wanted = resolve(step.processing, envelope.ticket.aros)
         precheck = None if wanted is None else wanted.precheck
         known = None if self._history is None else self._history.expected(envelope)
         return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent, known=known)
 
-    def _carry_out(self, envelope: Envelope, held: Held) -> Delivered:
+    def _carry_out(self, envelope: Envelope, held: Held, calls: Sequence[ExpectedCall]) -> Delivered:
         fence = held.fence or 0
         started = time.monotonic()
         try:
@@ -184,7 +188,7 @@ class Attempts:
         notes = Notes()
         with telling(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
             if held.is_limited:
-                tell_calls(self._calls(envelope, entry))
+                tell_calls(calls)
             outcome = self._outcome(envelope, entry, held, started, story, notes)
         guard.report(notes.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):

@@ -154,7 +154,6 @@ class MemoryStore(ForksInMemory):
             return Recording(
                 id=run_id,
                 status=run.status,
-                reason=run.reason,
                 reference=ticket.reference,
                 fingerprint=ticket.fingerprint,
                 queue=ticket.queue,

@@ -259,7 +259,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres):
         return self._do("expire_questions", {"limit": limit})
 
     def keep_events(self, keep_days: int | None) -> None:
-        self._rows("keep_events", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
+        self._do("keep_events", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         rows = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})

@@ -14,7 +14,6 @@ import pytest
 from health_traces import AT, TRACES, Traced, aros_facts, clerk, plant
 from psycopg.rows import dict_row
 from rich.console import Console
-from services import drop_database, fresh_database
 
 from flujo_client.cli.health_text import health_text
 from flujo_client.health.aggregate import build
@@ -32,11 +31,9 @@ EMPTY_QUEUES = Depths({"flujo.attempts": 0, "flujo.control": 0})
 
 
 @pytest.fixture(scope="module")
-def database_url(services):
-    url = fresh_database(services)
-    migrate(url)
-    yield url
-    drop_database(services, url)
+def database_url(database_url):
+    migrate(database_url)
+    return database_url
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from health_traces import machine_facts, plant_attempt, plant_run, plant_worker, swept
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
-from services import drop_database, fresh_database
 
 from flujo_client.health.facts import Depths
 from flujo_client.health.machine import judge, machine_of
@@ -25,11 +24,9 @@ QUIET = Depths({"flujo.attempts": 0})
 
 
 @pytest.fixture(scope="module")
-def database_url(services):
-    url = fresh_database(services)
-    migrate(url)
-    yield url
-    drop_database(services, url)
+def database_url(database_url):
+    migrate(database_url)
+    return database_url
 
 
 @pytest.fixture

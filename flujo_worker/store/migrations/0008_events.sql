@@ -8,20 +8,18 @@ ALTER TABLE flujo_events
 CREATE INDEX flujo_events_story ON flujo_events (run_id, xid, id);
 DROP INDEX flujo_events_run;
 
--- Make partitions of days, and drop those that are over; tell how many were made and dropped.
+-- Make partitions of days, and drop those that are over.
 --   first, last   the days to have a partition for, counted from today. Under running workers never today, nor a day that might begin
 --                 meanwhile: who has found the default partition for an event, and waits there for its lock, is refused afterwards
 --   keep          days for which events are kept; null: for ever
 -- A day whose events stand in the default partition already stays there. Who finds the tables locked leaves it to the next time.
-CREATE FUNCTION flujo_keep_event_partitions(first integer, last integer, keep integer, OUT made integer, OUT dropped integer)
+CREATE FUNCTION flujo_keep_event_partitions(first integer, last integer, keep integer) RETURNS void
 LANGUAGE plpgsql SET lock_timeout = '500ms' SET TimeZone = 'UTC' AS $$
 DECLARE
     today date := (now() AT TIME ZONE 'UTC')::date;
     day date;
     part text;
 BEGIN
-    made := 0;
-    dropped := 0;
     IF NOT pg_try_advisory_xact_lock(hashtext('flujo_event_partitions')) THEN
         RETURN;
     END IF;
@@ -31,7 +29,6 @@ BEGIN
         BEGIN
             EXECUTE format('CREATE TABLE %I (LIKE flujo_events INCLUDING DEFAULTS)', part);
             EXECUTE format('ALTER TABLE flujo_events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', part, day::timestamptz, (day + 1)::timestamptz);
-            made := made + 1;
         EXCEPTION
             WHEN check_violation THEN NULL;
             WHEN lock_not_available THEN RETURN;
@@ -45,7 +42,6 @@ BEGIN
     LOOP
         BEGIN
             EXECUTE format('DROP TABLE %I', part);
-            dropped := dropped + 1;
         EXCEPTION
             WHEN lock_not_available THEN RETURN;
         END;

@@ -1,2 +1,2 @@
 -- Partitions made ahead of time, and those that are over dropped (migration 0008).
-SELECT made, dropped FROM flujo_keep_event_partitions(%(first)s::int, %(last)s::int, %(keep)s::int);
+SELECT flujo_keep_event_partitions(%(first)s::int, %(last)s::int, %(keep)s::int);
