@@ -7,7 +7,7 @@ from pathlib import Path
 
 import injection_pipelines as agents
 import pytest
-from fleet import BRISK, Site
+from fleet import STEADY, Site
 from injection_pipelines import MyContext
 
 from flujo_client import Flujo
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.acceptance
 
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("injection"), worker=BRISK) as site:
+    with Site(services, tmp_path_factory.mktemp("injection"), worker=STEADY) as site:
         site.workers(code=Path(__file__).parent)
         yield site
 
