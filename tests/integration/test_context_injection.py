@@ -79,10 +79,10 @@ def test_feedback_names_the_agents_own_error(run, site, pipeline):
 def test_the_decision_costs_less_than_a_millisecond(agent):
     """M-027, NFR-13: 10 000 decisions on average, and the first one for an agent of a class not seen before."""
     options = {"context": MyContext(), "temperature": 0.5}
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(10_000):
         injectable(agent, options)
-    assert (time.perf_counter() - began) / 10_000 < 0.001
+    assert (time.process_time() - began) / 10_000 < 0.001
 
 
 def test_the_first_decision_costs_less_than_a_millisecond():
