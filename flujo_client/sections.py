@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
@@ -98,6 +99,7 @@ class Worker(Section):
     """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
+    `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
     """
 
     lease_s: Seconds = 6.0
@@ -109,6 +111,7 @@ class Worker(Section):
     broker_acks: bool = False
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
+    heartbeat_file: Path | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
