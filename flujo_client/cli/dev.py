@@ -8,7 +8,7 @@ import click
 
 _COMMANDS = {
     "alive": "alive:alive",
-    "budgets": "dev_budgets:budgets",
+    "budgets": "budgets:budgets",
     "health-check": "health:health_check",
     "show-config": "show_config:show_config",
 }

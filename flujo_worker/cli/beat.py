@@ -5,7 +5,6 @@ It only saves time: workers sweep by themselves, and the health check can be mad
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +44,8 @@ def command() -> None:
     heartbeat.begin()
     try:
         worker.app.Beat(
-            scheduler_cls=partial(HeardScheduler, heartbeat=heartbeat),
-            loglevel=logging.getLevelNamesMapping()[worker.settings.log.level],
+            scheduler_cls=partial(HeardScheduler, heartbeat=heartbeat),  # type: ignore[arg-type]  # what makes one will do
+            loglevel=worker.settings.log.level,
         ).run()
     finally:
         heartbeat.end()
