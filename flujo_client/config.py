@@ -285,8 +285,7 @@ def _read(path: Path) -> Written:
                 f"{path}:{written.line((alias,))}: `{alias}` and `{name}` mean the same", suggestion=f"keep `{name}`"
             )
         if alias in tree:
-            tree[name] = tree.pop(alias)
-            written.lines[name,] = written.lines.pop((alias,))
+            written.rename(alias, name)
     if refused := _ENV_ONLY & tree.keys():
         name = min(refused)
         raise SettingsError(

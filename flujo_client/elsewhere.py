@@ -23,9 +23,7 @@ _VARIABLES = {
 _KEYS = {
     "env_file": "leave it out: no file of variables is read; let what starts the process do it, as compose, systemd and honcho can",
     "governance_policy_module": _NOT_HERE,
-    "settings.agent_timeout": "write agents.agent_timeout_s",
-    "settings.postgres_pool_max": "write worker.pool_max",
-    "settings": "leave it out: its keys that serve here stand in sections of their own, such as [agents] and [worker]",
+    "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, postgres_pool_max is worker.pool_max",
     "run": "give them to `flujo run` as options",
     **dict.fromkeys(("architect", "bench", "lockfile", "solve"), _NOT_HERE),
 }
@@ -37,5 +35,5 @@ def of_variable(name: str) -> str | None:
 
 
 def of_key(name: str) -> str | None:
-    """Say what serves in the place of a key of the original's file, or of its section; None where it is none."""
-    return _KEYS.get(name) or _KEYS.get(name.partition(".")[0])
+    """Say what serves in the place of a key, or of a section, of the original's file; None where it is none."""
+    return _KEYS.get(name)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from flujo_client.toml_file import Key, Written
 
 MOST_TOLD, LONGEST_NAME = 20, 80
+_FOLLOWS = "default_factory_not_called"
+"""What is found where a default is made of a value that is wrong itself."""
 
 
 class Origins:
@@ -69,7 +71,8 @@ def told(
         known: every setting's dotted name, for the nearest one.
         origins: where the values came from.
     """
-    findings: Sequence[Mapping[str, Any]] = error.errors(include_url=False, include_input=False)
+    everything: Sequence[Mapping[str, Any]] = error.errors(include_url=False, include_input=False)
+    findings = [each for each in everything if each["type"] != _FOLLOWS]
     lines = [_line(finding, origins) for finding in findings[:MOST_TOLD]]
     if len(findings) > MOST_TOLD:
         lines.append(f"and {len(findings) - MOST_TOLD} more")
@@ -81,26 +84,33 @@ def told(
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Name the nearest of what is known, by its last part too; all of it where none is near."""
+    """Name the nearest of what is known, by its last part too; all of it where none is near and there are not too many."""
     by_last_part = {key.rpartition(".")[2]: key for key in known}
     candidates = by_last_part | {key: key for key in known}
     close = difflib.get_close_matches(name, candidates, n=1) or difflib.get_close_matches(
         name.rpartition(".")[2], candidates, n=1
     )
-    return f"did you mean {candidates[close[0]]}?" if close else f"known are {', '.join(sorted(known))}"
+    if close:
+        return f"did you mean {candidates[close[0]]}?"
+    names = sorted(known)
+    return f"known are {', '.join(names)}" if len(names) <= MOST_TOLD else "docs/reference/configuration.md lists all"
 
 
 def _line(finding: Mapping[str, Any], origins: Origins) -> str:
     location = _shown(finding["loc"])
-    where = origins.of(location) or origins.whole
+    where = origins.of(_path(finding["loc"])) or origins.whole
     is_unknown = finding["type"] == "extra_forbidden"
     what = "unknown key" if is_unknown else finding["msg"].removeprefix("Value error, ")
     return f"{where}: {_cut('.'.join(location))}: {what}" if location else f"{where}: {what}"
 
 
+def _path(location: tuple[int | str, ...]) -> Key:
+    return tuple(str(part) for part in location if part != "[key]")
+
+
 def _shown(location: tuple[int | str, ...]) -> Key:
     """What stands inside of the signing keys may be a secret that was written in the place of an id."""
-    path = tuple(str(part) for part in location if part != "[key]")
+    path = _path(location)
     return path[:1] if path[:1] == ("signing_keys",) else path
 
 
@@ -114,9 +124,9 @@ def _way_out(
     """Name the nearest key for an unknown one, the nearest word for one that is none of a few."""
     location = tuple(map(str, finding["loc"]))
     if finding["type"] == "extra_forbidden":
-        name = ".".join(location)
-        fields = _fields_at(model, location)
-        return elsewhere.of_key(name) or (nearest(name, known) if fields is None else nearest(location[-1], fields))
+        name, fields = ".".join(location), _fields_at(model, location)
+        names = {*known, *model.model_fields} if len(location) == 1 else known
+        return elsewhere.of_key(name) or (nearest(name, names) if fields is None else nearest(location[-1], fields))
     if finding["type"] != "literal_error":
         return None
     given: Any = values

@@ -32,6 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_ENDLESS = re.compile(r"\d[\d_]{4000,}")
 _DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 _TWICE = ("Cannot overwrite", "Cannot declare", "Cannot redefine", "Cannot mutate")
 
@@ -51,11 +52,16 @@ class Written:
     lines: dict[Key, int] = field(default_factory=dict)
 
     def line(self, key: Key) -> int | None:
-        """Find the line of a key: its own, else that of what it stands in, else of the first that stands in it."""
-        for end in range(len(key), 0, -1):
-            if key[:end] in self.lines:
-                return self.lines[key[:end]]
-        return next((line for other, line in self.lines.items() if key and other[: len(key)] == key), None)
+        """Find the line of a key: its own, else that of the first that stands in it, else of what it stands in itself."""
+        inner = next((line for other, line in self.lines.items() if key and other[: len(key)] == key), None)
+        if key in self.lines or inner is not None:
+            return self.lines.get(key, inner)
+        return self.line(key[:-1]) if len(key) > 1 else None
+
+    def rename(self, name: str, to: str) -> None:
+        """Read a key, or a table, as if it had another name."""
+        self.tree[to] = self.tree.pop(name)
+        self.lines = {(to, *key[1:]) if key[:1] == (name,) else key: line for key, line in self.lines.items()}
 
 
 def read(path: Path) -> Written:
@@ -128,8 +134,9 @@ def _statements(path: Path, text: str) -> list[tuple[Key, int]]:
 def _refusal(written: Written, text: str, statements: list[tuple[Key, int]], said: str) -> SettingsError:
     """Say where the parser stopped, at which key, and whether that was there before."""
     found = _POSITION.search(said)
-    if found is None:  # a number of more digits than Python reads
-        return SettingsError(f"{written.path}: is not TOML: {said}")
+    if found is None:  # Python's own refusal of a number
+        line, column = _position(text, next((match.start() for match in _ENDLESS.finditer(text)), 0))
+        return SettingsError(f"{written.path}:{line}:{column}: has a number of too many digits")
     line, column = (int(found[1]), int(found[2])) if found[1] else _position(text, len(text))
     place, what = f"{written.path}:{line}:{column}", said[: found.start()]
     key = next((key for key, at in reversed(statements) if at <= line), ())

@@ -97,7 +97,7 @@ def test_an_empty_variable_counts_as_not_set():
         ("databse_url = 'x'", "1: databse_url", "database_url"),
         ("[worker]\nlease = 3", "2: worker.lease", "worker.lease_s"),
         ("lease_s = 3", "1: lease_s", "worker.lease_s"),
-        ("[workers]\nlease_s = 3", "1: workers", "worker."),
+        ("[workers]\nlease_s = 3", "1: workers", "did you mean worker?"),
     ],
 )
 def test_an_unknown_key_is_refused_with_file_key_and_nearest_name(file, named, nearest):
