@@ -69,10 +69,21 @@ def test_the_procfile_runs_a_run_and_ends_in_order(site):
                 os.kill(pid, signal.SIGKILL)
 
 
+WATCHED = """
+import os, sys
+def watch(event, what):
+    if event == "open" and isinstance(what[0], str) and what[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        os.write(1, f"WRITES {what[0]}\\n".encode())
+sys.addaudithook(watch)
+from flujo_worker.cli import commands
+commands(sys.argv[1:])
+"""
+
+
 def test_a_probe_tells_whether_this_worker_is_well(site, tmp_path):
-    """Issue 8: not whether some worker is. A worker that hangs is told of, one that ended in order too."""
+    """Issue 8: not whether some worker is. A worker that hangs is told of, one that ended in order too; it writes nothing else."""
     file = tmp_path / "alive"
-    with started(site, "flujo", "worker", FLUJO_WORKER_HEARTBEAT_FILE=str(file)) as (worker, log):
+    with watched(site, "worker", file) as (worker, log):
         wait_until(lambda: probe(file, "30") == 0, what=log)
         worker.send_signal(signal.SIGSTOP)
         wait_until(lambda: probe(file, "2") == 1, what="the file to grow old")
@@ -80,6 +91,27 @@ def test_a_probe_tells_whether_this_worker_is_well(site, tmp_path):
         wait_until(lambda: probe(file, "30") == 0, what=log)
         worker.terminate()
         assert (worker.wait(timeout=60), probe(file, "1000")) == (0, 1), log()
+        assert writings(log()) == {str(file)}
+
+
+def test_a_probe_tells_whether_beat_is_well(site, tmp_path):
+    """Its root may be read-only: the schedule is kept in no file."""
+    file = tmp_path / "alive"
+    with watched(site, "beat", file) as (beat, log):
+        wait_until(lambda: probe(file, "30") == 0, what=log)
+        beat.terminate()
+        assert (beat.wait(timeout=60), probe(file, "1000")) == (0, 1), log()
+        assert writings(log()) == {str(file)}
+
+
+def watched(site, command, file):
+    """A process that tells of every file it opens to write."""
+    variables = {"FLUJO_WORKER_HEARTBEAT_FILE": str(file), "PYTHONDONTWRITEBYTECODE": "1"}
+    return started(site, sys.executable, "-c", WATCHED, command, **variables)
+
+
+def writings(log):
+    return {line.removeprefix("WRITES ") for line in log.splitlines() if line.startswith("WRITES ")} - {os.devnull}
 
 
 def probe(file, seconds):
