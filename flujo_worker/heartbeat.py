@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flujo_client.errors import SettingsError
@@ -50,6 +51,7 @@ class Heartbeat:
             logger.warning("the heartbeat file %s cannot be touched: %s", self._path, error.strerror)
 
     def end(self) -> None:
-        """Remove the file."""
+        """Remove the file; one that cannot be removed grows old."""
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink()

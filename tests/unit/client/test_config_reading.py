@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.config import ConfigManager, Settings
+from flujo_client.config import _VARIABLES, ConfigManager, Settings
 from flujo_client.errors import SettingsError
 
 DATABASE = "postgresql://app:hunter2secret@db/app"
@@ -105,6 +105,18 @@ def test_an_unknown_key_is_refused_with_file_key_and_nearest_name(file, named, n
     text = refusal(file)
     assert f"flujo.toml:{named}: unknown key" in text
     assert nearest in text.partition("→")[2]
+
+
+IN_THE_FILE = sorted(_VARIABLES.keys() - {"failpoints", "demo_model"})
+
+
+@pytest.mark.parametrize("name", IN_THE_FILE)
+def test_a_slip_of_the_pen_in_any_key_is_refused_with_its_name(name):
+    """U-07, in every section, in the file and as a variable."""
+    section, _, key = name.rpartition(".")
+    table = f"[{section}]\n" if section else ""
+    assert f"did you mean {name}?" in refusal(f"{table}{key[:-1]}_{key[-1]} = 1").partition("→")[2]
+    assert f"did you mean {_VARIABLES[name][0]}?" in refusal(**{f"{_VARIABLES[name][0]}_": "1"}).partition("→")[2]
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name():
