@@ -153,10 +153,7 @@ class Settings(Section):
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield (
-                name,
-                mask_url(value) if name in _URLS and value else value,
-            )
+            yield name, mask_url(value) if name in _URLS and value else value
 
 
 def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -167,15 +164,16 @@ def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
+def _over(tree: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Write values with dotted names over a tree."""
+    made = {name: dict(item) if name in _SECTIONS else item for name, item in tree.items()}
     for name, value in flat.items():
         section, dot, inner = name.partition(".")
-        if dot and section in _SECTIONS:
-            tree.setdefault(section, {})[inner] = value
+        if dot:
+            made.setdefault(section, {})[inner] = value
         else:
-            tree[name] = value
-    return tree
+            made[name] = value
+    return made
 
 
 def _text(value: Any) -> str:
@@ -249,10 +247,10 @@ class ConfigManager:
         written = _read(path) if path else None
         variables = {name: found for name in _VARIABLES if (found := self._variable(name))}
         origins = Origins(written, variables, _SECTIONS)
-        said = dict(_flat(written.tree)) if written else {}
-        values = said | {name: Variable(self._environ[variable]) for name, variable in variables.items()}
-        sources = dict.fromkeys(said, "file") | dict.fromkeys(variables, "variable")
-        return _checked(_nested(values), origins), origins, sources
+        tree = written.tree if written else {}
+        texts = {name: Variable(self._environ[variable]) for name, variable in variables.items()}
+        sources = {name: "file" for name, _ in _flat(tree)} | dict.fromkeys(variables, "variable")
+        return _checked(_over(tree, texts), origins), origins, sources
 
     def child_environment(self, settings: Settings) -> dict[str, str]:
         """Give this process's environment with `settings` written over it, **secrets included**."""

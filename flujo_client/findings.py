@@ -79,7 +79,7 @@ def told(
     ways_out = ((finding, _way_out(finding, model, values, known)) for finding in findings[:MOST_TOLD])
     finding, way_out = next((each for each in ways_out if each[1]), ({}, None))
     if way_out and len(findings) > 1:
-        way_out = f"{_cut('.'.join(_shown(finding['loc'])))}: {way_out}"
+        way_out = f"{_name(_shown(finding['loc']))}: {way_out}"
     return SettingsError("\n".join(lines), suggestion=way_out)
 
 
@@ -101,7 +101,7 @@ def _line(finding: Mapping[str, Any], origins: Origins) -> str:
     where = origins.of(_path(finding["loc"])) or origins.whole
     is_unknown = finding["type"] == "extra_forbidden"
     what = "unknown key" if is_unknown else finding["msg"].removeprefix("Value error, ")
-    return f"{where}: {_cut('.'.join(location))}: {what}" if location else f"{where}: {what}"
+    return f"{where}: {_name(location)}: {what}" if location else f"{where}: {what}"
 
 
 def _path(location: tuple[int | str, ...]) -> Key:
@@ -114,7 +114,8 @@ def _shown(location: tuple[int | str, ...]) -> Key:
     return path[:1] if path[:1] == ("signing_keys",) else path
 
 
-def _cut(name: str) -> str:
+def _name(location: Key) -> str:
+    name = ".".join(f'"{part}"' if "." in part else part for part in location)
     return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
