@@ -1,6 +1,6 @@
 """Settings: what `flujo.toml` and the environment say, read once and checked.
 
-This is the only module of both packages that reads either (M-045); everything else is handed a `Settings`. It must not
+This is the only module of both packages that reads either (M-045), the file through `toml_file`; everything else is handed a `Settings`. It must not
 open connections or know what a setting is used for. In: a path and a mapping of environment variables. Out: a frozen
 `Settings`, or a `SettingsError` that names the key, where it was found and what to write instead, never a secret.
 
@@ -9,19 +9,19 @@ Every key has one variable: `FLUJO_<KEY>` at the top level, `FLUJO_<SECTION>_<KE
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
+from flujo_client import elsewhere
 from flujo_client.errors import SettingsError
+from flujo_client.findings import Origins, nearest, told
 from flujo_client.sections import (
     Agents,
     Aros,
@@ -39,9 +39,11 @@ from flujo_client.sections import (
     Retry,
     Section,
     SigningKeys,
+    Variable,
     Worker,
     listed,
 )
+from flujo_client.toml_file import Written, read
 
 FILE_NAME = "flujo.toml"
 CONFIG_PATH = "FLUJO_CONFIG_PATH"
@@ -52,9 +54,10 @@ _OTHER_NAMES = {
     "database_url": ("FLUJO_STATE_URI", "DATABASE_URL"),
     "broker_url": ("CELERY_BROKER_URL", "REDIS_URL"),
 }
-# Variables with our prefix that others read: the benchmarks, and click for `flujo run` and `flujo lens`.
-_FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT")
+# Variables with our prefix that others read: the benchmarks, and click for options of `flujo`.
+_FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG")
 
+_URLS = frozenset({"database_url", "broker_url", "result_backend_url"})
 _PASSWORD_IN_URL = re.compile(r"(?s)(://[^:]*:).*@")
 _SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
 
@@ -117,7 +120,7 @@ class Settings(Section):
         """Give a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
         own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url
         services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
-        return _checked(self._written() | services, {})
+        return _checked(self._written() | services, Origins(None, {}, _SECTIONS))
 
     def as_environment(self) -> dict[str, str]:
         """Write everything as variables, **secrets included**, for a child process that shall have the same."""
@@ -150,10 +153,7 @@ class Settings(Section):
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield (
-                name,
-                mask_url(value) if name in {"database_url", "broker_url", "result_backend_url"} and value else value,
-            )
+            yield name, mask_url(value) if name in _URLS and value else value
 
 
 def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -164,15 +164,16 @@ def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
+def _over(tree: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Write values with dotted names over a tree."""
+    made = {name: dict(item) if name in _SECTIONS else item for name, item in tree.items()}
     for name, value in flat.items():
         section, dot, inner = name.partition(".")
-        if dot and section in _SECTIONS:
-            tree.setdefault(section, {})[inner] = value
+        if dot:
+            made.setdefault(section, {})[inner] = value
         else:
-            tree[name] = value
-    return tree
+            made[name] = value
+    return made
 
 
 def _text(value: Any) -> str:
@@ -195,6 +196,18 @@ _VARIABLES = {
 }
 
 
+class Setting(NamedTuple):
+    """One setting as it is in force: `source` is built-in, file or variable, `place` the file and line or the variable's name.
+
+    Passwords in the value are `***`; of signing keys there are the ids alone.
+    """
+
+    name: str
+    value: Any
+    source: str
+    place: str | None
+
+
 class ConfigManager:
     """The reader of `flujo.toml` and the environment: built-in < file < environment (M-045).
 
@@ -208,13 +221,36 @@ class ConfigManager:
 
     def settings(self) -> Settings:
         """Read everything anew. Raises SettingsError for what is unknown, ill-formed, contradictory or missing."""
+        return self._read()[0]
+
+    def explain(self) -> list[Setting]:
+        """Tell every setting with its value and where that came from, **without secrets**. Raises SettingsError as above."""
+        settings, origins, sources = self._read()
+        return [
+            Setting(
+                name,
+                _masked(name, value),
+                sources.get(name, "built-in"),
+                origins.of(tuple(name.split("."))) if name in sources else None,
+            )
+            for name, value in _flat(settings.model_dump(mode="json", by_alias=True))
+        ]
+
+    def place(self, *key: str) -> str | None:
+        """Name the variable, or the file and the line, that says a key; None where it is built in. Raises SettingsError as above."""
+        return self._read()[1].of(key)
+
+    def _read(self) -> tuple[Settings, Origins, Mapping[str, str]]:
+        """Give the settings, where each key is said, and the source of those that are not built in."""
         _refuse_unknown_variables(self._environ)
         path = self._file()
-        written = _read(path) if path else {}
+        written = _read(path) if path else None
         variables = {name: found for name in _VARIABLES if (found := self._variable(name))}
-        places = dict.fromkeys(written, str(path)) | variables
-        values = written | {name: self._environ[variable] for name, variable in variables.items()}
-        return _checked(_nested(values), places, default=str(path) if path else "the environment")
+        origins = Origins(written, variables, _SECTIONS)
+        tree = written.tree if written else {}
+        texts = {name: Variable(self._environ[variable]) for name, variable in variables.items()}
+        sources = {name: "file" for name, _ in _flat(tree)} | dict.fromkeys(variables, "variable")
+        return _checked(_over(tree, texts), origins), origins, sources
 
     def child_environment(self, settings: Settings) -> dict[str, str]:
         """Give this process's environment with `settings` written over it, **secrets included**."""
@@ -225,33 +261,41 @@ class ConfigManager:
         if named:
             return Path(named)
         here = Path.cwd()
-        return next((file for folder in (here, *here.parents) if (file := folder / FILE_NAME).is_file()), None)
+        return next((file for folder in (here, *here.parents) if os.path.lexists(file := folder / FILE_NAME)), None)
 
     def _variable(self, name: str) -> str | None:
         """Name the variable that sets this; an empty one counts as not set, as compose files write it."""
         return next((variable for variable in _VARIABLES[name] if self._environ.get(variable)), None)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read ({error.strerror})", suggestion="check the path") from None
-    except ValueError as error:
-        raise SettingsError(f"{path}: is not TOML: {error}") from None
+def _masked(name: str, value: Any) -> Any:
+    if name == "signing_keys":
+        return dict.fromkeys(value, "***")
+    return mask_url(value) if name in _URLS and value else value
+
+
+def _read(path: Path) -> Written:
+    written = read(path)
+    tree = written.tree
     for alias, name in _FILE_ALIASES.items():
         if alias in tree and name in tree:
-            raise SettingsError(f"{path}: `{alias}` and `{name}` mean the same", suggestion=f"keep `{name}`")
+            raise SettingsError(
+                f"{path}:{written.line((alias,))}: `{alias}` and `{name}` mean the same", suggestion=f"keep `{name}`"
+            )
         if alias in tree:
-            tree[name] = tree.pop(alias)
+            written.rename(alias, name)
     if refused := _ENV_ONLY & tree.keys():
         name = min(refused)
-        raise SettingsError(f"{path}: `{name}` is read from the environment only", suggestion=_VARIABLES[name][0])
+        raise SettingsError(
+            f"{path}:{written.line((name,))}: `{name}` is read from the environment only",
+            suggestion=_VARIABLES[name][0],
+        )
     if misplaced := next((name for name in _SECTIONS & tree.keys() if not isinstance(tree[name], dict)), None):
-        raise SettingsError(f"{path}: `{misplaced}` is a section", suggestion=f"write it as [{misplaced}]")
+        place = f"{path}:{written.line((misplaced,))}"
+        raise SettingsError(f"{place}: `{misplaced}` is a section", suggestion=f"write it as [{misplaced}]")
     if tree.get("aros") == {}:
         tree["aros"] = {"enabled": True}  # an empty table is a written one
-    return dict(_flat(tree))
+    return written
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
@@ -259,48 +303,14 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     ours = (variable for variable in environ if variable.startswith("FLUJO_"))
     for variable in sorted(ours):
         if variable not in known and not _FOREIGN.fullmatch(variable):
-            raise SettingsError(f"environment: unknown variable {variable}", suggestion=_nearest(variable, known))
+            way_out = elsewhere.of_variable(variable) or nearest(variable, known)
+            raise SettingsError(f"environment: unknown variable {variable}", suggestion=way_out)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    by_last_part = {key.rpartition(".")[2]: key for key in known}
-    candidates = by_last_part | {key: key for key in known}
-    close = difflib.get_close_matches(name, candidates, n=1) or difflib.get_close_matches(
-        name.rpartition(".")[2], candidates, n=1
-    )
-    return f"did you mean {candidates[close[0]]}?" if close else f"known are {', '.join(sorted(known))}"
-
-
-def _checked(values: Mapping[str, Any], places: Mapping[str, str], default: str = "settings") -> Settings:
+def _checked(values: Mapping[str, Any], origins: Origins) -> Settings:
     """Build the settings; what pydantic finds is told without its input, which may be a secret."""
     try:
         return Settings.model_validate(values)
     except pydantic.ValidationError as error:
-        findings = error.errors(include_url=False, include_input=False)
-    told = [_finding(finding["loc"], finding["msg"], places, default) for finding in findings]
-    raise SettingsError("\n".join(told), suggestion=next(filter(None, (_way_out(f, values) for f in findings)), None))
-
-
-def _way_out(finding: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
-    """Name the nearest key for an unknown one, the nearest word for one that is none of a few."""
-    if finding["type"] == "extra_forbidden":
-        return _nearest(_dotted(finding["loc"]), _VARIABLES.keys() - _ENV_ONLY)
-    if finding["type"] != "literal_error":
-        return None
-    given: Any = values
-    for part in finding["loc"]:
-        given = given.get(part) if isinstance(given, Mapping) else None
-    close = difflib.get_close_matches(str(given), re.findall(r"'([^']+)'", finding["ctx"]["expected"]), n=1)
-    return f"did you mean {close[0]!r}?" if close else None
-
-
-def _dotted(location: tuple[int | str, ...]) -> str:
-    depth = 2 if location and location[0] in _SECTIONS else 1
-    return ".".join(map(str, location[:depth]))
-
-
-def _finding(location: tuple[int | str, ...], message: str, places: Mapping[str, str], default: str) -> str:
-    name = _dotted(location)
-    where = places.get(name, default)
-    what = "unknown key" if message.startswith("Extra inputs") else message.removeprefix("Value error, ")
-    return f"{where}: {name}: {what}" if name else f"{where}: {what}"
+        refusal = told(error, Settings, values, _VARIABLES.keys() - _ENV_ONLY, origins)
+    raise refusal

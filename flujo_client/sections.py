@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
 
@@ -67,8 +78,37 @@ Count = Annotated[int, Field(ge=1)]
 QueueName = Annotated[str, Field(pattern=r"^[\w.:-]{1,120}$")]
 
 
+class Variable(str):
+    """What an environment variable says: a text that stands for a value of any kind."""
+
+    __slots__ = ()
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def _kind(annotation: Any) -> type | None:
+    """Which of true or false, a whole number and a number this is, if any; None besides it changes nothing."""
+    for each in (annotation, *get_args(annotation)):
+        plain = get_args(each)[0] if get_origin(each) is Annotated else each
+        if plain in _KINDS:
+            kind: type = plain
+            return kind
+    return None
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """A file has kinds of its own, so a text is no number there, and neither is true; only a variable's text may be either."""
+        kind = _kind(cls.model_fields[str(info.field_name)].annotation)
+        is_other = isinstance(value, (bool, str)) if kind in (int, float) else not isinstance(value, bool)
+        if kind is not None and value is not None and is_other and not isinstance(value, Variable):
+            raise ValueError(f"must be {_KINDS[kind]}")
+        return value
 
 
 class Limits(Section):
@@ -98,6 +138,7 @@ class Worker(Section):
     """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
+    `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
     """
 
     lease_s: Seconds = 6.0
@@ -109,6 +150,7 @@ class Worker(Section):
     broker_acks: bool = False
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
+    heartbeat_file: Path | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -163,12 +205,6 @@ class Agents(Section):
     function_timeout_s: Seconds = 30.0
 
 
-def _no_flag(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("must be a whole number, not true or false")  # noqa: TRY004 - pydantic reads ValueError
-    return value
-
-
 class Aros(Section):
     """What AROS does where a step's `processing` block does not say (requirements §1.G).
 
@@ -181,8 +217,8 @@ class Aros(Section):
         BeforeValidator(lambda text: text.lower() if isinstance(text, str) else text),
     ] = "auto"
     enable_aop_default: Literal["off", "minimal", "full"] = "minimal"
-    coercion_tolerant_level: Annotated[int, Field(ge=0, le=2), BeforeValidator(_no_flag)] = 0
-    max_unescape_depth: Annotated[int, Field(ge=0), BeforeValidator(_no_flag)] = 2
+    coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = 0
+    max_unescape_depth: Annotated[int, Field(ge=0)] = 2
     anyof_strategy: Literal["first-pass"] = "first-pass"
     enable_reasoning_precheck: bool = False
     correction_ledger_enabled: bool = False

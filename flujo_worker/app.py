@@ -84,15 +84,17 @@ class FlujoWorker:
         """A worker started without -Q consumes our queues too; one with -Q is told later what to consume, and can send to ours."""
         if instance is None or instance.app is not self.app:
             return
-        self._require_database()
+        self._require_readiness()
         for queue in self.queues:
             self.app.amqp.queues.select_add(queue)
 
-    def _require_database(self) -> None:
+    def _require_readiness(self) -> None:
         """End the worker before it takes a message that it could not carry; Celery swallows any exception but this one."""
+        from flujo_worker.heartbeat import Heartbeat
         from flujo_worker.store.migrate import require_current
 
         try:
+            Heartbeat(self.settings.worker.heartbeat_file).begin()
             require_current(str(self.settings.database_url))
         except ConfigurationError as error:
             sys.stderr.write(f"flujo: {error}\n")

@@ -28,6 +28,7 @@ from flujo_worker.evaluate.evaluator import Evaluator, bench_of
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
 from flujo_worker.health import HealthCheck
+from flujo_worker.heartbeat import Heartbeat
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.redis_cache import RedisCache
@@ -74,7 +75,14 @@ class Host:
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
         )
-        self._lease = Lease(self._store, _this_process(own.concurrency), lease_s=own.lease_s, renew_s=own.renew_s)
+        self._heartbeat = Heartbeat(own.heartbeat_file)
+        self._lease = Lease(
+            self._store,
+            _this_process(own.concurrency),
+            lease_s=own.lease_s,
+            renew_s=own.renew_s,
+            on_renewed=self._heartbeat.beat,
+        )
         self._cells = RedisCells(settings)
         self._attempts = Attempts(
             self._store,
@@ -120,6 +128,7 @@ class Host:
         self._sweeper.stop()
         self._sender.stop()
         self._lease.stop()
+        self._heartbeat.end()
         self._loop.close()
         self._threads.shutdown()
         self._results.close()

@@ -1,15 +1,31 @@
-"""`flujo dev`: for whoever looks after pipelines."""
+"""`flujo dev`: for whoever looks after pipelines. A command's module is imported when it is used: probes are to be quick."""
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from flujo_client.cli.health import health_check
+_COMMANDS = {
+    "alive": "alive:alive",
+    "budgets": "budgets:budgets",
+    "health-check": "health:health_check",
+    "show-config": "show_config:show_config",
+}
 
 
-@click.group("dev")
+class _Dev(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"flujo_client.cli.{module}"), name)
+        return command
+
+
+@click.group("dev", cls=_Dev)
 def command() -> None:
     """For whoever looks after pipelines."""
-
-
-command.add_command(health_check)

@@ -23,7 +23,7 @@ _OURS = {
     "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
     "approvals": "List and answer questions to people.",
-    "dev": "For who looks after pipelines: health-check.",
+    "dev": "For who looks after pipelines: health-check, show-config, budgets, alive.",
 }
 _OPERATORS = {
     "up": "Start everything this machine needs, and keep it up.",
@@ -60,7 +60,7 @@ class _Flujo(Exits):
     name="flujo", cls=_Flujo, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(package_name="flujo-worker", prog_name="flujo")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error.")
 def cli(*, debug: bool) -> None:
     """Durable pipelines of LLM agents on Celery, Redis and Postgres.
 

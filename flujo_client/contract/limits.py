@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.errors import UsageLimitExceededError
 
@@ -22,15 +22,25 @@ Tokens = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 LIMIT_NAMES = ("total_cost_usd_limit", "total_tokens_limit")
 
 
-class UsageLimits(BaseModel):
+class _Amounts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        """A text and true are no amounts, though both could be read as some."""
+        if isinstance(value, (bool, str)):
+            raise ValueError("must be a number")  # noqa: TRY004 - pydantic reads ValueError
+        return value
+
+
+class UsageLimits(_Amounts):
     """How much may be spent (M-430). None is no limit.
 
     Attributes:
         total_cost_usd_limit: US dollars.
         total_tokens_limit: input and output tokens together.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     total_cost_usd_limit: Dollars | None = None
     total_tokens_limit: Tokens | None = None
@@ -41,10 +51,8 @@ class UsageLimits(BaseModel):
         return self.total_cost_usd_limit is None and self.total_tokens_limit is None
 
 
-class UsageEstimate(BaseModel):
+class UsageEstimate(_Amounts):
     """What one attempt is expected to cost, in US dollars and tokens."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cost_usd: Dollars = 0.0
     tokens: Tokens = 0

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Node, Plan
     from flujo_client.sections import Budgets
 
+Entry = tuple[tuple[str, ...], UsageLimits]
+"""What `[budgets]` says of something, and the key under which it says so."""
+
 
 def in_force(
     budgets: Budgets,
@@ -39,17 +42,17 @@ def in_force(
         tenant: whom it belongs to.
         background: what each of its background steps may spend.
     """
-    limits = tightest(own, _named(budgets.pipeline, plan.name) or budgets.default)
-    of_tenant = tightest(_named(budgets.tenant, tenant) if tenant else None)
+    limits = tightest(own, _said(of_pipeline(budgets, plan.name)))
+    daily = tightest(_said(of_tenant(budgets, tenant)) if tenant else None)
     quota = background if _any(plan.nodes, lambda node: node.kind == BACKGROUND) else None
     has_own = _any(plan.nodes, lambda node: "usage_limits" in node.traits)
-    if limits.is_nothing and of_tenant.is_nothing and quota is None and not has_own:
+    if limits.is_nothing and daily.is_nothing and quota is None and not has_own:
         return None
     found = {
         "run": run,
         "limits": None if limits.is_nothing else limits.model_dump(),
         "tenant": tenant,
-        "tenant_limits": None if of_tenant.is_nothing else of_tenant.model_dump(),
+        "tenant_limits": None if daily.is_nothing else daily.model_dump(),
     }
     return found if quota is None else found | {"background": quota.model_dump()}
 
@@ -65,9 +68,26 @@ def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, 
     return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 
 
-def _named(table: Mapping[str, UsageLimits], name: str) -> UsageLimits | None:
-    """The exact name counts, then the first pattern that fits (requirements §2.7)."""
-    return table.get(name) or next((limits for pattern, limits in table.items() if fnmatchcase(name, pattern)), None)
+def of_pipeline(budgets: Budgets, name: str) -> Entry | None:
+    """Find what counts for a pipeline: its own entry, else the first pattern that fits, else the default (requirements §2.7)."""
+    if found := _entry("pipeline", budgets.pipeline, name):
+        return found
+    return None if budgets.default is None else (("default",), budgets.default)
+
+
+def of_tenant(budgets: Budgets, name: str) -> Entry | None:
+    """Find what counts for a tenant: its own entry, else the first pattern that fits."""
+    return _entry("tenant", budgets.tenant, name)
+
+
+def _entry(kind: str, table: Mapping[str, UsageLimits], name: str) -> Entry | None:
+    fitting = (pattern for pattern in table if fnmatchcase(name, pattern))
+    key = name if name in table else next(fitting, None)
+    return None if key is None else ((kind, key), table[key])
+
+
+def _said(entry: Entry | None) -> UsageLimits | None:
+    return None if entry is None else entry[1]
 
 
 def _any(nodes: Iterable[Node], is_so: Callable[[Node], bool]) -> bool:

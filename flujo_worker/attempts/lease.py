@@ -53,10 +53,20 @@ class Lease:
         member: this process; each incarnation gets an id of its own.
         lease_s: seconds a lease lasts.
         renew_s: seconds between renewals.
+        on_renewed: called when the lease was taken, and after each renewal.
     """
 
-    def __init__(self, store: Leases, member: Member, *, lease_s: float, renew_s: float) -> None:
+    def __init__(
+        self,
+        store: Leases,
+        member: Member,
+        *,
+        lease_s: float,
+        renew_s: float,
+        on_renewed: Callable[[], object] = lambda: None,
+    ) -> None:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
+        self._on_renewed = on_renewed
         self._held: dict[str, Held] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -78,6 +88,7 @@ class Lease:
         """Begin the first incarnation and keep it alive."""
         self._store.enlist(self._member, self._lease_s)
         self._unbroken_since = self._beat_at = time.monotonic()
+        self._on_renewed()
         self._thread.start()
         return self
 
@@ -141,6 +152,7 @@ class Lease:
             self._cancel({key: held[key] for key in lost})
             self._disown()
         self._beat_at = time.monotonic()
+        self._on_renewed()
 
     def _disown(self) -> None:
         """Give back what stands as ours and is not worked on here: its outcome was refused, or could not be told."""

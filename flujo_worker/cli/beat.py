@@ -1,14 +1,20 @@
-"""`flujo beat`: thin over `celery beat`."""
+"""`flujo beat`: the scheduled sweep and the scheduled health check (M-012), thin over Celery's own.
+
+It only saves time: workers sweep by themselves, and the health check can be made by hand.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+from celery.beat import Scheduler
 
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
 from flujo_client.wire import SERIALIZER
 from flujo_worker.app import FlujoWorker
+from flujo_worker.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from flujo_client.config import Settings
@@ -16,13 +22,33 @@ if TYPE_CHECKING:
 SWEEP_EVERY_S = 10.0
 
 
+class HeardScheduler(Scheduler):
+    """Keeps the schedule in memory, for it is ours and constant, and tells the heartbeat of whatever was sent."""
+
+    def __init__(self, *args: Any, heartbeat: Heartbeat, **kwargs: Any) -> None:
+        self._heartbeat = heartbeat
+        super().__init__(*args, **kwargs)
+
+    def apply_async(self, *args: Any, **kwargs: Any) -> Any:
+        sent = super().apply_async(*args, **kwargs)
+        self._heartbeat.beat()
+        return sent
+
+
 @click.command("beat")
 def command() -> None:
     """Send the scheduled tasks. Two beats are harmless, and workers sweep by themselves when there is none."""
     worker = FlujoWorker()
     worker.app.conf.beat_schedule = schedule(worker.settings)
-    # The schedule is ours and constant, so nothing is kept in a file.
-    worker.app.start(["beat", "--scheduler=celery.beat:Scheduler", f"--loglevel={worker.settings.log.level}"])
+    heartbeat = Heartbeat(worker.settings.worker.heartbeat_file)
+    heartbeat.begin()
+    try:
+        worker.app.Beat(
+            scheduler_cls=partial(HeardScheduler, heartbeat=heartbeat),  # type: ignore[arg-type]  # what makes one will do
+            loglevel=worker.settings.log.level,
+        ).run()
+    finally:
+        heartbeat.end()
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, Any]]:

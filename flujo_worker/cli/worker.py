@@ -29,24 +29,27 @@ FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
     help="Celery's pool: threads, or prefork for CPU-bound steps.",
 )
 @click.option("--parent", type=int, hidden=True, help="Stop in order when this process, which started us, is gone.")
-def command(*, concurrency: int | None, queues: str | None, pool: str, parent: int | None) -> None:
-    """Run one worker process. Run one for each core, on as many machines as you like."""
+@click.pass_context
+def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, pool: str, parent: int | None) -> None:
+    """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0."""
     if parent is not None:
         threading.Thread(target=_follow, args=(parent,), name="flujo-parent", daemon=True).start()
     settings = ConfigManager().settings()
     if concurrency is not None:
         own = settings.worker.model_copy(update={"concurrency": concurrency})
         settings = settings.model_copy(update={"worker": own})
-    worker = FlujoWorker(settings=settings)
-    worker.app.Worker(
+    flujo = FlujoWorker(settings=settings)
+    worker = flujo.app.Worker(
         pool_cls=pool,
         concurrency=settings.worker.concurrency,
-        queues=queues.split(",") if queues else list(worker.queues),
+        queues=queues.split(",") if queues else list(flujo.queues),
         loglevel=logging.getLevelNamesMapping()[settings.log.level],
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
-    ).start()
+    )
+    worker.start()
+    ctx.exit(worker.exitcode or 0)
 
 
 def _follow(parent: int) -> None:

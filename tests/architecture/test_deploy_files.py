@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+import tomllib
 
+import click
 import pytest
 import yaml
+from deployed import PROCESSES, ROOT, read_command, read_environment, unknown
 
-from flujo_client.cli.main import _OPERATORS
-from flujo_client.config import ConfigManager, Settings
+from flujo_client.config import Settings
 
-ROOT = Path(__file__).parents[2]
-TYPES = {"worker", "coordinator", "beat", "migrate"}
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES = COMPOSE["services"]
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8").splitlines()
+LAST_STAGE = DOCKERFILE[max(number for number, line in enumerate(DOCKERFILE) if line.startswith("FROM ")) :]
+
+# The fields of the compose specification that may stand here.
+SERVICE = dict.fromkeys(
+    [
+        "build",
+        "cap_drop",
+        "command",
+        "depends_on",
+        "environment",
+        "healthcheck",
+        "image",
+        "init",
+        "ports",
+        "read_only",
+        "restart",
+        "security_opt",
+        "stop_grace_period",
+        "tmpfs",
+        "volumes",
+    ]
+) | {
+    "build": {"context": None, "dockerfile": None},
+    "healthcheck": dict.fromkeys(("test", "interval", "timeout", "start_period", "retries", "disable")),
+}
+DURATION = re.compile(r"\d+s")
 
 
 def procfile():
@@ -22,23 +48,50 @@ def procfile():
     return {name: command.split() for name, command in (line.split(": ", 1) for line in lines)}
 
 
-def test_the_procfile_names_every_process_type():
-    assert procfile().keys() == TYPES
-    assert all(command[:1] == ["flujo"] and command[1] in _OPERATORS for command in procfile().values())
+def copied():
+    """What the image is built from."""
+    return {
+        name for line in DOCKERFILE if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]
+    }
 
 
-def test_compose_starts_the_same_processes_with_the_same_commands():
-    assert SERVICES.keys() == TYPES | {"postgres", "redis"}
-    assert {name: SERVICES[name]["command"] for name in TYPES} == procfile()
+def test_the_procfile_names_every_process_type_that_goes_on():
+    """A runner that starts all types and ends them with the first that ends could not have the one-shot among them."""
+    assert procfile() == {name: command for name, command in PROCESSES.items() if name != "migrate"}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_every_command_is_one_that_flujo_takes(name):
+    read_command(PROCESSES[name])
+
+
+def test_a_command_that_flujo_does_not_take_is_seen():
+    with pytest.raises(click.UsageError, match="No such option"):
+        read_command(["flujo", "worker", "--quues", "x"])
+
+
+def test_compose_starts_every_process_type_with_its_command():
+    assert SERVICES.keys() == PROCESSES.keys() | {"postgres", "redis"}
+    assert {name: SERVICES[name]["command"] for name in PROCESSES} == PROCESSES
+
+
+def test_compose_has_no_field_that_does_not_exist():
+    assert COMPOSE.keys() == {"x-flujo", "services", "volumes"}
+    assert unknown(SERVICES, dict.fromkeys(SERVICES, SERVICE)) == []
+    assert unknown({"worker": {"stop_grace": "9s"}}, dict.fromkeys(SERVICES, SERVICE)) == [".worker.stop_grace"]
+    durations = [
+        service["healthcheck"].get(name, "0s") for service in SERVICES.values() for name in ("interval", "timeout")
+    ]
+    assert all(map(DURATION.fullmatch, durations))
 
 
 def test_the_queues_are_the_ones_that_are_published_to():
     own = Settings().worker
-    asked = {name: command[command.index("-Q") + 1] for name, command in procfile().items() if "-Q" in command}
-    assert asked == {"worker": own.attempts_queue, "coordinator": own.control_queue}
+    asked = {name: read_command(command).get("queues") for name, command in PROCESSES.items()}
+    assert asked == {"worker": own.attempts_queue, "coordinator": own.control_queue, "beat": None, "migrate": None}
 
 
-@pytest.mark.parametrize("name", sorted(TYPES))
+@pytest.mark.parametrize("name", sorted(PROCESSES))
 def test_a_process_waits_for_what_it_needs(name):
     waits = {other: said["condition"] for other, said in SERVICES[name]["depends_on"].items()}
     expected = {"migrate": "service_completed_successfully", "redis": "service_healthy"}
@@ -53,9 +106,18 @@ def test_a_service_that_stays_has_a_health_check(name):
     assert SERVICES[name]["restart"] == ("no" if name == "migrate" else "unless-stopped")
 
 
+@pytest.mark.parametrize("name", ["worker", "coordinator", "beat"])
+def test_a_health_check_is_about_that_very_process(name):
+    """Issue 8: the file that it looks at is the one that the process touches, in a folder of its own that it may write to."""
+    service = SERVICES[name]
+    file = read_command(service["healthcheck"]["test"][1:])["file"]
+    assert file == read_environment(service["environment"]).worker.heartbeat_file
+    assert f"{file.parent}:uid=10001,gid=10001,mode=0700" in service["tmpfs"]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+
+
 def test_the_environment_is_one_that_is_read():
-    values = {name: value for name, value in SERVICES["worker"]["environment"].items() if name.startswith("FLUJO_")}
-    settings = ConfigManager(environ=values).settings()
+    settings = read_environment(SERVICES["worker"]["environment"])
     assert settings.allowed_imports == ("examples", "flujo_client", "flujo_worker.demo")
     assert settings.broker_url == "redis://redis:6379/0"
 
@@ -64,7 +126,16 @@ def test_services_are_not_open_to_the_network_and_redis_keeps_its_messages():
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in ports)
     assert SERVICES["redis"]["command"][1:] == ["--appendonly", "yes", "--maxmemory-policy", "noeviction"]
-    assert SERVICES["postgres"]["image"] == "postgres:18"
+    assert {path.partition(":")[0] for service in ("postgres", "redis") for path in SERVICES[service]["volumes"]} == (
+        COMPOSE["volumes"].keys()
+    )
+
+
+def test_every_image_is_pinned_to_a_release():
+    images = [service["image"] for service in SERVICES.values() if "build" not in service]
+    images += [line.split()[1] for line in DOCKERFILE if line.startswith("FROM ")]
+    assert [image for image in images if not re.search(r":\d+\.\d+", image)] == []
+    assert SERVICES["postgres"]["image"].startswith("postgres:18.")
 
 
 def test_a_worker_has_time_to_finish_what_it_runs():
@@ -73,19 +144,19 @@ def test_a_worker_has_time_to_finish_what_it_runs():
 
 def test_the_image_is_built_from_what_is_there_and_runs_as_nobody_special():
     assert (ROOT / SERVICES["worker"]["build"]["dockerfile"]).is_file()
-    copied = [
-        name for line in DOCKERFILE if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]
-    ]
-    assert [name for name in copied if not (ROOT / name).exists()] == []
-    last_stage = DOCKERFILE[max(number for number, line in enumerate(DOCKERFILE) if line.startswith("FROM ")) :]
-    assert [line for line in last_stage if line.startswith("USER ")] == ["USER 10001"]
+    assert [name for name in copied() if not (ROOT / name).exists()] == []
+    assert [line for line in LAST_STAGE if line.startswith("USER ")] == ["USER 10001"]
+    assert "useradd --uid 10001 " in "\n".join(LAST_STAGE)
+    read_command(yaml.safe_load(LAST_STAGE[-1].removeprefix("CMD ")))
+
+
+def test_the_image_has_the_extras_that_there_are():
+    [asked] = re.findall(r"pip install .*'\.\[(.+)\]'", "\n".join(DOCKERFILE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(asked.split(",")) <= project["optional-dependencies"].keys()
 
 
 def test_nothing_else_is_sent_to_the_builder():
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    allowed = {line[1:] for line in lines if line.startswith("!")}
-    copied = {
-        name for line in DOCKERFILE if line.startswith("COPY ") and "--from" not in line for name in line.split()[1:-1]
-    }
     assert "*" in lines
-    assert allowed == copied
+    assert {line[1:] for line in lines if line.startswith("!")} == copied()

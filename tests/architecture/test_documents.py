@@ -13,7 +13,7 @@ import click
 import pytest
 
 import flujo_client
-from flujo_client import errors
+from flujo_client import elsewhere, errors
 from flujo_client.cli.main import _OPERATORS, _OURS, cli
 from flujo_client.config import _VARIABLES, ConfigManager, Settings, _flat
 from flujo_client.pipeline.step import Step, StepConfig
@@ -171,6 +171,11 @@ def written(default):
         if isinstance(default, float)
         else str(default)
     ]
+
+
+def test_every_variable_of_the_original_that_is_refused_is_listed():
+    rows = table("docs/reference/configuration.md", columns=2, heading="From the original project")
+    assert {name for row in rows for name in words(row[0])} == elsewhere._VARIABLES.keys()
 
 
 def test_every_public_name_is_in_the_reference():

@@ -1,4 +1,4 @@
-"""Only `flujo_client/config.py` reads the environment and `flujo.toml` (M-045)."""
+"""Only `flujo_client/config.py` reads the environment, and `flujo.toml` through `toml_file.py` (M-045). What comes near is named here."""
 
 from __future__ import annotations
 
@@ -7,37 +7,89 @@ from pathlib import Path
 
 import pytest
 
+from flujo_client.config import _FOREIGN
+
 ROOT = Path(__file__).parents[2]
-READER = ROOT / "flujo_client" / "config.py"
-MODULES = [path for package in ("flujo_client", "flujo_worker") for path in sorted((ROOT / package).rglob("*.py"))]
-FORBIDDEN = {"environ", "environb", "getenv", "getenvb", "tomllib"}
+MODULES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for package in ("flujo_client", "flujo_worker")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+READING = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv", "expandvars", "expanduser"}
+LIBRARIES = {"tomllib", "tomli", "tomlkit", "dotenv", "environs", "decouple", "pydantic_settings", "configparser"}
+STARTING = {"system", "popen", "execv", "execl", "execvp", "spawnv", "posix_spawn", "fork", "forkpty"}
+
+ALLOWED = {
+    "flujo_client/config.py": {"environ"},
+    "flujo_client/toml_file.py": {"tomllib"},
+    # Options of the command line that click reads.
+    "flujo_client/cli/inputs.py": {"envvar FLUJO_INPUT"},
+    "flujo_client/cli/main.py": {"envvar FLUJO_DEBUG"},
+    "flujo_client/cli/patience.py": {"envvar FLUJO_LENS_TIMEOUT"},
+    # Workers get their environment from ConfigManager.
+    "flujo_client/local.py": {"subprocess with env"},
+    # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
+    "flujo_client/embedded/process.py": {"subprocess"},
+    "flujo_client/embedded/redis.py": {"subprocess", "which"},
+}
 
 
 def readings(source: str) -> set[str]:
-    """Name every way in which `source` reaches for the environment or for TOML."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
-            found.add(node.attr)
-        elif isinstance(node, ast.ImportFrom) and node.module in {"os", "tomllib"}:
-            found |= {node.module, *(alias.name for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found & FORBIDDEN
+    """Name every way in which `source` comes near the environment or a file of settings."""
+    return {found for node in ast.walk(ast.parse(source)) for found in near(node)}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path != READER], ids=lambda path: str(path.name))
-def test_nothing_else_reads_the_environment(path):
-    assert not readings(path.read_text(encoding="utf-8")), f"{path}: ask ConfigManager instead"
+def near(node):
+    if isinstance(node, ast.Attribute):
+        yield from READING & {node.attr}
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from READING & {node.value}  # getattr(os, "environ")
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        names = {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}
+        yield from (READING & names) | (LIBRARIES & {name.partition(".")[0] for name in names})
+    if isinstance(node, ast.Call):
+        yield from near_call(node)
 
 
-def test_the_reader_is_seen_reading():
-    assert readings(READER.read_text(encoding="utf-8")) == {"environ", "tomllib"}
+def near_call(call):
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    if "envvar" in keywords:
+        yield f"envvar {ast.literal_eval(keywords['envvar'])}"
+    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
+        return
+    module, name = call.func.value.id, call.func.attr
+    if module == "subprocess" or name.startswith("create_subprocess") or (module == "os" and name in STARTING):
+        yield "subprocess with env" if "env" in keywords else "subprocess"
+    if (module, name) == ("shutil", "which"):
+        yield "which"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_else_reads_the_environment(module):
+    assert readings(MODULES[module]) == ALLOWED.get(module, set()), f"{module}: ask ConfigManager instead"
+
+
+def test_variables_that_click_reads_are_not_refused_as_unknown():
+    named = {use.split()[1] for uses in ALLOWED.values() for use in uses if use.startswith("envvar ")}
+    assert all(map(_FOREIGN.fullmatch, named))
 
 
 @pytest.mark.parametrize(
     "planted",
-    ["import os\nos.environ['X']", "import os\nos.getenv('X')", "from os import environ", "import tomllib"],
+    [
+        "import os\nos.environ['X']",
+        "import os as o\no.getenv('X')",
+        "from os import environ",
+        "import os\ngetattr(os, 'environ')",
+        "import posix\nposix.environ",
+        "import tomllib",
+        "from dotenv import load_dotenv",
+        "from os.path import expandvars",
+        "import click\nclick.option('--x', envvar='X')",
+        "import subprocess\nsubprocess.run(['env'])",
+        "import os\nos.system('env')",
+    ],
 )
 def test_a_planted_reading_is_caught(planted):
     assert readings(planted)

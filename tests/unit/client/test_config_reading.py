@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.config import ConfigManager, Settings
+from flujo_client.config import _VARIABLES, ConfigManager, Settings
 from flujo_client.errors import SettingsError
 
 DATABASE = "postgresql://app:hunter2secret@db/app"
@@ -94,17 +94,29 @@ def test_an_empty_variable_counts_as_not_set():
 @pytest.mark.parametrize(
     ("file", "named", "nearest"),
     [
-        ("databse_url = 'x'", "databse_url", "database_url"),
-        ("[worker]\nlease = 3", "worker.lease", "worker.lease_s"),
-        ("lease_s = 3", "lease_s", "worker.lease_s"),
-        ("[workers]\nlease_s = 3", "workers", "worker."),
+        ("databse_url = 'x'", "1: databse_url", "database_url"),
+        ("[worker]\nlease = 3", "2: worker.lease", "worker.lease_s"),
+        ("lease_s = 3", "1: lease_s", "worker.lease_s"),
+        ("[workers]\nlease_s = 3", "1: workers", "did you mean worker?"),
     ],
 )
 def test_an_unknown_key_is_refused_with_file_key_and_nearest_name(file, named, nearest):
     """U-07: a key nobody reads is an error."""
     text = refusal(file)
-    assert f"flujo.toml: {named}: unknown key" in text
+    assert f"flujo.toml:{named}: unknown key" in text
     assert nearest in text.partition("→")[2]
+
+
+IN_THE_FILE = sorted(_VARIABLES.keys() - {"failpoints", "demo_model"})
+
+
+@pytest.mark.parametrize("name", IN_THE_FILE)
+def test_a_slip_of_the_pen_in_any_key_is_refused_with_its_name(name):
+    """U-07, in every section, in the file and as a variable."""
+    section, _, key = name.rpartition(".")
+    table = f"[{section}]\n" if section else ""
+    assert f"did you mean {name}?" in refusal(f"{table}{key[:-1]}_{key[-1]} = 1").partition("→")[2]
+    assert f"did you mean {_VARIABLES[name][0]}?" in refusal(**{f"{_VARIABLES[name][0]}_": "1"}).partition("→")[2]
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name():
@@ -118,7 +130,7 @@ def test_variables_of_the_benchmarks_are_left_alone():
 @pytest.mark.parametrize(
     ("file", "environ", "told"),
     [
-        ("[worker]\nlease_s = 'soon'", {}, "flujo.toml: worker.lease_s"),
+        ("[worker]\nlease_s = 'soon'", {}, "flujo.toml:2: worker.lease_s: must be a number"),
         ("", {"FLUJO_WORKER_LEASE_S": "soon"}, "FLUJO_WORKER_LEASE_S: worker.lease_s"),
         ("[worker]\nlease_s = 3", {}, "renew_s (2) must be at most half of lease_s (3)"),
         ("[worker]\ncontrol_queue = 'flujo.attempts'", {}, "two queues"),

@@ -1,0 +1,57 @@
+"""A file that tells the machine's supervisor that this very process is well: `flujo dev alive` looks at its age.
+
+A worker touches it whenever its lease is renewed, beat whenever it has sent something. Must not know what either is. In: a path, or none.
+Out: the file, gone again when the process has stopped in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from flujo_client.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """The file of one process.
+
+    Args:
+        path: what is touched; nothing when None.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def begin(self) -> None:
+        """Remove what a process before has left. Raises SettingsError where no file can be made."""
+        if self._path is None:
+            return
+        folder = self._path.absolute().parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK)) or self._path.is_dir():
+            raise SettingsError(
+                f"worker.heartbeat_file: {self._path} cannot be written",
+                suggestion="name a file in a folder that is there and that this process may write to",
+            )
+        self._path.unlink(missing_ok=True)
+
+    def beat(self) -> None:
+        """Touch the file. That it cannot be touched costs no work: whoever looks at it will see."""
+        if self._path is None:
+            return
+        try:
+            self._path.touch()
+        except OSError as error:
+            logger.warning("the heartbeat file %s cannot be touched: %s", self._path, error.strerror)
+
+    def end(self) -> None:
+        """Remove the file; one that cannot be removed grows old."""
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.unlink()
