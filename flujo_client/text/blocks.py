@@ -130,9 +130,9 @@ class _Reader:
 
     def _add_line(self, start: int, after: int) -> None:
         """The same for a block's tag; if it is alone on its line, the line goes with it."""
-        begin = self._text.rfind("\n", 0, start) + 1
+        begin = self.at + len(self._text[self.at : start].rstrip(" \t"))
         rest = _REST_OF_LINE.match(self._text, after)
-        is_alone = rest is not None and not self._text[begin:start].strip(" \t")
+        is_alone = rest is not None and self._text[begin - 1 : begin] in {"", "\n"}
         self._add_text(*(begin, rest.end()) if rest and is_alone else (start, after))
 
     def _begin(self, kind: str, tag: Tag) -> None:
