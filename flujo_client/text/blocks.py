@@ -158,9 +158,10 @@ class _Reader:
         allowed = (*self._allowed, *EACH_NAMES) if is_each else self._allowed
         parser = Parser(self._text, tokens(self._text, at, closed_by="}}"), allowed)
         node = parser.expression()
-        for _ in range(MAX_FILTERS):
-            if not parser.take("|"):
-                break
+        filters = 0
+        while bar := parser.take("|"):
+            if (filters := filters + 1) > MAX_FILTERS:
+                parser.stop(bar, f"a tag has more than {MAX_FILTERS} filters", "do this in a step")
             node = _filtered(node, parser)
         self.paths |= {path for path in parser.paths if not (is_each and path[0] in EACH_NAMES)}
         return Tag(node, start), parser.end().end
