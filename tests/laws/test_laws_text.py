@@ -288,13 +288,12 @@ def test_a_long_template_is_read_in_one_pass(text):
 
 def test_the_deepest_text_that_is_read_can_be_evaluated():
     """The bounds of a text bound the stack: what compiles also ends."""
-    path = "context" + ".d" * 15
-    inner = path
+    inner = "context" + ".d" * 16
     for _ in range(15):
         inner = f"context[not 1 or 1 and 1 == {inner}]" + ".d" * 15
-    node = deep = {}
-    for _ in range(16):
-        node["d"] = node[True] = node[False] = {}
-        node = node["d"]
-    template = compile_template("{{#if 1}}" * 16 + "{{ " + inner + " | upper" * 16 + " }}" + "{{/if}}" * 16)
-    assert template.render({"context": deep}) == "" or template.names
+    text = f"{'{{#if 1}}' * 15}{{{{#if {inner}{' | default(1)' * 16}}}}}it ends{{{{/if}}}}{'{{/if}}' * 15}"
+    around = {}
+    around["d"] = around[False] = around
+    assert compile_template(text, undefined="strict").render({"context": around}) == "it ends"
+    with pytest.raises(BlueprintTextError, match="nested deeper"):
+        compile_expression(f"context[context[{inner}]]")
