@@ -186,7 +186,7 @@ class Parser:
         """Demand that a method or a filter is given as many arguments as it takes."""
         if not fewest <= given <= most:
             wanted = f"{fewest}" if fewest == most else f"{fewest} or {most}"
-            self.stop(name, f"{name.text} takes {wanted} arguments, not {given}")
+            self.stop(name, f"{name.text} takes {wanted} argument{'s' * (most != 1)}, not {given}")
 
     def advance(self) -> Token:
         self._next += 1

@@ -78,6 +78,8 @@ def value_of(text, **values):
         " output . n\n": 3,
         "context.flag == false and not context.flag": True,
         "[1, [2]] == [1, [2.0]]": True,
+        "[1] == [1, 2] or [1] == [2]": False,
+        "context.rows[0] == steps or context.rows[0] == context.rows[1]": False,
         "context.rows == [context.rows[0], context.rows[1]]": True,
         "'x' == 1": False,
     }.items(),
