@@ -40,7 +40,8 @@ class Parser:
 
     def __init__(self, text: str, words: list[Token], names: Collection[str]) -> None:
         self._text, self._words = text, words
-        self._roots = {name: name for name in names} | {each: of for each, of in ALIASES.items() if of in names}
+        aliases = {alias: name for alias, name in ALIASES.items() if name in names}
+        self._roots = aliases | {name: name for name in names}
         self._next = self._depth = 0
         self.paths: set[Path] = set()
 
