@@ -43,6 +43,7 @@ def rendered(text, missing=None, **options):
         "{{ context.gone | default('x') }}": "x",
         "{{ context.gone.deeper | upper | default(context.n) }}": "3",
         "{{ context.none | default('x') }}|{{ context.n | default(context.gone) }}": "x|3",
+        "{{ 0 | default('x') }}{{ '' | default('x') }}{{ false | default('x') }}": "0false",
         "{{ context.tags | length }}{{ previous_step | length }}": "24",
         "{{ context.tags | join(', ') }}|{{ context.tags | join }}": "a, b|ab",
         "{{ steps.draft.output | tojson }}": '{"title": "Bees & wasps", "parts": [1, 2.5, null]}',
@@ -288,6 +289,12 @@ def test_a_text_has_a_limit():
 def test_what_multiplies_is_stopped(text):
     with pytest.raises(TemplateResolutionError, match="more than"):
         compile_template(text).render({"context": [0] * 10_000, "previous_step": "x" * 100_000})
+
+
+def test_a_text_that_join_makes_has_a_limit_of_its_own():
+    template = compile_template("{{#if context | join(previous_step)}}x{{/if}}")
+    with pytest.raises(TemplateResolutionError, match="join would make more than 10000000"):
+        template.render({"context": [0] * 1_000, "previous_step": "x" * 10_001})
 
 
 def test_a_value_that_holds_itself_is_told():
