@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from enum import Enum
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
@@ -11,6 +12,10 @@ from pydantic import BaseModel, Field, SecretStr
 from flujo_client.errors import BlueprintTextError, TemplateResolutionError
 from flujo_client.text.expressions import NAMES
 from flujo_client.text.templates import MAX_LENGTH, compile_template
+
+
+class Mood(Enum):
+    GOOD = "good"
 
 
 class Letter(BaseModel):
@@ -77,6 +82,8 @@ def test_it_shows(text, shown):
         ({3, 1, 2}, "[1, 2, 3]"),
         (frozenset({"b", "a"}), '["a", "b"]'),
         ((1, "x"), '[1, "x"]'),
+        ([Mood.GOOD], '["good"]'),
+        (Mood.GOOD, "good"),
         (Decimal("1.10"), "1.10"),
         ({1: "a", None: "b"}, '{"1": "a", "": "b"}'),
         (b"abc", "abc"),
