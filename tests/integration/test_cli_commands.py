@@ -411,7 +411,7 @@ def test_retry(read, flujo, failed):
     [listed] = [each for each in read("runs", "list") if each["id"] == run]
     assert (listed["forked_from"], listed["from_step"]) == (failed, "check")
     assert f"forked from {failed} at 'check'" in flujo("lens", "trace", run).stdout
-    assert "fork at check" in flujo("runs", "list").stdout
+    assert "fork at" in flujo("runs", "list").stdout  # what is left of it at 80 columns, beside an age in minutes
 
 
 def test_what_cannot_be_retried_is_refused(flujo, failed):
