@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import pytest
@@ -13,6 +14,12 @@ settings.load_profile("check")
 """A check says the same of the same code every time; `make laws` looks for what no one has seen yet."""
 
 pytest_plugins = ["services"]
+
+
+def pytest_collection_finish():
+    """What was collected stays: thousands of tests and their modules are not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

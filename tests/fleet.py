@@ -10,12 +10,13 @@ import os
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 import redis
+from nursery import nursery
 from psycopg.rows import dict_row
 from services import drop_database, fresh_database
 
@@ -26,8 +27,9 @@ from flujo_worker.store.migrate import migrate
 
 if TYPE_CHECKING:
     import signal
-    import subprocess
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from nursery import Forked
 
     from flujo_client.embedded import Embedded
     from flujo_client.handle import RunHandle
@@ -208,11 +210,14 @@ class SiteFleet(Fleet):
         """The processes that run."""
         return {process.pid for process in self.processes if process.poll() is None}
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Forked:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self._variables.items():
                 patch.setenv(name, value)
             return super().spawn()
+
+    def launch(self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int) -> Forked:
+        return nursery().fork(arguments, environment, self._log)
 
     def grow(self, processes: int) -> None:
         """Start what is missing to so many processes."""
