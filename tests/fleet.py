@@ -18,12 +18,11 @@ import pytest
 import redis
 from nursery import nursery
 from psycopg.rows import dict_row
-from services import drop_database, fresh_database
+from services import drop_database, migrated_database
 
 from flujo_client.client import FlujoClient
 from flujo_client.config import Settings
 from flujo_client.local import Fleet
-from flujo_worker.store.migrate import migrate
 
 if TYPE_CHECKING:
     import signal
@@ -78,12 +77,11 @@ class Site:
 
     def __init__(self, services: Embedded, folder: Path, *, worker: dict[str, Any] | None = None, **rest: Any) -> None:
         self.services, self.folder = services, folder
-        self._database_url = fresh_database(services)
+        self._database_url = migrated_database(services)
         broker_url = _fresh_redis(services, self._database_url)
         quick = {"base_s": 0.05, "jitter": 0.0}
         values = {"database_url": self._database_url, "broker_url": broker_url, "worker": worker or {}, "retry": quick}
         self.settings = Settings.model_validate(values | rest)
-        migrate(self._database_url)
         self.client = FlujoClient(self.settings)
         self.redis = redis.Redis.from_url(broker_url)
         self._fleets: list[SiteFleet] = []
