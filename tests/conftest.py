@@ -16,10 +16,16 @@ settings.load_profile("check")
 pytest_plugins = ["services"]
 
 
-def pytest_collection_finish():
-    """What was collected stays: thousands of tests and their modules are not searched for garbage again and again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected stays: thousands of tests and their modules are not searched for garbage, neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)
