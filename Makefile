@@ -5,10 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# What a machine happens to run must not be used by the demo or the tests.
-ALONE := env -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
+# What a machine happens to run must not be used by the demo or the tests; and what they import is compiled once.
+ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
-# The tests start a hundred worker processes: what they import is compiled once, before.
 # Processes that test side by side, each with services of its own. A file's tests stay together, for they share workers; files keep
 # their order, so that the longest, in tests/acceptance, do not come last.
 TEST_PROCESSES ?= 2
@@ -44,9 +43,11 @@ test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
 
-laws: $(STAMP) ## search for what breaks the parser's laws, at 2000 random examples each
-	@$(ALONE) AROS_EXAMPLES=2000 $(BIN)/python -m pytest -q -o timeout=0 -n $(TEST_PROCESSES) --dist load \
-		--hypothesis-profile search tests/aros/test_aros_laws.py
+laws: $(STAMP) ## search for what breaks the laws, at a thousand examples and more of each
+	@$(ALONE) AROS_EXAMPLES=2000 FLUJO_CLOSURE_EXAMPLES=1000 FLUJO_HISTORY_EXAMPLES=1000 \
+		$(BIN)/python -m pytest -q -o timeout=0 -n $(TEST_PROCESSES) --dist load --hypothesis-profile search \
+		tests/aros/test_aros_laws.py tests/laws \
+		tests/unit/client/test_trace.py tests/unit/client/test_results_containers.py
 
 check: lint types imports test ## what CI runs
 

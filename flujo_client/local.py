@@ -15,7 +15,7 @@ from flujo_client.config import ConfigManager
 from flujo_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from flujo_client.config import Settings
@@ -114,16 +114,18 @@ class Fleet:
         environment = ConfigManager().child_environment(self._settings)
         environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
         try:
-            return subprocess.Popen(  # noqa: S603 - our own module
-                _command("worker", f"--parent={os.getpid()}", *self._arguments),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
+            return self.launch(["worker", f"--parent={os.getpid()}", *self._arguments], environment, out)
         finally:
             if not isinstance(out, int):
                 out.close()
+
+    def launch(
+        self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int
+    ) -> subprocess.Popen[bytes]:
+        """Run `python -m flujo_worker` with these arguments, in a process of its own."""
+        return subprocess.Popen(  # noqa: S603 - our own module
+            _command(*arguments), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
 
     def mend(self) -> int:
         """Replace processes that have died; return how many."""

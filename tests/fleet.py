@@ -10,24 +10,25 @@ import os
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 import redis
+from nursery import nursery
 from psycopg.rows import dict_row
-from services import drop_database, fresh_database
+from services import drop_database, migrated_database
 
 from flujo_client.client import FlujoClient
 from flujo_client.config import Settings
 from flujo_client.local import Fleet
-from flujo_worker.store.migrate import migrate
 
 if TYPE_CHECKING:
     import signal
-    import subprocess
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from nursery import Forked
 
     from flujo_client.embedded import Embedded
     from flujo_client.handle import RunHandle
@@ -76,12 +77,11 @@ class Site:
 
     def __init__(self, services: Embedded, folder: Path, *, worker: dict[str, Any] | None = None, **rest: Any) -> None:
         self.services, self.folder = services, folder
-        self._database_url = fresh_database(services)
+        self._database_url = migrated_database(services)
         broker_url = _fresh_redis(services, self._database_url)
         quick = {"base_s": 0.05, "jitter": 0.0}
         values = {"database_url": self._database_url, "broker_url": broker_url, "worker": worker or {}, "retry": quick}
         self.settings = Settings.model_validate(values | rest)
-        migrate(self._database_url)
         self.client = FlujoClient(self.settings)
         self.redis = redis.Redis.from_url(broker_url)
         self._fleets: list[SiteFleet] = []
@@ -208,11 +208,14 @@ class SiteFleet(Fleet):
         """The processes that run."""
         return {process.pid for process in self.processes if process.poll() is None}
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Forked:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self._variables.items():
                 patch.setenv(name, value)
             return super().spawn()
+
+    def launch(self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int) -> Forked:
+        return nursery().fork(arguments, environment, self._log)
 
     def grow(self, processes: int) -> None:
         """Start what is missing to so many processes."""

@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import shutil
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ import pytest
 import redis
 
 from flujo_client.embedded import Embedded
+from flujo_worker.store.migrate import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +38,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time: on a new machine the first makes the account they run as
         embedded.start()
     with embedded:
+        _spare_the_disk(embedded)
         yield embedded
     shutil.rmtree(folder)
 
@@ -47,22 +50,42 @@ def passable_folder() -> Path:
     return folder
 
 
-def fresh_database(services: Embedded) -> str:
-    """Create an empty database and return its URL."""
+def fresh_database(services: Embedded, *, template: str = "template1") -> str:
+    """Create a database, empty unless it is a copy of another, and return its URL."""
     name = f"test_{next(_numbers)}"
-    _execute(services, f"CREATE DATABASE {name}")
+    _execute(services, f"CREATE DATABASE {name} TEMPLATE {template}")
     return urlsplit(services.database_url)._replace(path=f"/{name}").geturl()
+
+
+def migrated_database(services: Embedded) -> str:
+    """Create a database with our tables and nothing in them, and return its URL: a copy of one that was migrated once."""
+    return fresh_database(services, template=_migrated_once(services))
+
+
+@cache
+def _migrated_once(services: Embedded) -> str:
+    url = fresh_database(services)
+    migrate(url)
+    return _name(url)
 
 
 def drop_database(services: Embedded, url: str) -> None:
     """Drop a database, whoever is still connected to it."""
-    _execute(services, f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
+    _execute(services, f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
 
 @pytest.fixture(scope="module")
 def database_url(services: Embedded) -> Iterator[str]:
     """An empty database for this module."""
     url = fresh_database(services)
+    yield url
+    drop_database(services, url)
+
+
+@pytest.fixture(scope="module")
+def migrated_url(services: Embedded) -> Iterator[str]:
+    """A database for this module, with our tables and nothing in them."""
+    url = migrated_database(services)
     yield url
     drop_database(services, url)
 
@@ -75,6 +98,17 @@ def redis_url(services: Embedded) -> str:
     with redis.Redis.from_url(url) as client:
         client.flushdb()
     return url
+
+
+def _spare_the_disk(services: Embedded) -> None:
+    """What tests do to Postgres is to kill it, and what is committed outlives that without fsync: no test cuts the power."""
+    for setting in ("fsync", "full_page_writes"):
+        _execute(services, f"ALTER SYSTEM SET {setting} = off")
+    _execute(services, "SELECT pg_reload_conf()")
+
+
+def _name(url: str) -> str:
+    return urlsplit(url).path[1:]
 
 
 def _execute(services: Embedded, statement: str) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from functools import partial
 
 import pytest
 from fleet import wait_until
+from services import passable_folder
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import running
@@ -33,17 +35,25 @@ def demo(folder, *arguments):
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def folder():
+    """Where every demo here is started, so that Postgres' data are made once."""
+    folder = passable_folder()
+    yield folder
+    shutil.rmtree(folder)
+
+
 def with_odd(folder):
     """The environment in which a distribution is installed that does not say what its licence is."""
-    (there := folder / "odd-1.0.dist-info").mkdir()
+    (there := folder / "odd-1.0.dist-info").mkdir(exist_ok=True)
     (there / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\nLicense: see the file")
     path = [str(folder), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
-def test_every_installed_distribution_is_audited_and_nothing_is_left_running(tmp_path):
+def test_every_installed_distribution_is_audited_and_nothing_is_left_running(folder):
     """SYS-07 and the main job: one run that fans out over real workers, with evidence that stands."""
-    report = json.loads(demo(tmp_path, "--json"))
+    report = json.loads(demo(folder, "--json"))
     assert sorted(line["distribution"] for line in report) == sorted([*installed_distributions(), "odd"])
     assert [(line["distribution"], line["approved"]) for line in report if line["approved"] is not None] == [
         ("odd", False)
@@ -52,17 +62,17 @@ def test_every_installed_distribution_is_audited_and_nothing_is_left_running(tmp
     told = {line["distribution"]: (line["category"], line["verdict"]["spdx"], line["note"][:4]) for line in report}
     assert told["celery"] == ("permissive", "BSD-3-Clause", "")
     assert told["psycopg"] == ("copyleft", "LGPL-3.0-only", "LGPL")
-    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
+    left = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False).stdout
     assert left == ""
 
 
-def test_the_report_is_tables_and_a_trace(tmp_path):
+def test_the_report_is_tables_and_a_trace(folder):
     """What a person sees: categories with their counts, how the answers came, the run's trace, its fan-out folded, who took part.
 
     Of some distributions by name; every installed one is audited above.
     """
     some = sorted({*installed_distributions()[:40], "psycopg", "odd"})
-    shown = demo(tmp_path, "--workers", "1", *some)
+    shown = demo(folder, "--workers", "1", *some)
     assert "permissive (" in shown
     assert "What to heed" in shown
     for how in ("cut", "schema", "region", "reasoning", "str->float", "trailing-comma"):
@@ -100,9 +110,9 @@ def read(terminal):
         return ""
 
 
-def test_a_person_at_the_terminal_is_asked(tmp_path):
+def test_a_person_at_the_terminal_is_asked(folder):
     """SYS-17: the question with what it is about, a reason for what is no answer, and the answer in the report."""
-    shown, code = at_terminal(tmp_path, "odd", "--ask", "--workers", "1", typed=["perhaps\n", "yes, we pay for it\n"])
+    shown, code = at_terminal(folder, "odd", "--ask", "--workers", "1", typed=["perhaps\n", "yes, we pay for it\n"])
     assert code == 0, shown
     told = [
         "odd 1.0: NOASSERTION, unknown",
@@ -119,22 +129,24 @@ def runs_of(settings):
         return client.list_runs()
 
 
-def test_what_is_interrupted_is_not_carried_on_by_the_next_one(tmp_path):
+def test_what_is_interrupted_is_not_carried_on_by_the_next_one(folder, tmp_path):
     """Ctrl-C: the run is cancelled, for it would take the next demo's workers; and nothing is left running."""
-    settings = Settings(embedded_dir=tmp_path / ".flujo")
+    settings = Settings(embedded_dir=folder / ".flujo")
+    log = settings.embedded_dir / "demo-workers.log"
+    log.unlink(missing_ok=True)
 
     def is_under_way():
         there = running(settings.embedded_dir)
-        is_migrated = (settings.embedded_dir / "demo-workers.log").exists()  # workers start after that
+        is_migrated = log.exists()  # workers start after that
         runs = there and is_migrated and runs_of(settings.with_services(there.database_url, there.broker_url))
-        return runs and runs[0].status == "running"
+        return runs and runs[0].status == "running"  # the newest first; those before it have ended
 
     talk = tmp_path / "talk.txt"
     with (
         talk.open("wb") as said,
         subprocess.Popen(
             [*FLUJO, "--workers", "1"],
-            cwd=tmp_path,
+            cwd=folder,
             start_new_session=True,
             stdout=said,
             stderr=said,
@@ -144,6 +156,6 @@ def test_what_is_interrupted_is_not_carried_on_by_the_next_one(tmp_path):
         wait_until(is_under_way, 60, what=lambda: f"the run is under way; {audit.poll()}: {talk.read_text()}")
         os.killpg(audit.pid, signal.SIGINT)
         assert audit.wait(timeout=60) == 130
-    assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).stdout == b""
-    [run] = runs_of(settings)
+    assert subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, check=False).stdout == b""
+    run = runs_of(settings)[0]
     assert run.cancel_requested_at is not None

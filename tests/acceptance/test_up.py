@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from fleet import wait_until
@@ -13,6 +14,12 @@ from fleet import wait_until
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 SERVICES = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
+
+
+def is_there(search):
+    """Looked for ten times a second: what is waited for takes longer, and each look costs a process."""
+    time.sleep(0.1)
+    return subprocess.run(search, capture_output=True, check=False).returncode == 0
 
 
 def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
@@ -24,9 +31,7 @@ def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
     ) as up:
         # Found by its command line, so it has been through exec and its session is its own.
         migration = ["pgrep", "-P", str(up.pid), "-f", "flujo_worker migrate"]
-        wait_until(
-            lambda: not subprocess.run(migration, capture_output=True, check=False).returncode, what="a migration"
-        )
+        wait_until(lambda: is_there(migration), what="a migration")
         os.killpg(up.pid, signal.SIGINT)
         talk = up.communicate(timeout=60)[1]
     assert (up.returncode, "CONFIGURATION" in talk) == (0, False), talk

@@ -12,16 +12,19 @@ import psycopg
 import pytest
 from worlds import Memory, Postgres, World, deadlocks
 
-from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres import PostgresStore
 
 STORE_LOG = "flujo_worker.store.patient"
 
 
 @pytest.fixture(scope="module")
+def database_url(migrated_url):
+    return migrated_url
+
+
+@pytest.fixture(scope="module")
 def postgres(database_url):
     """A migrated database with its store, for this module."""
-    migrate(database_url)
     store = PostgresStore(database_url).open()
     setting = Postgres(store, database_url)
     yield setting

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Due, Store, Verdict
     from flujo_worker.store.postgres import PostgresStore
 
-ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "12"))
 """How often a race is run: every order of few acts comes up within a check; `make races` looks for what is rare."""
 MAX_LOST = 2
 LEASE_S = 30.0

@@ -21,7 +21,6 @@ from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import Depths, MachineFacts
 from flujo_client.health.question import Question
 from flujo_client.sections import Health
-from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services
 
@@ -31,9 +30,8 @@ EMPTY_QUEUES = Depths({"flujo.attempts": 0, "flujo.control": 0})
 
 
 @pytest.fixture(scope="module")
-def database_url(database_url):
-    migrate(database_url)
-    return database_url
+def database_url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from flujo_client.health.facts import Depths
 from flujo_client.health.machine import judge, machine_of
 from flujo_client.health.question import Question
 from flujo_client.sections import Health
-from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services
 
@@ -24,9 +23,8 @@ QUIET = Depths({"flujo.attempts": 0})
 
 
 @pytest.fixture(scope="module")
-def database_url(database_url):
-    migrate(database_url)
-    return database_url
+def database_url(migrated_url):
+    return migrated_url
 
 
 @pytest.fixture

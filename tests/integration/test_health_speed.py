@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from health_traces import aros_facts, machine_facts, plant_run
 from psycopg.rows import dict_row
-from services import drop_database, fresh_database
+from services import drop_database, migrated_database
 
 from flujo_client.gateway.requests import runs, statement
 from flujo_client.gateway.stats import stats
@@ -19,7 +19,6 @@ from flujo_client.health.export import to_json
 from flujo_client.health.facts import Depths
 from flujo_client.health.question import Question
 from flujo_client.sections import Health
-from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services
 
@@ -40,8 +39,7 @@ FROM (SELECT i, now() - i * interval '120 s' AS t FROM generate_series(1, 20000)
 
 @pytest.fixture(scope="module")
 def connection(services):
-    url = fresh_database(services)
-    migrate(url)
+    url = migrated_database(services)
     with psycopg.connect(url, row_factory=dict_row, autocommit=True) as connection:
         connection.execute("ALTER TABLE flujo_attempts SET (autovacuum_enabled = false)")
         plant_run(connection, "first", status="succeeded", ended_at="now")

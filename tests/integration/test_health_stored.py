@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from health_traces import plant, plant_run, plant_worker, swept
 from psycopg.rows import dict_row
-from services import drop_database, fresh_database
+from services import drop_database, migrated_database
 from structlog.testing import capture_logs
 
 from flujo_client.client import AsyncFlujoClient, FlujoClient
@@ -26,7 +26,6 @@ from flujo_client.sections import Health
 from flujo_client.verbs import health
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.health import HealthCheck, question_of
-from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres import PostgresStore
 
 pytestmark = pytest.mark.services
@@ -55,8 +54,7 @@ class Queues:
 
 @pytest.fixture
 def database_url(services):
-    url = fresh_database(services)
-    migrate(url)
+    url = migrated_database(services)
     yield url
     drop_database(services, url)
 

@@ -1,7 +1,7 @@
 """A cached pipeline ends as the one without a cache does, whether its steps are run or what they gave is kept (SYS-31, U-19).
 
 Over the pipelines of the law of closure: every step of the outermost sequence is cached, and the run is made twice.
-`FLUJO_CLOSURE_EXAMPLES` in the environment, divided by four, says how many are looked at.
+`FLUJO_CLOSURE_EXAMPLES` in the environment, divided by two, says how many are looked at.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
     from flujo_client.pipeline.compose import Pipeline
 
-EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "100")) // 4
+EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "50")) // 2
 TELLING = range(1000, 1015)
 
 

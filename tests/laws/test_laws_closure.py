@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LARGEST = 2**20
 TELLING = (21, 72, 75, 177, 312, 426, 459)
 """Seeds at least one of which tells each mutant; others are looked at if that is no longer so."""
-EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "50"))
 lawful = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
 
 

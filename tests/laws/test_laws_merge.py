@@ -19,7 +19,7 @@ from flujo_worker.domain.merge import MergeConflict, combine, merge
 from flujo_worker.domain.patch import apply, diff
 
 settings_of_all = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
-lawful = settings(max_examples=100, **settings_of_all)
+lawful = settings(max_examples=50, **settings_of_all)
 unlawful = settings(max_examples=400, phases=[Phase.generate], **settings_of_all)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
 
-EXAMPLES = int(os.environ.get("FLUJO_HISTORY_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("FLUJO_HISTORY_EXAMPLES", "50"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = ("loop", "map", "parallel", "router", "conditional", "nested", "machine")
 FAN_OUTS = ("parallel", "router")

@@ -112,8 +112,10 @@ def test_several_workers_with_pools_have_room(services):
     assert int(ask(services.database_url, "SHOW max_connections")) >= 200
 
 
-def test_fsync_stays_on(services):
-    assert ask(services.database_url, "SHOW fsync") == "on"
+def test_fsync_stays_on(home):
+    """But for the one that `services` gives to tests."""
+    with Embedded(home) as embedded:
+        assert ask(embedded.database_url, "SHOW fsync") == "on"
 
 
 def test_a_full_broker_refuses_and_never_forgets(services):

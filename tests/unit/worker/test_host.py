@@ -14,7 +14,6 @@ from flujo_client.contract.doorbell import Doorbell
 from flujo_worker.app import FlujoWorker
 from flujo_worker.errors import WireError
 from flujo_worker.host import Host
-from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services
 
@@ -23,11 +22,10 @@ BELL = Doorbell("run", "fan")
 
 
 @pytest.fixture
-def worker(database_url, redis_url):
-    migrate(database_url)
+def worker(migrated_url, redis_url):
     app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False)
     app.conf.accept_content = ["json", "flujo"]
-    return FlujoWorker(app, settings=Settings(database_url=database_url, broker_url=redis_url))
+    return FlujoWorker(app, settings=Settings(database_url=migrated_url, broker_url=redis_url))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""Workers without their second of imports: forked from a process that has imported what every worker does, and started nothing.
+
+Run as a script it is that process: orders come in on stdin, a line each, answers go out on stdout. Imported, it is who orders. What
+is forked goes on as `python -m flujo_worker` does, with an environment, a folder, a search path and a log of its own; it can be
+killed, and it ends when whoever forked it is gone. It must not be used where the start itself is tested: `flujo up`, `flujo demo`
+and the facade start theirs as users do.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+IMPORTS = (
+    "flujo_worker.cli.worker",
+    "flujo_worker.host",
+    "celery.apps.worker",
+    "celery.backends.redis",
+    "celery.concurrency.thread",
+    "kombu.transport.redis",
+)
+PARENT = "--parent="
+
+
+class Forked:
+    """A forked worker, with what of `subprocess.Popen` its owners use."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+        self._nursery = nursery
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._nursery.ask({"status of": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while self.poll() is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout)
+            time.sleep(0.005)
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Nursery:
+    """The process that forks, as seen by whoever orders. It ends with its owner."""
+
+    def __init__(self) -> None:
+        ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+        self._process = subprocess.Popen([sys.executable, __file__], text=True, **ends)
+        self._lock = threading.Lock()
+
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked:
+        """Start a worker with these arguments of `python -m flujo_worker`."""
+        order = {"arguments": arguments, "environment": environment, "log": str(log), "folder": str(Path.cwd())}
+        return Forked(self, self.ask(order))
+
+    def ask(self, order: Mapping[str, Any]) -> Any:
+        with self._lock:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+
+
+@cache
+def nursery() -> Nursery:
+    """The one of this testing process."""
+    return Nursery()
+
+
+def main() -> None:
+    """Fork whenever it is ordered, until nobody can order any more. Returns in what was forked alone."""
+    for each in IMPORTS:
+        import_module(each)
+    assert threading.active_count() == 1, "only the thread that forks would be in what is forked"
+    gc.freeze()
+    ended: dict[int, int] = {}
+    while line := sys.stdin.readline():
+        order = json.loads(line)
+        if "status of" in order:
+            answer = status(order["status of"], ended)
+        elif (answer := os.fork()) == 0:
+            return become(**order)
+        print(json.dumps(answer), flush=True)
+    sys.exit()
+
+
+def status(pid: int, ended: dict[int, int]) -> int | None:
+    """The exit code of what was forked, as `subprocess` tells it; None while it runs."""
+    if pid not in ended:
+        gone, how = os.waitpid(pid, os.WNOHANG)
+        if gone:
+            ended[pid] = os.waitstatus_to_exitcode(how)
+    return ended.get(pid)
+
+
+def become(arguments: Sequence[str], environment: Mapping[str, str], log: str, folder: str) -> None:
+    """Make of this process what `python -m flujo_worker` would have been."""
+    ours = {str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    asked = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [folder, *asked, *(each for each in sys.path if each not in ours)]
+    sys.argv[1:] = [f"{PARENT}{os.getppid()}" if each.startswith(PARENT) else each for each in arguments]
+    with Path(os.devnull).open() as nothing, Path(log).open("ab") as printed:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+
+
+if __name__ == "__main__":
+    main()
+    runpy.run_module("flujo_worker", run_name="__main__", alter_sys=True)
