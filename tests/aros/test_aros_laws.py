@@ -1,12 +1,11 @@
 """The parser's laws, for any value and any text (SYS-23, M-081, M-083, M-090, M-191).
 
-Fifty examples by default; `AROS_EXAMPLES=2000` asks for more.
+Fifty examples by default; `FLUJO_EXAMPLES=2000` asks for more.
 """
 
 # ruff: noqa: RUF001 - typographic quotes are what is spoken of
 
 import json
-import os
 import re
 from itertools import pairwise
 from string import ascii_letters
@@ -15,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from flujo_worker.aros import parse, prepare
 from flujo_worker.aros.decode import ERRORS, decode, same
 
-EXAMPLES = int(os.environ.get("AROS_EXAMPLES", "50"))
-law = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+law = settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 ALLOW = {
     "integer": ["str->int"],

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import interpret
 
+from examples import examples
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.step import StepConfig
 from flujo_client.serial import Resolver, decode
@@ -72,7 +73,7 @@ class Family(Rough):
 
 
 @given(st.integers(0, LARGEST), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_each_run_behaves_as_if_it_were_alone(seed, chaos):
     """M-285, whatever comes twice, late or not at all; and each launch begins one run."""
     pipeline, value = Hurried(seed).pipeline(), f"input {seed % 5}"

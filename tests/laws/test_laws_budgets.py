@@ -13,13 +13,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from flujo_worker.domain.budget import Amount, Budget
 
 amounts = st.builds(Amount, st.integers(0, 50).map(lambda cents: Decimal(cents) / 100), st.integers(0, 50))
 acts = st.lists(st.tuples(st.sampled_from(("reserve", "settle", "lose", "late")), amounts), max_size=30)
 limits = st.tuples(st.none() | st.integers(0, 200), st.none() | st.integers(0, 200))
-lawful = settings(max_examples=150, deadline=None, derandomize=True, report_multiple_bugs=False)
-unlawful = settings(lawful, max_examples=300, phases=[Phase.generate])
+lawful = settings(max_examples=examples(150), deadline=None, report_multiple_bugs=False)
+unlawful = settings(lawful, max_examples=300, derandomize=True, phases=[Phase.generate])
 """For mutants: that they are noticed is enough, by whatever example."""
 
 

@@ -1,12 +1,11 @@
 """A cached pipeline ends as the one without a cache does, whether its steps are run or what they gave is kept (SYS-31, U-19).
 
 Over the pipelines of the law of closure: every step of the outermost sequence is cached, and the run is made twice.
-`FLUJO_CLOSURE_EXAMPLES` in the environment, divided by two, says how many are looked at.
+`FLUJO_EXAMPLES` in the environment says how many are looked at.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from closure_pipelines import pipeline_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from flujo_client.pipeline.step import Step
 from flujo_worker.evaluate import cache
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
     from flujo_client.pipeline.compose import Pipeline
 
-EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "50")) // 2
 TELLING = range(1000, 1015)
 
 
@@ -58,7 +57,7 @@ def behaves(seed: int, chaos: int = 0) -> int:
 
 
 @given(st.integers(0, 2**14), st.integers(0, 50))
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(25), deadline=None, database=None)
 def test_a_cached_pipeline_ends_as_it_would(seed, chaos):
     behaves(seed, chaos)
 

@@ -11,6 +11,7 @@ from closure_pipelines import pipeline_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from flujo_client.pipeline.walk import walk
 from flujo_worker.replay.replay import replay
 
@@ -45,7 +46,7 @@ class Family(Rough):
 
 
 @given(st.integers(0, LARGEST), st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(30), deadline=None, database=None)
 def test_an_import_behaves_alike_in_a_run_of_its_own(seed, chaos):
     """M-285, whatever comes twice, late or not at all."""
     pipeline, value = pipeline_of(seed), f"input {seed % 5}"

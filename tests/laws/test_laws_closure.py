@@ -2,12 +2,11 @@
 
 Messages come in any order, some twice, some not at all until the sweeper finds what they were about, some to workers that die: none
 of that may show (law 3).
-`FLUJO_CLOSURE_EXAMPLES` in the environment says how many pipelines are looked at.
+`FLUJO_EXAMPLES` in the environment says how many pipelines are looked at.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
+from examples import examples
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.loop import LoopStep
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 LARGEST = 2**20
 TELLING = (21, 72, 75, 177, 312, 426, 459)
 """Seeds at least one of which tells each mutant; others are looked at if that is no longer so."""
-EXAMPLES = int(os.environ.get("FLUJO_CLOSURE_EXAMPLES", "50"))
-lawful = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
+lawful = settings(max_examples=examples(50), deadline=None, database=None)
 
 
 # what pipelines here are made of

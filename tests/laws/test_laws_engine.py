@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, Rough
 
+from examples import examples
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.store.memory import MemoryStore
 
 MISHAPS = ("deliver", "deliver", "deliver", "double", "drop", "wait", "haunt", "zombie", "again")
 shapes = st.sampled_from(sorted(SHAPES))
 mishaps = st.lists(st.tuples(st.sampled_from(MISHAPS), st.integers(0, 7)), max_size=25)
-lawful = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+lawful = settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 noticed = pytest.raises((AssertionError, IllegalTransition))
 
 

@@ -9,12 +9,13 @@ from shapes import SHAPES, Rough
 from test_laws_budgets import held_to_its_limit
 from test_laws_engine import meet
 
+from examples import examples
 from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import Answer
 from flujo_worker.domain.budget import Budget
 
-lawful = settings(max_examples=25, deadline=None, derandomize=True)
+lawful = settings(max_examples=examples(25), deadline=None)
 mishaps = st.lists(
     st.tuples(st.sampled_from(("deliver", "deliver", "deliver", "double", "drop", "wait", "haunt")), st.integers(0, 7)),
     max_size=25,

@@ -11,15 +11,16 @@ from closure_parts import plain
 from closure_pipelines import peopled, pipeline_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_laws_closure import EXAMPLES, LARGEST
+from test_laws_closure import LARGEST
 
+from examples import examples
 from flujo_worker.domain.draft import Draft
 from flujo_worker.domain.values import Begun
 from flujo_worker.store.memory_forks import ForksInMemory
 
 TELLING = (3, 85)
 """Seeds at least one of which tells each mutant; others are looked at if that is no longer so."""
-lawful = settings(max_examples=EXAMPLES // 2, deadline=None, derandomize=True, database=None)
+lawful = settings(max_examples=examples(25), deadline=None, database=None)
 
 
 def ending(result):

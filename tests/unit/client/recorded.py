@@ -2,22 +2,22 @@
 
 A shape is a tree of nodes. Each is recorded as the engine does it: scopes open before what stands in them, a container that comes
 first in its scope has a start row, a fan-out a join row; branches take turns, and a failed node stops its sequence.
-`FLUJO_HISTORY_EXAMPLES` in the environment says how many of them a property is tried on.
+`FLUJO_EXAMPLES` in the environment says how many of them a property is tried on.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from builders import packed
 from hypothesis import strategies as st
 
+from examples import examples
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
 
-EXAMPLES = int(os.environ.get("FLUJO_HISTORY_EXAMPLES", "50"))
+EXAMPLES = examples(50)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = ("loop", "map", "parallel", "router", "conditional", "nested", "machine")
 FAN_OUTS = ("parallel", "router")
