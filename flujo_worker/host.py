@@ -25,6 +25,7 @@ from flujo_worker.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.evaluate.hooks import Hooks
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
 from flujo_worker.health import HealthCheck
@@ -66,10 +67,12 @@ class Host:
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
         catalog = Catalog(settings.allowed_imports)
+        bench = bench_of(settings, self._loop, self._threads, self._results)
+        hooks = Hooks(catalog, bench, strict=settings.hooks.strict)
         coordinator = Coordinator(
             self._store,
             self._sender.send,
-            Evaluator(self._store, catalog, bench_of(settings, self._loop, self._threads, self._results)),
+            Evaluator(self._store, catalog, bench),
             backoff=Backoff(**settings.retry.model_dump()),
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
@@ -82,7 +85,7 @@ class Host:
             self._lease,
             self._loop,
             self._threads,
-            catalog,
+            hooks,
             settings,
             breakers=breakers_of(settings, self._cells),
         )

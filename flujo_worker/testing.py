@@ -35,6 +35,7 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator import Coordinator
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.evaluate.hooks import Hooks
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import MemoryCells
 from flujo_worker.ports import Broker, Member
@@ -71,10 +72,12 @@ class LocalEngine:
         self._loop, self._threads = Loop(), Threads("flujo-user")
         self._local = _LocalCatalog(self.settings.allowed_imports)
         self._chords = _Chords()
+        bench = bench_of(self.settings, self._loop, self._threads, self.cache)
+        hooks = Hooks(self._local, bench, strict=self.settings.hooks.strict)
         self.coordinator = Coordinator(
             self.store,
             self._send,
-            Evaluator(self.store, self._local, bench_of(self.settings, self._loop, self._threads, self.cache)),
+            Evaluator(self.store, self._local, bench),
             backoff=Backoff(**self.settings.retry.model_dump()),
             inline=self.settings.limits.snapshot_inline_bytes,
         )
@@ -87,7 +90,7 @@ class LocalEngine:
             self.lease,
             self._loop,
             self._threads,
-            self._local,
+            hooks,
             self.settings,
             breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
         )
