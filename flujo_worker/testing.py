@@ -38,6 +38,7 @@ from flujo_worker.evaluate.evaluator import Evaluator, bench_of
 from flujo_worker.evaluate.hooks import Hooks
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import MemoryCells
+from flujo_worker.hook_calls import HookCalls
 from flujo_worker.ports import Broker, Member
 from flujo_worker.store.memory import MemoryStore
 from flujo_worker.threads import Threads
@@ -93,6 +94,16 @@ class LocalEngine:
             hooks,
             self.settings,
             breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
+        )
+
+        self.hook_calls = HookCalls(
+            self.store,
+            hooks,
+            self.coordinator,
+            bench.resolve,
+            worker=lambda: member.id,
+            may_judge=lambda: True,
+            max_lost=self.settings.worker.max_lost,
         )
 
     def close(self) -> None:
@@ -207,8 +218,12 @@ class LocalEngine:
             while self.bus:
                 self.deliver(self.bus.popleft())
             self._wind_down()
-            if not self.bus and not self._skip_wait():
+            if not self.bus and not self._told_hooks() and not self._skip_wait():
                 return
+
+    def _told_hooks(self) -> bool:
+        """Tell hooks what is owed to them; whether there was anything."""
+        return any([self.hook_calls.carry_out(call) for call in self.hook_calls.due()])
 
     def _wind_down(self) -> None:
         for run, status in self.store.turned(1000):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.hooks import PostRunPayload
 from flujo_client.contract.outcome import CONTROL_FLOW, Event
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.hooks import name_of, wanted
@@ -52,7 +53,7 @@ class Hooks:
         self.catalog, self._bench, self._strict = catalog, bench, strict
 
     def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:
-        """Call those that take such a payload, in their order, until one stops.
+        """Call those that take such a payload, in their order, until one stops. What has ended can be stopped by none: all are called.
 
         Args:
             hooks: as the pipeline names them.
@@ -70,7 +71,7 @@ class Hooks:
             except BaseException as error:  # noqa: BLE001 - a hook may not end a worker either, by sys.exit()
                 fault = self._fault(hook, error)
                 events.append(_told(hook, kind, fault))
-                if self._stops(error):
+                if kind is not PostRunPayload and self._stops(error):
                     return Called(tuple(events), fault)
         return Called(tuple(events))
 

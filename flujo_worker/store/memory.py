@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.run import Recording
-from flujo_worker.ports import Answer, Broker, Due, Member, Publish, publish_nothing
+from flujo_worker.ports import Answer, Broker, Due, Member, Publish, Records, publish_nothing
 from flujo_worker.store.memory_forks import ForksInMemory
+from flujo_worker.store.memory_hook_calls import HookCallsInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
 from flujo_worker.store.promises import GRACE_S
 
@@ -40,7 +41,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -104,6 +105,10 @@ class MemoryStore(ForksInMemory):
         with self._lock:
             found = [scope.record(self._spent_at(run_id, scope.address)) for scope in self._scopes_of(run_id)]
             return sorted(found, key=lambda scope: (scope.opened_at, scope.address))
+
+    def records(self, run: str) -> Records:
+        with self._lock:
+            return Records(self.read_run(run), self.read_attempts(run), self.read_scopes(run))
 
     def read_children(self, run_id: str) -> list[RunRecord]:
         """Read a run's child runs in the order they were begun."""
