@@ -223,7 +223,8 @@ class LocalEngine:
 
     def _told_hooks(self) -> bool:
         """Tell hooks what is owed to them; whether there was anything."""
-        return any([self.hook_calls.carry_out(call) for call in self.hook_calls.due()])
+        carried_out = [self.hook_calls.carry_out(call) for call in self.hook_calls.due()]
+        return any(carried_out)
 
     def _wind_down(self) -> None:
         for run, status in self.store.turned(1000):

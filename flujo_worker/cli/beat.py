@@ -9,6 +9,7 @@ import click
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
 from flujo_client.wire import SERIALIZER
 from flujo_worker.app import FlujoWorker
+from flujo_worker.cli.parent import follow, parent_option
 
 if TYPE_CHECKING:
     from flujo_client.config import Settings
@@ -17,8 +18,10 @@ SWEEP_EVERY_S = 10.0
 
 
 @click.command("beat")
-def command() -> None:
+@parent_option
+def command(*, parent: int | None) -> None:
     """Send the scheduled tasks. Two beats are harmless, and workers sweep by themselves when there is none."""
+    follow(parent)
     worker = FlujoWorker()
     worker.app.conf.beat_schedule = schedule(worker.settings)
     # The schedule is ours and constant, so nothing is kept in a file.
