@@ -307,7 +307,7 @@ class HookCalls(Protocol):
         """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
 
     def break_off(self, run: str, fault: Fault) -> bool:
-        """Mark a live run as one that is to be wound down as failed, with this error; False: it has ended, or is wound down already."""
+        """Mark a run that has begun as one that is to be wound down as failed, with this error; False: it has ended, or is wound down already."""
 
     def records(self, run: str) -> Records:
         """Read a run."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
@@ -18,7 +17,7 @@ from flujo_worker.ports import Answer, Broker, Due, Member, Publish, Records, pu
 from flujo_worker.store.memory_forks import ForksInMemory
 from flujo_worker.store.memory_hook_calls import HookCallsInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
-from flujo_worker.store.promises import GRACE_S
+from flujo_worker.store.promises import GRACE_S, fairly
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -337,8 +336,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:
             tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            places: defaultdict[tuple[str, str], count[int]] = defaultdict(count)
-            fair = sorted(tickets, key=lambda ticket: next(places[ticket.reference, ticket.fingerprint]))
+            fair = fairly(tickets, lambda ticket: (ticket.reference, ticket.fingerprint))
             return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
 
     def unpark(self, run: str) -> bool:

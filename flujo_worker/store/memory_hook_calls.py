@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.ports import OwedCall
 from flujo_worker.store.memory_tables import Tables
+from flujo_worker.store.promises import fairly
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
@@ -18,7 +19,8 @@ class HookCallsInMemory(Tables):
     def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
         with self._lock:
             free = [key for key, taken in self._owed.items() if self._is_free(taken, worker, may_judge=may_judge)]
-            return [self._call(*key) for key in free[:limit]]
+            calls = [self._call(*key) for key in free]
+            return fairly(calls, lambda call: (call.reference, call.fingerprint))[:limit]
 
     def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
         with self._lock:
@@ -37,7 +39,7 @@ class HookCallsInMemory(Tables):
     def break_off(self, run: str, fault: Fault) -> bool:
         with self._lock:
             row = self._runs[run]
-            if not self._may_merge(row) or row.fault is not None:
+            if row.status not in ("running", "parked") or row.stopped_at is not None or row.fault is not None:
                 return False
             row.stopped_at, row.fault = self._clock(), fault
             return True
