@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import SPENT, decided, echo, enqueued, failed, packed, pipeline_of, succeeded
+from builders import SPENT, echo, enqueued, failed, packed, pipeline_of, succeeded
 from trees import concluded, moved
 from worlds import LEASE_S, MAX_LOST, run_of
 
