@@ -143,11 +143,11 @@ def test_steps_in_containers_are_told_with_their_address(engine):
     assert told.names.count("pre_run") == 1
 
 
-def test_values_that_are_only_pointed_at_are_told_whole(engine):
+def test_values_that_are_only_pointed_at_are_told_whole():
     settings = Settings(limits={"snapshot_inline_bytes": 0})
     told = Told()
-    with LocalEngine(settings) as engine:
-        engine.run(hooked(step("a"), hooks=[told], model=Notes), "x" * 100, context={"title": "bees"})
+    with LocalEngine(settings) as pointing:
+        pointing.run(hooked(step("a"), hooks=[told], model=Notes), "x" * 100, context={"title": "bees"})
     assert told.only("pre_step").step_input == told.only("pre_run").initial_input == "x" * 100
     assert {each.context.title for each in told.payloads} == {"bees"}
 
