@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
@@ -24,7 +25,7 @@ from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.evaluate.hooks import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
     from flujo_client.contract.hooks import Payload
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH = 200
-LOST = "hook.lost"
+STOPPING_S = 5.0
 
 
 class HookCalls:
@@ -84,8 +85,7 @@ class HookCalls:
         if tries is None or entry is None:
             return False
         if tries > self._max_lost + 1:
-            told = Event(LOST, {"payload": call.payload, "times": tries - 1}, "error")
-            self._store.note(call.run, [told], key=call.attempt or None)
+            self._note(call, [Event("hook.lost", {"payload": call.payload, "times": tries - 1}, "error")])
         else:
             failpoints.hit("hook_call_taken")
             called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
@@ -96,9 +96,14 @@ class HookCalls:
 
     def _conclude(self, call: OwedCall, called: Called) -> None:
         if called.events:
-            self._store.note(call.run, called.events, key=call.attempt or None)
+            self._note(call, called.events)
         if called.stop is not None and call.attempt and self._store.break_off(call.run, called.stop):
             self._coordinator.stop(call.run, "failed", called.stop.message)
+
+    def _note(self, call: OwedCall, events: Sequence[Event]) -> None:
+        for event in events:
+            logger.error("%s of run %s: %s", event.name, call.run, event.data)
+        self._store.note(call.run, events, key=call.attempt or None)
 
     def _entry(self, call: OwedCall) -> Entry | None:
         try:
@@ -162,7 +167,7 @@ class HookThread:
         self, calls: HookCalls, threads: Executor, rung: threading.Event, *, every_s: float, at_once: int
     ) -> None:
         self._calls, self._threads, self._every_s = calls, threads, every_s
-        self._slots = threading.Semaphore(at_once)
+        self._at_once, self._slots = at_once, threading.Semaphore(at_once)
         self._rung, self._stopping = rung, threading.Event()
         self._at_work: set[OwedCall] = set()
         self._lock = threading.Lock()
@@ -176,7 +181,10 @@ class HookThread:
         """Take nothing more; what is under way and does not end in time is taken again by another process."""
         self._stopping.set()
         self._rung.set()
-        self._thread.join(timeout=5)
+        until = time.monotonic() + STOPPING_S
+        self._thread.join(STOPPING_S)
+        for _ in range(self._at_once):
+            self._slots.acquire(timeout=max(0.0, until - time.monotonic()))
 
     def _look_forever(self) -> None:
         while not self._stopping.is_set():

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.catalog import Catalog
     from flujo_worker.evaluate.question import Bench
 
-FAILED, STRICT = "hook.failed", "HOOK_FAILED"
+STRICT = "HOOK_FAILED"
+"""The code of the fault that ends a run where hooks are strict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +90,4 @@ class Hooks:
 def _told(hook: Any, kind: type[Payload], fault: Fault) -> Event:
     payload = kind.model_fields["event_name"].default
     data = {"hook": name_of(hook), "payload": payload, "error": fault.type_name, "message": fault.message}
-    return Event(FAILED, data, "error")
+    return Event("hook.failed", data, "error")
