@@ -85,6 +85,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "name": new.plan.name,
         "version": new.plan.version,
         "plan": as_json(new.plan.to_tree()),
+        "hooked": bool(new.plan.hooks),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
         "metadata": as_json(new.metadata),

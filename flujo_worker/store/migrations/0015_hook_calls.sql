@@ -1,7 +1,8 @@
 -- Hooks: what hooks are owed to be told of, once it is committed. A row is made by the commit that ended a run or opened a question,
 -- whichever statement that was and whichever version of the code said it, and is gone once the hooks were called (ADR 41).
 
-ALTER TABLE flujo_pipelines ADD COLUMN hooked boolean NOT NULL GENERATED ALWAYS AS (plan ? 'hooks') STORED;
+-- Whether its plan names any hooks; a plan may be too large to be looked into at the end of every run. No row is rewritten.
+ALTER TABLE flujo_pipelines ADD COLUMN hooked boolean NOT NULL DEFAULT false;
 
 CREATE TABLE flujo_hook_calls (
     run_id     text NOT NULL,
