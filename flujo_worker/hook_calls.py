@@ -97,7 +97,7 @@ class HookCalls:
     def _conclude(self, call: OwedCall, called: Called) -> None:
         if called.events:
             self._note(call, called.events)
-        if called.stop is not None and call.attempt and self._store.break_off(call.run, called.stop):
+        if called.stop is not None and self._store.break_off(call.run, called.stop):
             self._coordinator.stop(call.run, "failed", called.stop.message)
 
     def _note(self, call: OwedCall, events: Sequence[Event]) -> None:
@@ -170,7 +170,6 @@ class HookThread:
         self._at_once, self._slots = at_once, threading.Semaphore(at_once)
         self._rung, self._stopping = rung, threading.Event()
         self._at_work: set[OwedCall] = set()
-        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._look_forever, name="flujo-hooks", daemon=True)
 
     def start(self) -> None:
@@ -178,7 +177,7 @@ class HookThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing more; what is under way and does not end in time is taken again by another process."""
+        """Look once more, for what this process has committed last; what does not end in time is taken again by another process."""
         self._stopping.set()
         self._rung.set()
         until = time.monotonic() + STOPPING_S
@@ -190,21 +189,23 @@ class HookThread:
         while not self._stopping.is_set():
             self._rung.wait(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
             self._rung.clear()
-            try:
-                for call in self._calls.due():
-                    self._begin(call)
-            except StoreError as error:
-                logger.warning("hooks put off: %s", error)
-            except Exception:
-                logger.exception("hooks could not be told; trying again")
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            for call in self._calls.due():
+                self._begin(call)
+        except StoreError as error:
+            logger.warning("hooks put off: %s", error)
+        except Exception:
+            logger.exception("hooks could not be told; trying again")
 
     def _begin(self, call: OwedCall) -> None:
-        with self._lock:
-            if call in self._at_work or self._stopping.is_set():
-                return
+        if call in self._at_work:
+            return
         self._slots.acquire()
-        with self._lock:
-            self._at_work.add(call)
+        self._at_work.add(call)
         self._threads.submit(self._carry_out, call)
 
     def _carry_out(self, call: OwedCall) -> None:
@@ -215,6 +216,5 @@ class HookThread:
         except Exception:
             logger.exception("hooks of %s could not be told; trying again", call.run)
         finally:
-            with self._lock:
-                self._at_work.discard(call)
+            self._at_work.discard(call)
             self._slots.release()
