@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH = 200
-STOPPING_S = 5.0
+STOPPING_S = UNFIT_S = 5.0
 
 
 class HookCalls:
@@ -67,16 +67,12 @@ class HookCalls:
     ) -> None:
         self._store, self._hooks, self._coordinator, self._resolve = store, hooks, coordinator, resolve
         self._worker, self._may_judge, self._max_lost = worker, may_judge, max_lost
+        self._unfit_until: dict[tuple[str, str], float] = {}
 
     def due(self) -> list[OwedCall]:
         """The calls that are to be taken now and whose code is here."""
-        fit: dict[tuple[str, str], bool] = {}
         owed = self._store.owed_calls(self._worker(), BATCH, may_judge=self._may_judge())
-        for each in owed:
-            code = each.reference, each.fingerprint
-            if code not in fit:
-                fit[code] = self._entry(each) is not None
-        return [each for each in owed if fit[each.reference, each.fingerprint]]
+        return [each for each in owed if self._is_fit(each)]
 
     def carry_out(self, call: OwedCall) -> bool:
         """Take a call, tell the hooks, and settle it; False: somebody else has it."""
@@ -104,6 +100,16 @@ class HookCalls:
         for event in events:
             logger.error("%s of run %s: %s", event.name, call.run, event.data)
         self._store.note(call.run, events, key=call.attempt or None)
+
+    def _is_fit(self, call: OwedCall) -> bool:
+        """Tell whether its code is here. What did not load is left alone for a while: a module may do much until it raises."""
+        code, now = (call.reference, call.fingerprint), time.monotonic()
+        if now < self._unfit_until.get(code, now):
+            return False
+        is_fit = self._entry(call) is not None
+        if not is_fit:
+            self._unfit_until[code] = now + UNFIT_S
+        return is_fit
 
     def _entry(self, call: OwedCall) -> Entry | None:
         try:

@@ -61,11 +61,13 @@ def with_besides(pipeline: str | Pipeline | Step, *, resources: Any = None, hook
     Raises:
         PipelineError: no importable module holds one of the objects.
     """
-    place = pipeline if isinstance(pipeline, str) else reference_of(pipeline)
-    besides = {} if resources is None else {"resources": _named(resources, RESOURCES)}
+    place, besides = _read(pipeline if isinstance(pipeline, str) else reference_of(pipeline))
+    if resources is not None:
+        besides["resources"] = _named(resources, RESOURCES)
     if hooks:
-        besides["hooks"] = ",".join(_named(hook, "hook") for hook in hooks)
-    return place + (_WITH + "&".join(f"{key}={value}" for key, value in besides.items()) if besides else "")
+        before = [besides["hooks"]] if "hooks" in besides else []
+        besides["hooks"] = ",".join([*before, *(_named(hook, "hook") for hook in hooks)])
+    return place + (_WITH + "&".join(f"{key}={besides[key]}" for key in _BESIDES if key in besides) if besides else "")
 
 
 def bare(reference: str) -> str:

@@ -198,6 +198,12 @@ def test_a_reference_may_name_resources_and_hooks():
     assert (found.resources, found.hooks, found.name) == (f"{__name__}:ALL", (f"{__name__}:hook",), "PIPELINE")
 
 
+def test_a_reference_that_names_hooks_may_be_given_more():
+    named = with_besides("m:p?hooks=m:one", resources="m:pool", hooks=["m:two"])
+    assert named == "m:p?resources=m:pool&hooks=m:one,m:two"
+    assert with_besides("m:p") == "m:p"
+
+
 @pytest.mark.parametrize("rest", ["hook=m:a", "m:a", "hooks=", "resources=m:a&x=1"])
 def test_anything_else_behind_a_reference_is_refused(rest):
     with pytest.raises(PipelineError, match="has something else than resources and hooks behind"):

@@ -18,6 +18,7 @@ from flujo_client import (
     PostStepPayload,
     PreRunPayload,
     PreStepPayload,
+    Step,
     StepConfig,
 )
 from flujo_client.config import Settings
@@ -141,6 +142,15 @@ def test_steps_in_containers_are_told_with_their_address(engine):
     assert (result.run_status, told.names[0], told.names[-1]) == ("succeeded", "pre_run", "post_run")
     assert {each.address for each in told.payloads if each.event_name == "pre_step"} == {"fork/x", "fork/y"}
     assert told.names.count("pre_run") == 1
+
+
+def test_a_step_whose_result_is_cached_tells_nothing(engine):
+    """It was not tried."""
+    told = Told()
+    pipeline = hooked(Step.cached(step("a", more)), hooks=[told])
+    engine.run(pipeline, 1)
+    told.payloads.clear()
+    assert (engine.run(pipeline, 1).output, told.names) == (2, ["pre_run", "post_run"])
 
 
 def test_values_that_are_only_pointed_at_are_told_whole():
