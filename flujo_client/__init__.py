@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from flujo_client.client import AsyncFlujoClient, FlujoClient
     from flujo_client.config import ConfigManager, Settings
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
+    from flujo_client.contract.hooks import (
+        HookPayload,
+        OnPauseRequestedPayload,
+        OnStepFailurePayload,
+        PostRunPayload,
+        PostStepPayload,
+        PreRunPayload,
+        PreStepPayload,
+    )
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.refine import Refinement, RefinementCheck
@@ -69,6 +78,7 @@ _HOME = {
     "Failure": "contract.results",
     "Flujo": "runner",
     "FlujoClient": "client",
+    "HookPayload": "contract.hooks",
     "HumanInTheLoopStep": "pipeline.human",
     "HumanInteraction": "contract.context",
     "ImportStep": "pipeline.nested",
@@ -76,6 +86,8 @@ _HOME = {
     "LoopStep": "pipeline.loop",
     "MapStep": "pipeline.map",
     "MergeStrategy": "pipeline.parallel",
+    "OnPauseRequestedPayload": "contract.hooks",
+    "OnStepFailurePayload": "contract.hooks",
     "ParallelStep": "pipeline.parallel",
     "Paused": "contract.results",
     "Pipeline": "pipeline.compose",
@@ -83,6 +95,10 @@ _HOME = {
     "PipelineRegistry": "registry",
     "PipelineResult": "contract.results",
     "PluginOutcome": "contract.verdict",
+    "PostRunPayload": "contract.hooks",
+    "PostStepPayload": "contract.hooks",
+    "PreRunPayload": "contract.hooks",
+    "PreStepPayload": "contract.hooks",
     "Refinement": "contract.refine",
     "RefinementCheck": "contract.refine",
     "RunHandle": "handle",
@@ -128,6 +144,7 @@ __all__ = [
     "Failure",
     "Flujo",
     "FlujoClient",
+    "HookPayload",
     "HumanInTheLoopStep",
     "HumanInteraction",
     "ImportStep",
@@ -135,6 +152,8 @@ __all__ = [
     "LoopStep",
     "MapStep",
     "MergeStrategy",
+    "OnPauseRequestedPayload",
+    "OnStepFailurePayload",
     "ParallelStep",
     "Paused",
     "Pipeline",
@@ -142,6 +161,10 @@ __all__ = [
     "PipelineRegistry",
     "PipelineResult",
     "PluginOutcome",
+    "PostRunPayload",
+    "PostStepPayload",
+    "PreRunPayload",
+    "PreStepPayload",
     "Refinement",
     "RefinementCheck",
     "RunHandle",

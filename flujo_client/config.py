@@ -31,6 +31,7 @@ from flujo_client.sections import (
     Cost,
     Events,
     Health,
+    Hooks,
     Limits,
     Log,
     ModulePrefix,
@@ -53,6 +54,7 @@ _FILE_ALIASES = {"state_uri": "database_url", "blueprint_allowed_imports": "allo
 _OTHER_NAMES = {
     "database_url": ("FLUJO_STATE_URI", "DATABASE_URL"),
     "broker_url": ("CELERY_BROKER_URL", "REDIS_URL"),
+    "hooks.strict": ("FLUJO_STRICT_HOOKS",),
 }
 # Variables with our prefix that others read: the benchmarks, and click for options of `flujo`.
 _FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG")
@@ -106,6 +108,7 @@ class Settings(Section):
     health: Health = Health()
     log: Log = Log()
     events: Events = Events()
+    hooks: Hooks = Hooks()
 
     @property
     def is_embedded(self) -> bool:

@@ -81,19 +81,27 @@ def migrate(settings: Settings) -> None:
 
 
 class Fleet:
-    """Worker processes of this machine, stopped with their owner. A context manager.
+    """Processes of this machine that all do the same, stopped with their owner. A context manager.
 
     Args:
         settings: with database and broker set.
         processes: how many.
         log: a file that takes what they print; dropped when None.
-        arguments: further arguments of `flujo worker`.
+        arguments: further arguments of the command.
+        command: `worker`, or `beat`.
     """
 
     def __init__(
-        self, settings: Settings, *, processes: int = 1, log: Path | None = None, arguments: Sequence[str] = ()
+        self,
+        settings: Settings,
+        *,
+        processes: int = 1,
+        log: Path | None = None,
+        arguments: Sequence[str] = (),
+        command: str = "worker",
     ) -> None:
         self._settings, self._count, self._log, self._arguments = settings, processes, log, arguments
+        self._command = command
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -114,7 +122,7 @@ class Fleet:
         environment = ConfigManager().child_environment(self._settings)
         environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
         try:
-            return self.launch(["worker", f"--parent={os.getpid()}", *self._arguments], environment, out)
+            return self.launch([self._command, f"--parent={os.getpid()}", *self._arguments], environment, out)
         finally:
             if not isinstance(out, int):
                 out.close()

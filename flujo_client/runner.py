@@ -12,12 +12,12 @@ from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
 from flujo_client.local import Fleet
-from flujo_client.pipeline.reference import with_resources
+from flujo_client.pipeline.reference import with_besides
 from flujo_client.pipeline.submit import build_context
 from flujo_client.verbs import peek_at, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
 
     from pydantic import BaseModel
@@ -48,6 +48,8 @@ class Flujo:
         initial_context_data: context data that every run starts with.
         resources: what the runs' attempts get instead of the pipeline's own `resources`: `"module:attribute"`, or the object that stands
             there, for workers find both by name.
+        hooks: what workers call with what happens to the runs, after the pipeline's own `hooks`: functions at the top of a module, or
+            `"module:attribute"`, for workers find them by name (§2.9).
         registry: where to find the pipeline by name.
         pipeline_name: its name there.
         pipeline_version: its version there, or "latest".
@@ -55,7 +57,7 @@ class Flujo:
         settings: as for FlujoClient.
 
     Raises:
-        PipelineError: workers could not find the resources, or the pipeline that is to have them.
+        PipelineError: workers could not find the resources, a hook, or the pipeline that is to have them.
     """
 
     def __init__(  # noqa: PLR0913 - the original's options (§2.1)
@@ -65,6 +67,7 @@ class Flujo:
         context_model: type[BaseModel] | None = None,
         initial_context_data: Mapping[str, Any] | None = None,
         resources: Any = None,
+        hooks: Sequence[Any] | None = None,
         registry: PipelineRegistry | None = None,
         pipeline_name: str | None = None,
         pipeline_version: str = "latest",
@@ -72,7 +75,8 @@ class Flujo:
         settings: Settings | None = None,
     ) -> None:
         found = pipeline if pipeline is not None else _registered(registry, pipeline_name, pipeline_version)
-        self._pipeline = found if resources is None else with_resources(found, resources)
+        has_besides = resources is not None or hooks
+        self._pipeline = with_besides(found, resources=resources, hooks=hooks or ()) if has_besides else found
         self._context_model, self._initial = context_model, dict(initial_context_data or {})
         self._limits = usage_limits
         self._client = FlujoClient(settings)

@@ -356,6 +356,15 @@ class Log(Section):
     prompts: Literal["off", "preview", "full"] = "preview"
 
 
+class Hooks(Section):
+    """What an error in a pipeline's hook means (§2.9).
+
+    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run goes on.
+    """
+
+    strict: bool = False
+
+
 class Events(Section):
     """Events in Postgres. `keep_days` says for how many days they are kept; 0: for ever."""
 

@@ -69,6 +69,7 @@ class Coordinator:
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
+        owes: called when a commit may have left something that hooks are to be told.
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class Coordinator:
         backoff: Backoff,
         inline: int = 65_536,
         control_queue: str = CONTROL_QUEUE,
+        owes: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
-        self._inline, self._control_queue = inline, control_queue
+        self._inline, self._control_queue, self._owes = inline, control_queue, owes
         self._plans: dict[str, Plan] = {}
 
     def conclude(self, notice: Notice) -> Concluded:
@@ -103,6 +105,8 @@ class Coordinator:
         committed = self._store.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return self._late(notice, committed.verdict)
+        if decision.end is not None or any(each.question for each in decision.next):
+            self._owes()
         if committed.breach is not None:
             self.handle_proactive_cancellation(notice.envelope.ticket, committed.breach)
             return Concluded(committed.verdict)
@@ -117,6 +121,7 @@ class Coordinator:
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent goes on without it."""
         if self._store.stop(run, status, reason):
+            self._owes()
             self._ring_parent(run, by="sweeper")
 
     def handle_proactive_cancellation(self, ticket: Ticket, breach: Fault) -> None:

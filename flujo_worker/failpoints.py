@@ -21,6 +21,8 @@ NAMES = (
     "after_publish",
     "before_parent_ring",
     "sweep_published",
+    "hook_call_taken",
+    "hooks_called",
 )
 
 _armed: dict[str, tuple[str, Path]] = {}

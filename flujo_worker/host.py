@@ -25,10 +25,12 @@ from flujo_worker.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.evaluate.hooks import Hooks
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
 from flujo_worker.health import HealthCheck
 from flujo_worker.heartbeat import Heartbeat
+from flujo_worker.hook_calls import HookCalls, HookThread
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.redis_cache import RedisCache
@@ -67,13 +69,17 @@ class Host:
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
         catalog = Catalog(settings.allowed_imports)
+        bench = bench_of(settings, self._loop, self._threads, self._results)
+        hooks = Hooks(catalog, bench, strict=settings.hooks.strict)
+        rung = threading.Event()
         coordinator = Coordinator(
             self._store,
             self._sender.send,
-            Evaluator(self._store, catalog, bench_of(settings, self._loop, self._threads, self._results)),
+            Evaluator(self._store, catalog, bench),
             backoff=Backoff(**settings.retry.model_dump()),
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
+            owes=rung.set,
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
         self._lease = Lease(
@@ -90,7 +96,7 @@ class Host:
             self._lease,
             self._loop,
             self._threads,
-            catalog,
+            hooks,
             settings,
             breakers=breakers_of(settings, self._cells),
         )
@@ -106,6 +112,21 @@ class Host:
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
         )
+        self._hook_calls = HookThread(
+            HookCalls(
+                self._store,
+                hooks,
+                coordinator,
+                bench.resolve,
+                worker=lambda: self._lease.worker,
+                may_judge=self._lease.may_judge,
+                max_lost=own.max_lost,
+            ),
+            self._threads,
+            rung,
+            every_s=own.sweep_s,
+            at_once=own.concurrency,
+        )
         self._system = SystemEvents(self._store, lambda: self._lease.worker)
         hide_fields(settings.log.redact)
         self._health = HealthCheck(self._store, self._post, settings)
@@ -116,6 +137,7 @@ class Host:
         self._lease.start()
         self._sender.start()
         self._sweeper.start()
+        self._hook_calls.start()
         self._system.start()
         self._system.put(Event("worker.started", {"build": _build()}, at=time.time()))
         logger.info("worker %s is up", self._lease.worker)
@@ -126,6 +148,7 @@ class Host:
         self._system.stop()
         self._stopping.set()
         self._sweeper.stop()
+        self._hook_calls.stop()
         self._sender.stop()
         self._lease.stop()
         self._heartbeat.end()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Fault, Usage
+    from flujo_client.contract.run import AttemptRecord, RunRecord, ScopeRecord
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
@@ -63,6 +64,33 @@ class Reply:
 
     question: Mapping[str, Any]
     answer: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
+class OwedCall:
+    """What hooks are still to be told: that a run has ended, or that a question of it is open (ADR 41).
+
+    Attributes:
+        payload: `post_run` or `on_pause_requested`.
+        attempt: the question's work row; empty for the run's end.
+        reference, fingerprint, root: the run's, as in its ticket.
+    """
+
+    run: str
+    payload: str
+    attempt: str
+    reference: str
+    fingerprint: str
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A run's rows, as its result is made of them."""
+
+    run: RunRecord
+    attempts: Sequence[AttemptRecord]
+    scopes: Sequence[ScopeRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +294,26 @@ class Backlog(Protocol):
         """Let a parked run go on."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, Protocol):
+class HookCalls(Protocol):
+    """What hooks are told after a commit. A call is owed from the commit that ended the run or opened the question until it is settled."""
+
+    def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
+        """Read the calls that nobody else has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
+
+    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
+        """Take a call, and give how often it has been taken with this time; None: somebody else has it, or it is settled."""
+
+    def settle_call(self, call: OwedCall, worker: str) -> None:
+        """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
+
+    def break_off(self, run: str, fault: Fault) -> bool:
+        """Mark a run that has begun as one that is to be wound down as failed, with this error; False: it has ended, or is wound down already."""
+
+    def records(self, run: str) -> Records:
+        """Read a run."""
+
+
+class Store(Leases, Ledger, Tree, Backlog, HookCalls, Protocol):
     """All of it, as one object."""
 
 

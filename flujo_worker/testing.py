@@ -35,8 +35,10 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator import Coordinator
 from flujo_worker.evaluate.evaluator import Evaluator, bench_of
+from flujo_worker.evaluate.hooks import Hooks
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import MemoryCells
+from flujo_worker.hook_calls import HookCalls
 from flujo_worker.ports import Broker, Member
 from flujo_worker.store.memory import MemoryStore
 from flujo_worker.threads import Threads
@@ -71,10 +73,12 @@ class LocalEngine:
         self._loop, self._threads = Loop(), Threads("flujo-user")
         self._local = _LocalCatalog(self.settings.allowed_imports)
         self._chords = _Chords()
+        bench = bench_of(self.settings, self._loop, self._threads, self.cache)
+        hooks = Hooks(self._local, bench, strict=self.settings.hooks.strict)
         self.coordinator = Coordinator(
             self.store,
             self._send,
-            Evaluator(self.store, self._local, bench_of(self.settings, self._loop, self._threads, self.cache)),
+            Evaluator(self.store, self._local, bench),
             backoff=Backoff(**self.settings.retry.model_dump()),
             inline=self.settings.limits.snapshot_inline_bytes,
         )
@@ -87,9 +91,19 @@ class LocalEngine:
             self.lease,
             self._loop,
             self._threads,
-            self._local,
+            hooks,
             self.settings,
             breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
+        )
+
+        self.hook_calls = HookCalls(
+            self.store,
+            hooks,
+            self.coordinator,
+            bench.resolve,
+            worker=lambda: member.id,
+            may_judge=lambda: True,
+            max_lost=self.settings.worker.max_lost,
         )
 
     def close(self) -> None:
@@ -204,8 +218,13 @@ class LocalEngine:
             while self.bus:
                 self.deliver(self.bus.popleft())
             self._wind_down()
-            if not self.bus and not self._skip_wait():
+            if not self.bus and not self._told_hooks() and not self._skip_wait():
                 return
+
+    def _told_hooks(self) -> bool:
+        """Tell hooks what is owed to them; whether there was anything."""
+        carried_out = [self.hook_calls.carry_out(call) for call in self.hook_calls.due()]
+        return any(carried_out)
 
     def _wind_down(self) -> None:
         for run, status in self.store.turned(1000):

@@ -94,6 +94,12 @@ class Envelope:
         return str(AttemptKey(self.ticket.run, self.address, self.step, self.number, self.kind))
 
     @property
+    def begins_run(self) -> bool:
+        """Tell whether it is the first work of its run, whatever that begins with; one that was lost is so again."""
+        is_first = (self.address, self.version, self.number) == (self.ticket.root, 0, 1)
+        return is_first and self.kind in ("step", "start")
+
+    @property
     def references(self) -> tuple[Packed, ...]:
         """What the envelope only points at, and a worker must fetch by digest."""
         return tuple(packed for packed in (self.input, self.context) if packed is not None and packed.is_reference)

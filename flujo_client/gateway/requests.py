@@ -15,6 +15,7 @@ import orjson
 
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.question import Approval, state_of
+from flujo_client.contract.rows import attempt_record, fault_of, packed, run_record, scope_record
 from flujo_client.contract.run import (
     AttemptRecord,
     BudgetRecord,
@@ -84,6 +85,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "name": new.plan.name,
         "version": new.plan.version,
         "plan": as_json(new.plan.to_tree()),
+        "hooked": bool(new.plan.hooks),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
         "metadata": as_json(new.metadata),
@@ -106,7 +108,7 @@ def mark_sent(keys: Collection[str], age_s: float) -> Request[None]:
 
 def run(run_id: str) -> Request[RunRecord | None]:
     """Read one run."""
-    return Request("run", {"run": run_id}, lambda rows: _run(rows[0]) if rows else None)
+    return Request("run", {"run": run_id}, lambda rows: run_record(rows[0]) if rows else None)
 
 
 def runs(  # noqa: PLR0913 - one for each filter
@@ -143,7 +145,7 @@ def runs(  # noqa: PLR0913 - one for each filter
         "limit": limit,
         "offset": offset,
     }
-    return Request("runs", parameters, lambda rows: [_run(row) for row in rows])
+    return Request("runs", parameters, lambda rows: [run_record(row) for row in rows])
 
 
 def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
@@ -153,7 +155,7 @@ def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
 
 def attempts(run_id: str) -> Request[list[AttemptRecord]]:
     """Read a run's attempts in the order they were made."""
-    return Request("attempts", {"run": run_id}, lambda rows: [_attempt(row) for row in rows])
+    return Request("attempts", {"run": run_id}, lambda rows: [attempt_record(row) for row in rows])
 
 
 def recording(run_id: str) -> Request[Recording | None]:
@@ -168,7 +170,7 @@ def notices(run_id: str) -> Request[list[NoticeRecord]]:
 
 def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     """Read a run's scopes in the order they were opened, without their contexts."""
-    return Request("scopes", {"run": run_id}, lambda rows: [_scope(row) for row in rows])
+    return Request("scopes", {"run": run_id}, lambda rows: [scope_record(row) for row in rows])
 
 
 def events(
@@ -329,28 +331,8 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
     }
 
 
-def _packed(body: bytes | None) -> Packed | None:
-    return None if body is None else Packed.from_bytes(body)
-
-
-def _fault(tree: Mapping[str, Any] | None) -> Fault | None:
-    return None if tree is None else Fault.from_tree(tree)
-
-
-def _run(row: Row) -> RunRecord:
-    values = {key: _packed(row[key]) for key in ("input", "output", "context")}
-    return RunRecord(**{**row, **values, "error": _fault(row["error"])})
-
-
 def _launch(row: Row) -> Launch:
-    return Launch(_packed(row["launched_with"]), row["key"], row["address"], row["step"], row["kind"])
-
-
-def _attempt(row: Row) -> AttemptRecord:
-    rest = {key: value for key, value in row.items() if key not in ("error", "output", "metadata")}
-    return AttemptRecord(
-        **rest, output=_packed(row["output"]), fault=_fault(row["error"]), metadata=row["metadata"] or {}
-    )
+    return Launch(packed(row["launched_with"]), row["key"], row["address"], row["step"], row["kind"])
 
 
 def _approval(row: Row) -> Approval:
@@ -372,12 +354,7 @@ def _recording(row: Row) -> Recording:
 
 def _notice(row: Row) -> NoticeRecord:
     rest = {key: value for key, value in row.items() if key not in ("error", "answers")}
-    return NoticeRecord(**rest, fault=_fault(row["error"]), answers=tuple(row["answers"] or ()))
-
-
-def _scope(row: Row) -> ScopeRecord:
-    rest = {key: value for key, value in row.items() if key not in ("error", "output")}
-    return ScopeRecord(**rest, output=_packed(row["output"]), fault=_fault(row["error"]))
+    return NoticeRecord(**rest, fault=fault_of(row["error"]), answers=tuple(row["answers"] or ()))
 
 
 def _correction(row: Row) -> CorrectionRecord:

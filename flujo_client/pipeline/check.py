@@ -15,6 +15,7 @@ from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compose import Pipeline, steps_of
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
+from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
@@ -89,10 +90,16 @@ class _Reading:
     def all(self, pipeline: Pipeline, place: Place) -> Iterator[_Finding]:
         if not pipeline.steps:
             yield _Finding("it has no steps")
-        yield from map(_Finding, resources_findings(pipeline.resources, self._allowed))
+        yield from map(_Finding, self._besides(pipeline))
         yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._nodes > MAX_NODES:
             yield _Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
+
+    def _besides(self, body: Body) -> Iterator[str]:
+        """What is wrong with what a pipeline has besides its steps."""
+        if isinstance(body, Pipeline):
+            yield from resources_findings(body.resources, self._allowed)
+            yield from hooks_findings(body.hooks, self._allowed)
 
     def _sequence(self, body: Body, spot: _Spot) -> Iterator[_Finding]:
         given: Sequence[Any] = steps_of(body)
@@ -125,8 +132,7 @@ class _Reading:
             inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                resources = resources_findings(getattr(body, "resources", None), self._allowed)
-                yield from (_Finding(f"step '{path}': in {key!r}, {text}") for text in resources)
+                yield from (_Finding(f"step '{path}': in {key!r}, {text}") for text in self._besides(body))
                 yield from self._sequence(body, inside)
             else:
                 text = f"step '{path}': its {key if key == 'body' else repr(key)} {wrong}"

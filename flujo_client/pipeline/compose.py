@@ -30,6 +30,8 @@ class Pipeline:
         resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it (§2.4): an
             object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
+        hooks: functions that workers call with what happens to a run (§2.9), sync or async, or references to them. One whose parameter
+            is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
     """
 
     steps: Sequence[Step]
@@ -37,6 +39,7 @@ class Pipeline:
     version: str = "latest"
     context_model: type[BaseModel] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
+    hooks: Sequence[Any] = ()
 
     @classmethod
     def from_step(cls, step: Step, **rest: Any) -> Pipeline:
@@ -47,7 +50,8 @@ class Pipeline:
         if isinstance(other, Step):
             return replace(self, steps=[*self.steps, other])
         resources = other.resources if self.resources is None else self.resources
-        return replace(self, steps=[*self.steps, *other.steps], resources=resources)
+        hooks = (*self.hooks, *other.hooks)
+        return replace(self, steps=[*self.steps, *other.steps], resources=resources, hooks=hooks)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""

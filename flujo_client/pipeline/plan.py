@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.background import KIND as BACKGROUND
-from flujo_client.pipeline.compose import model_name, steps_of
+from flujo_client.pipeline.compose import Pipeline, model_name, steps_of
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.identity import digest, identify
@@ -22,7 +22,6 @@ from flujo_client.serial import safe_serialize
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.step import Step
 
 PLAN_VERSION = 1
@@ -116,7 +115,10 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pipeline as data, with the SHA-256 of it."""
+    """A pipeline as data, with the SHA-256 of it.
+
+    `hooks` are those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost.
+    """
 
     name: str
     version: str
@@ -124,6 +126,7 @@ class Plan:
     context_model: str | None
     fingerprint: str
     resources: dict[str, Any] | None = None
+    hooks: dict[str, Any] | None = None
 
     def locate(self, address: str) -> Spot:
         """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
@@ -148,13 +151,15 @@ class Plan:
             "context_model": self.context_model,
             "nodes": [node.to_tree() for node in self.nodes],
             **({} if self.resources is None else {"resources": self.resources}),
+            **({} if self.hooks is None else {"hooks": self.hooks}),
         }
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
         """Read a stored plan."""
         nodes = tuple(Node.from_tree(node) for node in tree["nodes"])
-        return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree), tree.get("resources"))
+        besides = tree.get("resources"), tree.get("hooks")
+        return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree), *besides)
 
 
 def _under(address: str, part: str) -> str:
@@ -171,8 +176,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     Raises:
         PipelineError: it is too deep or too large, or contains itself.
     """
-    for _ in walk(pipeline):
-        pass  # refuses what has no end before it is built
+    hooks = _hooks(pipeline)  # walks, and so refuses what has no end before it is built
     plan = Plan(
         name=pipeline.name or default_name,
         version=pipeline.version,
@@ -180,8 +184,17 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         context_model=model_name(pipeline.context_model),
         fingerprint="",
         resources=None if pipeline.resources is None else identify(pipeline.resources),
+        hooks=hooks or None,
     )
     return Plan.from_tree(plan.to_tree())
+
+
+def _hooks(pipeline: Pipeline) -> dict[str, Any]:
+    bodies: dict[str, Any] = {"": pipeline}
+    for path, step in walk(pipeline):
+        bodies |= {f"{path}/{key}": body for key, body in step.bodies().items()}
+    named = {path: body.hooks for path, body in bodies.items() if isinstance(body, Pipeline)}
+    return {path: [identify(each) for each in hooks] for path, hooks in named.items() if hooks}
 
 
 def _node(step: Step, *, once: bool = False) -> Node:

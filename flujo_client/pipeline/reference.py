@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 RESOURCES = "resources object"
 """What errors call what a pipeline names as its resources."""
 
-_WITH = "?resources="
+_WITH = "?"
+_BESIDES = "resources", "hooks"
+"""What may stand behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
 
 
 def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     """Find the pipeline that `module:attribute` names: a Pipeline, a Step, or a function without parameters that makes one.
 
-    With `?resources=module:attribute` behind it, the pipeline has those resources instead of its own.
+    With `?resources=module:attribute` behind it, the pipeline has those resources instead of its own; with
+    `?hooks=module:attribute,…` it has those hooks after its own, and with both, joined by `&`, both.
 
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
-    place, _, resources = reference.partition(_WITH)
+    place, besides = _read(reference)
     thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
         thing = _make(thing, place)
@@ -40,29 +43,51 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
         thing = Pipeline.from_step(thing)
     if not isinstance(thing, Pipeline):
         raise PipelineError(f"'{place}' is a {type(thing).__name__}, not a Pipeline")
-    if not resources:
+    if not besides:
         return thing
-    return replace(thing, name=thing.name or place.rpartition(":")[2], resources=resources)
+    hooks = (*thing.hooks, *filter(None, besides.get("hooks", "").split(",")))
+    resources = besides.get("resources", thing.resources)
+    return replace(thing, name=thing.name or place.rpartition(":")[2], resources=resources, hooks=hooks)
 
 
-def with_resources(pipeline: str | Pipeline | Step, resources: Any) -> str:
-    """Write a reference to a pipeline that has these resources instead of its own.
+def with_besides(pipeline: str | Pipeline | Step, *, resources: Any = None, hooks: Sequence[Any] = ()) -> str:
+    """Write a reference to a pipeline that has these resources instead of its own, and these hooks after its own.
 
     Args:
         pipeline: its reference, or the object.
-        resources: theirs, or the object.
+        resources: their reference, or the object; None leaves the pipeline its own.
+        hooks: theirs, or the functions.
 
     Raises:
         PipelineError: no importable module holds one of the objects.
     """
-    place = pipeline if isinstance(pipeline, str) else reference_of(pipeline)
-    named = resources if isinstance(resources, str) else reference_of(resources, what=RESOURCES)
-    return f"{place}{_WITH}{named}"
+    place, besides = _read(pipeline if isinstance(pipeline, str) else reference_of(pipeline))
+    if resources is not None:
+        besides["resources"] = _named(resources, RESOURCES)
+    if hooks:
+        before = [besides["hooks"]] if "hooks" in besides else []
+        besides["hooks"] = ",".join([*before, *(_named(hook, "hook") for hook in hooks)])
+    return place + (_WITH + "&".join(f"{key}={besides[key]}" for key in _BESIDES if key in besides) if besides else "")
 
 
-def without_resources(reference: str) -> str:
-    """A pipeline's reference without the resources that `with_resources` put there."""
+def bare(reference: str) -> str:
+    """A pipeline's reference without what `with_besides` put behind it."""
     return reference.partition(_WITH)[0]
+
+
+def _read(reference: str) -> tuple[str, dict[str, str]]:
+    place, _, rest = reference.partition(_WITH)
+    pairs = [part.partition("=") for part in rest.split("&")] if rest else []
+    if not all(key in _BESIDES and value for key, _, value in pairs):
+        raise PipelineError(
+            f"'{reference}' has something else than {' and '.join(_BESIDES)} behind the '{_WITH}'",
+            suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
+        )
+    return place, {key: value for key, _, value in pairs}
+
+
+def _named(thing: Any, what: str) -> str:
+    return thing if isinstance(thing, str) else reference_of(thing, what=what)
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:

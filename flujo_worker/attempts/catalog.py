@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import RESOURCES, load, load_pipeline
 from flujo_client.pipeline.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from flujo_client.pipeline.step import Step
 
@@ -31,12 +32,43 @@ class Entry:
 
     def resources_at(self, path: str) -> Any:
         """What the innermost pipeline around a step names as its resources."""
-        named, parts = self.pipeline.resources, path.split("/")
+        named = [pipeline.resources for _, pipeline in self._around(path) if pipeline.resources is not None]
+        return named[-1] if named else None
+
+    def hooks_of_run(self, root: str) -> Sequence[Any]:
+        """The hooks that are told of a run: those of the pipeline that begins at `root`, an address; none where no pipeline does."""
+        body = self._body(root)
+        return next((pipeline.hooks for at, pipeline in self._around(f"{body}/") if at == body), ())
+
+    def hooks_at(self, root: str, path: str) -> Sequence[Any]:
+        """The hooks that are told of a step in a run that begins at `root`: those of the run's own pipeline, then of each around the step.
+
+        Of a run in the background that is one step, its own pipeline is the one that the step is written in.
+        """
+        around, body = list(self._around(path)), self._body(root)
+        outer = [place for place, (at, _) in enumerate(around) if not at or at == body or body.startswith(f"{at}/")]
+        return [hook for _, pipeline in around[outer[-1] :] for hook in pipeline.hooks]
+
+    def name_at(self, root: str) -> str:
+        """What a run that begins at `root` is listed under."""
+        body = self._body(root)
+        own = next((pipeline for at, pipeline in self._around(f"{body}/") if at == body), None)
+        named = self.plan.name if not body else body.split("/")[-2]
+        return (own.name if own is not None else None) or named
+
+    def _body(self, root: str) -> str:
+        """The path in the plan of the body that stands at an address."""
+        nodes = self.plan.locate(root).nodes or ()
+        return nodes[0].path.rpartition("/")[0]
+
+    def _around(self, path: str) -> Iterator[tuple[str, Pipeline]]:
+        """The pipelines around a step with the paths of the bodies they are, outermost first."""
+        yield "", self.pipeline
+        parts = path.split("/")
         for end in range(1, len(parts) - 1, 2):
             body = self.steps["/".join(parts[:end])].bodies()[parts[end]]
-            if isinstance(body, Pipeline) and body.resources is not None:
-                named = body.resources
-        return named
+            if isinstance(body, Pipeline):
+                yield "/".join(parts[: end + 1]), body
 
 
 class Catalog:
@@ -74,6 +106,10 @@ class Catalog:
     def resources(self, named: Any) -> Any:
         """Find live resources; a reference is imported."""
         return self._found(named, RESOURCES)
+
+    def hook(self, named: Any) -> Any:
+        """Find a live hook; a reference is imported."""
+        return self._found(named, HOOK)
 
     def _found(self, thing: Any, what: str) -> Any:
         if not isinstance(thing, str):

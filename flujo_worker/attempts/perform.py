@@ -23,6 +23,7 @@ from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.agents.pricing import priced_by
 from flujo_worker.aros.tally import tally
+from flujo_worker.attempts.around import Around
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import ErrorCategory, fault_of
@@ -44,14 +45,16 @@ if TYPE_CHECKING:
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
+    from flujo_client.pipeline.plan import Node
     from flujo_client.pipeline.step import Step
     from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.budget import ExpectedCall
-    from flujo_worker.attempts.catalog import Catalog, Entry
+    from flujo_worker.attempts.catalog import Entry
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.evaluate.hooks import Hooks
     from flujo_worker.guards.breakers import Breakers
     from flujo_worker.ports import Claim, Ledger, Refusal, Verdict
 
@@ -77,7 +80,7 @@ class Attempts:
         lease: this process's right to work.
         loop: the process's event loop.
         threads: where sync agents run.
-        catalog: the live pipelines of this process.
+        hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
         breakers: of the models that attempts call; None where the project has none.
     """
@@ -89,7 +92,7 @@ class Attempts:
         lease: Lease,
         loop: Loop,
         threads: Executor,
-        catalog: Catalog,
+        hooks: Hooks,
         settings: Settings,
         *,
         breakers: Breakers | None,
@@ -97,7 +100,7 @@ class Attempts:
         self._breakers = breakers
         self._ledger, self._coordinator, self._lease = ledger, coordinator, lease
         self._loop, self._threads, self._settings = loop, threads, settings
-        self.catalog = catalog
+        self._hooks, self.catalog = hooks, hooks.catalog
         self._resolve = Resolver(settings.allowed_imports)
         cost = settings.cost
         is_historical = cost.estimation_strategy == "historical"
@@ -180,8 +183,6 @@ class Attempts:
             logger.error("run %s is parked: %s", envelope.ticket.run, reason)  # noqa: TRY400 - the finding is all there is
             self._ledger.park(envelope.key, fence, reason)
             return Delivered("parked")
-        if envelope.kind not in POLICIES:
-            return self._conclude(Notice(envelope, fence, Outcome("success")), started)
         guard = self._guard(envelope, entry)
         if guard.holds_back(fence):
             return Delivered("waiting")
@@ -189,7 +190,7 @@ class Attempts:
         with telling(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
             if held.is_limited:
                 tell_calls(calls)
-            outcome = self._outcome(envelope, entry, held, started, story, notes)
+            outcome = self._hooked(envelope, entry, held, started, story, notes)
         guard.report(notes.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
@@ -208,6 +209,24 @@ class Attempts:
             bare = self._failed(fault_of(error, "system", None), notice.outcome.usage, started)
             concluded = self._coordinator.conclude(replace(notice, outcome=bare))
         return Delivered(concluded.verdict, concluded.counts)
+
+    def _hooked(
+        self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event], notes: Notes
+    ) -> Outcome | None:
+        """Perform it, between what its pipeline's hooks are told; work with nothing to perform is a success."""
+        around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
+        stop = None if around is None else around.before()
+        if stop is not None:
+            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - started, events=tuple(story))
+        if envelope.kind not in POLICIES:
+            return Outcome("success", events=tuple(story))
+        outcome = self._outcome(envelope, entry, held, started, story, notes)
+        if outcome is None or around is None:
+            return outcome
+        return replace(around.after(outcome), events=tuple(story))
+
+    def _around(self, envelope: Envelope, entry: Entry) -> Around:
+        return Around(self._hooks, self._ledger, self._resolve, envelope, entry, self._node(envelope, entry))
 
     def _outcome(
         self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event], notes: Notes
@@ -260,9 +279,12 @@ class Attempts:
                 agent = self.catalog.agent(entry.steps[self._path(envelope, entry)].agent)
         return Guard(self._breakers, self._ledger, envelope, agent)
 
-    def _path(self, envelope: Envelope, entry: Entry) -> str:
+    def _node(self, envelope: Envelope, entry: Entry) -> Node:
         nodes = entry.plan.locate(envelope.address).nodes or ()
-        return next(node.path for node in nodes if node.name == envelope.step)
+        return next(node for node in nodes if node.name == envelope.step)
+
+    def _path(self, envelope: Envelope, entry: Entry) -> str:
+        return self._node(envelope, entry).path
 
     def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
         future = self._loop.submit(_perform(envelope.kind, work, self._settings.cost))

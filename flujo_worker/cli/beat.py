@@ -14,6 +14,7 @@ from celery.beat import Scheduler
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
 from flujo_client.wire import SERIALIZER
 from flujo_worker.app import FlujoWorker
+from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ class HeardScheduler(Scheduler):
 
 
 @click.command("beat")
-def command() -> None:
+@parent_option
+def command(*, parent: int | None) -> None:
     """Send the scheduled tasks. Two beats are harmless, and workers sweep by themselves when there is none."""
+    follow(parent)
     worker = FlujoWorker()
     worker.app.conf.beat_schedule = schedule(worker.settings)
     heartbeat = Heartbeat(worker.settings.worker.heartbeat_file)

@@ -1,4 +1,4 @@
-"""`flujo up`: everything on this machine, supervised: services, tables, workers and beat."""
+"""`flujo up`: everything on this machine, supervised: services, tables, workers and a beat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = "workers.log"
 @click.command("up")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
 def command(*, workers: int) -> None:
-    """Start embedded services where none are set, migrate, and keep worker processes running until interrupted."""
+    """Start embedded services where none are set, migrate, and keep worker processes and a beat running until interrupted."""
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
@@ -27,14 +27,17 @@ def command(*, workers: int) -> None:
     try:
         migrate(settings)
         log = Path(settings.embedded_dir) / LOG if services is not None else None
-        with Fleet(settings, processes=workers, log=log) as fleet:
+        beat = Fleet(settings, log=log, command="beat")
+        with Fleet(settings, processes=workers, log=log) as fleet, beat:
             say(f"postgres  {mask_url(str(settings.database_url))}")
             say(f"redis     {mask_url(str(settings.broker_url))}")
-            say(f"workers   {workers}" + (f", logging to {log}" if log else ""))
+            say(f"workers   {workers} and a beat" + (f", logging to {log}" if log else ""))
             say("up; Ctrl-C stops everything")
             while not stopping.wait(MEND_EVERY_S):
                 if dead := fleet.mend():
                     say(f"{dead} worker processes died and were replaced")
+                if beat.mend():
+                    say("the beat died and was replaced")
     finally:
         if services is not None:
             services.stop()

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import threading
-import time
 
 import click
 from celery.concurrency import get_available_pool_names
 
 from flujo_client.config import ConfigManager
 from flujo_worker.app import FlujoWorker
-
-FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
+from flujo_worker.cli.parent import follow, parent_option
 
 
 @click.command("worker")
@@ -28,12 +23,11 @@ FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
     show_default=True,
     help="Celery's pool: threads, or prefork for CPU-bound steps.",
 )
-@click.option("--parent", type=int, hidden=True, help="Stop in order when this process, which started us, is gone.")
+@parent_option
 @click.pass_context
 def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, pool: str, parent: int | None) -> None:
     """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0."""
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent,), name="flujo-parent", daemon=True).start()
+    follow(parent)
     settings = ConfigManager().settings()
     if concurrency is not None:
         own = settings.worker.model_copy(update={"concurrency": concurrency})
@@ -50,12 +44,3 @@ def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, 
     )
     worker.start()
     ctx.exit(worker.exitcode or 0)
-
-
-def _follow(parent: int) -> None:
-    """A fleet whose owner was killed must not go on for ever."""
-    while os.getppid() == parent:
-        time.sleep(FOLLOW_EVERY_S)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE_S)  # its services may be gone as well, and an orderly stop would wait for them
-    os.kill(os.getpid(), signal.SIGKILL)

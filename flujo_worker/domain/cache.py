@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.reference import without_resources
+from flujo_client.pipeline.reference import bare
 from flujo_client.serial import canonical
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
@@ -57,7 +57,7 @@ def _look_up(draft: Draft, scope: Scope, node: Node) -> Asked:
     ticket = draft.notice.envelope.ticket
     told = {
         "tenant": ticket.tenant,
-        "pipeline": without_resources(ticket.reference),
+        "pipeline": bare(ticket.reference),
         "version": draft.plan.version,
         "path": node.path,
         "step": [each.to_tree() for each in node.bodies["body"]],

@@ -50,6 +50,22 @@ class Bench:
     cache_keys: Keys
     cache_most: int
 
+    def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:
+        """Call user code: sync in a thread, async on the loop, either within the timeout; raises TimeoutError after it.
+
+        `ready` is the function with all it is called with.
+        """
+        if is_async(function):
+            return self._awaited(ready())
+        given = self.threads.submit(contextvars.copy_context().run, ready).result(self.timeout_s)
+        return self._awaited(given) if inspect.isawaitable(given) else given
+
+    def _awaited(self, given: Awaitable[Any]) -> Any:
+        try:
+            return self.loop.submit(_within(self.timeout_s, given)).result()
+        except CancelledError as error:
+            raise RuntimeError("it cancelled its own task") from error
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -102,17 +118,7 @@ class Question:
     def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
         """Call a user function; raises TimeoutError when it takes too long."""
         taken = injectable(function, dict.fromkeys(optional, True))  # by name alone: a loop's own input may be None
-        ready = partial(function, *given, **{name: optional[name] for name in taken})
-        if is_async(function):
-            return self._awaited(ready())
-        given = self.bench.threads.submit(contextvars.copy_context().run, ready).result(self.bench.timeout_s)
-        return self._awaited(given) if inspect.isawaitable(given) else given
-
-    def _awaited(self, given: Awaitable[Any]) -> Any:
-        try:
-            return self.bench.loop.submit(_within(self.bench.timeout_s, given)).result()
-        except CancelledError as error:
-            raise RuntimeError("it cancelled its own task") from error
+        return self.bench.call(function, partial(function, *given, **{name: optional[name] for name in taken}))
 
 
 async def _within(timeout_s: float, given: Awaitable[Any]) -> Any:

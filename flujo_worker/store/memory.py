@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.run import Recording
-from flujo_worker.ports import Answer, Broker, Due, Member, Publish, publish_nothing
+from flujo_worker.ports import Answer, Broker, Due, Member, Publish, Records, publish_nothing
 from flujo_worker.store.memory_forks import ForksInMemory
+from flujo_worker.store.memory_hook_calls import HookCallsInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
-from flujo_worker.store.promises import GRACE_S
+from flujo_worker.store.promises import GRACE_S, fairly
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -104,6 +104,10 @@ class MemoryStore(ForksInMemory):
         with self._lock:
             found = [scope.record(self._spent_at(run_id, scope.address)) for scope in self._scopes_of(run_id)]
             return sorted(found, key=lambda scope: (scope.opened_at, scope.address))
+
+    def records(self, run: str) -> Records:
+        with self._lock:
+            return Records(self.read_run(run), self.read_attempts(run), self.read_scopes(run))
 
     def read_children(self, run_id: str) -> list[RunRecord]:
         """Read a run's child runs in the order they were begun."""
@@ -332,8 +336,7 @@ class MemoryStore(ForksInMemory):
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:
             tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            places: defaultdict[tuple[str, str], count[int]] = defaultdict(count)
-            fair = sorted(tickets, key=lambda ticket: next(places[ticket.reference, ticket.fingerprint]))
+            fair = fairly(tickets, lambda ticket: (ticket.reference, ticket.fingerprint))
             return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
 
     def unpark(self, run: str) -> bool:

@@ -136,6 +136,7 @@ class LedgerInMemory(BudgetsInMemory):
             row.move(status)
             row.reason, row.ended_at, row.stopped_at = row.note or reason, now, row.stopped_at or now
             self._release(run)
+            self._owe(run, "post_run")
             self._tell(run, None, f"run.{status}", "warning", {"reason": row.reason})
             return True
 
@@ -223,6 +224,7 @@ class LedgerInMemory(BudgetsInMemory):
         if decision.end is not None:
             self._runs[run].end(decision.end, now)
             self._runs[run].ended_by = key
+            self._owe(run, "post_run")
         return taken
 
     def _require(self, decision: Decision) -> None:

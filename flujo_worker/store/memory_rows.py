@@ -363,6 +363,14 @@ class Held:
     is_held: bool = True
 
 
+@dataclass
+class Taken:
+    """One row of the calls that hooks are owed: who has taken it, and how often somebody did."""
+
+    worker: str | None = None
+    tries: int = 0
+
+
 def totals(spent: Sequence[Usage]) -> tuple[int, float]:
     """Sum tokens and US dollars."""
     return sum(usage.input_tokens + usage.output_tokens for usage in spent), sum(usage.cost_usd for usage in spent)

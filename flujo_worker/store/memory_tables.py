@@ -10,7 +10,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.run import CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
-from flujo_worker.store.memory_rows import Attempt, Held, Run, Scope, when
+from flujo_worker.store.memory_rows import Attempt, Held, Run, Scope, Taken, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,6 +48,7 @@ class Tables:
         self._events: list[EventRecord] = []
         self._told = 0
         self._corrections: list[CorrectionRecord] = []
+        self._owed: dict[tuple[str, str, str], Taken] = {}
         self._swept_at = float("-inf")
 
     def _run(self, run_id: str) -> Run:
@@ -63,6 +64,13 @@ class Tables:
     def _add_attempt(self, row: Attempt) -> None:
         self._attempts[str(row.key)] = row
         self._standing[row.key.run, row.key.address].append(row)
+        if row.status == "paused":
+            self._owe(row.key.run, "on_pause_requested", str(row.key))
+
+    def _owe(self, run: str, payload: str, attempt: str = "") -> None:
+        """Hooks are to be told, in a pipeline that has any."""
+        if self._runs[run].plan.hooks:
+            self._owed.setdefault((run, payload, attempt), Taken())
 
     def _attempts_of(self, run: str) -> Iterator[Attempt]:
         return (row for row in self._attempts.values() if row.key.run == run)

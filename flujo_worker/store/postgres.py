@@ -42,6 +42,7 @@ from flujo_worker.store.bind import (
 )
 from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
 from flujo_worker.store.health import HealthInPostgres
+from flujo_worker.store.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres_tree import TreeInPostgres
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
@@ -61,7 +62,7 @@ DAYS_AHEAD = 2, 7
 """The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
 
 
-class PostgresStore(TreeInPostgres, HealthInPostgres):
+class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     """The worker's way to Postgres.
 
     Args:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from itertools import count
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Hashable, Iterable
 
     from flujo_worker.domain.values import Decision, Opening
 
+T = TypeVar("T")
+
 GRACE_S = 1.0
 GRACE_PER_ROW_S = 0.005
+
+
+def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
+    """The first of each pipeline, then the second of each, and so on: what nobody deploys any more must not hide the others."""
+    places: defaultdict[Hashable, count[int]] = defaultdict(count)
+    return sorted(rows, key=lambda row: next(places[code(row)]))
 
 
 def grace_s(rows: int) -> float:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import psycopg
 import pytest
 from fleet import wait_until
 
@@ -36,3 +37,41 @@ def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
         talk = up.communicate(timeout=60)[1]
     assert (up.returncode, "CONFIGURATION" in talk) == (0, False), talk
     assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).stdout == b""
+
+
+def test_it_runs_a_beat_that_has_the_health_check_made(tmp_path, database_url, redis_url):
+    """M-012: as often as the settings say; a beat that dies is replaced, and ends with the rest."""
+    own = {"FLUJO_DATABASE_URL": database_url, "FLUJO_BROKER_URL": redis_url, "FLUJO_HEALTH_EVERY_S": "1"}
+    command = [sys.executable, "-m", "flujo_worker", "up", "--workers", "1"]
+    with (
+        subprocess.Popen(command, cwd=tmp_path, env=os.environ | own, stderr=subprocess.DEVNULL) as up,
+        psycopg.connect(database_url, autocommit=True) as onlooker,
+    ):
+        try:
+            first = wait_until(lambda: beats(up.pid), what="a beat")
+            wait_until(lambda: reports(onlooker) > 0, what="a report")
+            os.kill(first[0], signal.SIGKILL)
+            second = wait_until(lambda: [pid for pid in beats(up.pid) if pid not in first], what="another beat")
+            made = reports(onlooker)
+            wait_until(lambda: reports(onlooker) > made, what="another report")
+        finally:
+            up.send_signal(signal.SIGINT)
+            up.wait(60)
+        assert up.returncode == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(second[0], 0)
+
+
+def beats(parent):
+    """The beats that a process has started, once each is through exec."""
+    found = subprocess.run(
+        ["pgrep", "-P", str(parent), "-f", "flujo_worker beat"], capture_output=True, text=True, check=False
+    )
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def reports(onlooker):
+    """How many health reports there are; none as long as nothing is migrated."""
+    if onlooker.execute("SELECT to_regclass('flujo_health_reports')").fetchone() == (None,):
+        return 0
+    return onlooker.execute("SELECT count(*) FROM flujo_health_reports").fetchone()[0]

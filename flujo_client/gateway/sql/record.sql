@@ -1,7 +1,7 @@
 -- A run, its root scope and its first attempt, in one commit; nothing at all when its idempotency key is taken.
 WITH definition AS (
-    INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan)
-    VALUES (%(fingerprint)s::text, %(reference)s::text, %(name)s::text, %(version)s::text, %(plan)s::jsonb)
+    INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan, hooked)
+    VALUES (%(fingerprint)s::text, %(reference)s::text, %(name)s::text, %(version)s::text, %(plan)s::jsonb, %(hooked)s::bool)
     ON CONFLICT DO NOTHING
 ),
 new AS (

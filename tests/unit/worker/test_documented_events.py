@@ -42,6 +42,8 @@ ELSEWHERE = {
     **dict.fromkeys(["worker.log", "worker.started", "worker.stopped", "events.dropped"], SYSTEM),
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "flujo.budget.reserved": "test_limits_in_engine.py",
+    "hook.failed": "test_hooks.py",
+    "hook.lost": "test_hooks.py",
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_structured_output.py",
     "run.parked": "test_other_code.py",

@@ -1,0 +1,126 @@
+"""What a pipeline's hooks are called with: one payload for each of the six things that happen to a run (§2.9).
+
+Values only: what a hook changes in one is seen by nobody. In and out: nothing; workers make them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from flujo_client.contract.results import PipelineResult, StepResult
+
+
+class Payload(BaseModel):
+    """What every payload tells.
+
+    Attributes:
+        run_id: the run it happened to; a child run has its own.
+        pipeline_name: what that run is listed under.
+        context: a copy of the context at this point; None for a run without one.
+    """
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    event_name: str
+    run_id: str
+    pipeline_name: str
+    context: Any = None
+
+
+class PreRunPayload(Payload):
+    """A run is about to begin.
+
+    Attributes:
+        initial_input: the run's input.
+    """
+
+    event_name: Literal["pre_run"] = "pre_run"
+    initial_input: Any
+
+
+class PostRunPayload(Payload):
+    """A run has ended, however it did.
+
+    Attributes:
+        pipeline_result: what `RunHandle.result` gives.
+    """
+
+    event_name: Literal["post_run"] = "post_run"
+    pipeline_result: PipelineResult
+
+
+class StepPayload(Payload):
+    """What a payload of a step tells.
+
+    Attributes:
+        step_name: the step.
+        address: the scope it stands in, `""` for the run's own sequence.
+    """
+
+    step_name: str
+    address: str = ""
+
+
+class PreStepPayload(StepPayload):
+    """A step is about to be tried for the first time.
+
+    Attributes:
+        step: the step as the pipeline has it.
+        step_input: its input.
+    """
+
+    event_name: Literal["pre_step"] = "pre_step"
+    step: Any
+    step_input: Any
+
+
+class PostStepPayload(StepPayload):
+    """A step has succeeded, and is about to be merged.
+
+    Attributes:
+        step_result: what its last attempt gave; `attempts` is that one's number, the rest is that attempt's own.
+    """
+
+    event_name: Literal["post_step"] = "post_step"
+    step_result: StepResult
+
+
+class OnStepFailurePayload(StepPayload):
+    """A step has failed for good: no attempt follows.
+
+    Attributes:
+        step_result: what came of its last attempt, with the reason as `feedback`.
+    """
+
+    event_name: Literal["on_step_failure"] = "on_step_failure"
+    step_result: StepResult
+
+
+class OnPauseRequestedPayload(StepPayload):
+    """A person is asked, and the run waits for the answer.
+
+    Attributes:
+        message: the question.
+        input_schema: the JSON schema of the answer; None for any.
+    """
+
+    event_name: Literal["on_pause_requested"] = "on_pause_requested"
+    message: str
+    input_schema: dict[str, Any] | None = None
+
+
+HookPayload: TypeAlias = (
+    PreRunPayload | PostRunPayload | PreStepPayload | PostStepPayload | OnStepFailurePayload | OnPauseRequestedPayload
+)
+"""Any payload."""
+
+PAYLOADS: tuple[type[Payload], ...] = (
+    PreRunPayload,
+    PostRunPayload,
+    PreStepPayload,
+    PostStepPayload,
+    OnStepFailurePayload,
+    OnPauseRequestedPayload,
+)

@@ -1,0 +1,127 @@
+"""What hooks are told of an attempt: before it is performed, and once it is known what came of it (§2.9, ADR 41).
+
+It must not change what it tells: a hook gets values decoded anew. In: the attempt's message, then its outcome. Out: why the attempt is
+not to be performed, then the outcome, which a hook can only turn into an abort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.hooks import OnStepFailurePayload, PostStepPayload, PreRunPayload, PreStepPayload
+from flujo_client.contract.results import StepResult
+from flujo_client.serial import decode
+from flujo_worker.attempts.policies import POLICIES
+from flujo_worker.domain.human import asks_again
+from flujo_worker.domain.retry import may_retry
+from flujo_worker.evaluate.fetch import fetched
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.hooks import Payload
+    from flujo_client.contract.outcome import Fault, Outcome
+    from flujo_client.pipeline.plan import Node
+    from flujo_client.serial import Packed
+    from flujo_worker.attempts.catalog import Entry
+    from flujo_worker.evaluate.hooks import Hooks
+    from flujo_worker.ports import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """One attempt, as hooks are told of it.
+
+    Attributes:
+        hooks: calls them.
+        ledger: where values that are only pointed at are fetched.
+        resolve: finds the classes that values are made of.
+        entry: the run's pipeline.
+        node: the step's place in it.
+    """
+
+    hooks: Hooks
+    ledger: Ledger
+    resolve: Callable[[str], Any]
+    envelope: Envelope
+    entry: Entry
+    node: Node
+
+    def before(self) -> Fault | None:
+        """Tell that the run begins, if it does with this attempt, and that the step does; give the fault of a hook that stops it."""
+        envelope = self.envelope
+        stop = None
+        if envelope.begins_run:
+            stop = self._tell(self.entry.hooks_of_run(envelope.ticket.root), PreRunPayload, self._pre_run)
+        if stop is None and envelope.kind == "step" and envelope.number == 1:
+            stop = self._tell(self._own, PreStepPayload, self._pre_step)
+        return stop
+
+    def after(self, outcome: Outcome) -> Outcome:
+        """Tell what came of the step, if this was its last attempt."""
+        if outcome.kind == "success" and self.envelope.kind in POLICIES:
+            stop = self._tell(self._own, PostStepPayload, lambda: PostStepPayload(**self._came_of(outcome)))
+        elif outcome.kind == "failure" and self._is_last(outcome.fault):
+            stop = self._tell(self._own, OnStepFailurePayload, lambda: OnStepFailurePayload(**self._came_of(outcome)))
+        else:
+            return outcome
+        return outcome if stop is None else replace(outcome, kind="aborted", fault=stop, output=None, context=None)
+
+    @property
+    def _own(self) -> Sequence[Any]:
+        return self.entry.hooks_at(self.envelope.ticket.root, self.node.path)
+
+    def _is_last(self, fault: Fault | None) -> bool:
+        asked_again = fault is not None and asks_again(fault)
+        return not (asked_again or may_retry(fault, self.envelope.number, self.node.max_attempts))
+
+    def _tell(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Fault | None:
+        called = self.hooks.call(hooks, kind, make)
+        for event in called.events:
+            tell(event.name, event.level, **event.data)
+        return called.stop
+
+    def _pre_run(self) -> Payload:
+        return PreRunPayload(**self._known(self.envelope.context), initial_input=self._value(self.envelope.input))
+
+    def _pre_step(self) -> Payload:
+        told = self._known(self.envelope.context) | self._place()
+        return PreStepPayload(
+            **told, step=self.entry.steps[self.node.path], step_input=self._value(self.envelope.input)
+        )
+
+    def _came_of(self, outcome: Outcome) -> dict[str, Any]:
+        usage, fault = outcome.usage, outcome.fault
+        result = StepResult(
+            name=self.envelope.step,
+            output=self._value(outcome.output),
+            success=outcome.kind == "success",
+            attempts=self.envelope.number,
+            latency_s=outcome.latency_s,
+            token_counts=usage.input_tokens + usage.output_tokens,
+            cost_usd=usage.cost_usd,
+            feedback=None if fault is None else fault.feedback,
+            metadata_=dict(outcome.metadata),
+        )
+        return self._known(outcome.context or self.envelope.context) | self._place() | {"step_result": result}
+
+    def _known(self, context: Packed | None) -> dict[str, Any]:
+        ticket = self.envelope.ticket
+        return {
+            "run_id": ticket.run,
+            "pipeline_name": self.entry.name_at(ticket.root),
+            "context": self._value(context),
+        }
+
+    def _place(self) -> dict[str, Any]:
+        return {"step_name": self.envelope.step, "address": self.envelope.address}
+
+    def _value(self, packed: Packed | None) -> Any:
+        if packed is None:
+            return None
+        if packed.is_reference:
+            packed = fetched(self.ledger, (packed,))[packed.digest]
+        return decode(packed.tree(), resolve=self.resolve)

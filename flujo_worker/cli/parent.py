@@ -1,0 +1,38 @@
+"""`--parent`: a process that another one started for itself ends with it, however that one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
+
+
+def parent_option(command: F) -> F:
+    """Give a command the hidden option."""
+    said = "Stop in order when this process, which started us, is gone."
+    return click.option("--parent", type=int, hidden=True, help=said)(command)
+
+
+def follow(parent: int | None) -> None:
+    """End this process once that one is gone; with None do nothing."""
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent,), name="flujo-parent", daemon=True).start()
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(FOLLOW_EVERY_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)  # its services may be gone as well, and an orderly stop would wait for them
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,56 @@
+"""What hooks are told after a commit, in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.ports import OwedCall
+from flujo_worker.store.memory_tables import Tables
+from flujo_worker.store.promises import fairly
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Fault
+    from flujo_worker.store.memory_rows import Taken
+
+
+class HookCallsInMemory(Tables):
+    """The port `HookCalls`, but for reading a run."""
+
+    def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
+        with self._lock:
+            free = [key for key, taken in self._owed.items() if self._is_free(taken, worker, may_judge=may_judge)]
+            calls = [self._call(*key) for key in free]
+            return fairly(calls, lambda call: (call.reference, call.fingerprint))[:limit]
+
+    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
+        with self._lock:
+            taken = self._owed.get(_key(call))
+            if taken is None or not self._is_leased(worker) or not self._is_free(taken, worker, may_judge=may_judge):
+                return None
+            taken.worker, taken.tries = worker, taken.tries + 1
+            return taken.tries
+
+    def settle_call(self, call: OwedCall, worker: str) -> None:
+        with self._lock:
+            taken = self._owed.get(_key(call))
+            if taken is not None and taken.worker == worker:
+                del self._owed[_key(call)]
+
+    def break_off(self, run: str, fault: Fault) -> bool:
+        with self._lock:
+            row = self._runs[run]
+            if row.status not in ("running", "parked") or row.stopped_at is not None or row.fault is not None:
+                return False
+            row.stopped_at, row.fault = self._clock(), fault
+            return True
+
+    def _is_free(self, taken: Taken, worker: str, *, may_judge: bool) -> bool:
+        return taken.worker in (None, worker) or (may_judge and not self._is_leased(taken.worker))
+
+    def _call(self, run: str, payload: str, attempt: str) -> OwedCall:
+        ticket = self._runs[run].ticket
+        return OwedCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root)
+
+
+def _key(call: OwedCall) -> tuple[str, str, str]:
+    return call.run, call.payload, call.attempt

@@ -1,0 +1,131 @@
+"""The thread that has hooks told of what was committed: at once when somebody rings, each call once at a time, the last ones at a stop."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from container_parts import step
+from fleet import PATIENCE_S, wait_until
+
+from flujo_client import Pipeline, PostRunPayload
+from flujo_worker.errors import StoreError
+from flujo_worker.hook_calls import HookThread
+from flujo_worker.testing import LocalEngine
+from flujo_worker.threads import Threads
+
+NEVER = 3600.0
+
+
+class Gate:
+    """A hook that waits until it is opened, and remembers who came."""
+
+    def __init__(self):
+        self.runs, self.open = [], threading.Event()
+
+    def __call__(self, payload: PostRunPayload):
+        self.runs.append(payload.run_id)
+        self.open.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def gate():
+    return Gate()
+
+
+@pytest.fixture
+def engine():
+    with LocalEngine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def rung():
+    return threading.Event()
+
+
+@pytest.fixture
+def thread(engine, rung):
+    threads = Threads("test-hooks")
+    thread = HookThread(engine.hook_calls, threads, rung, every_s=NEVER, at_once=2)
+    yield thread
+    threads.shutdown()
+
+
+def ended(engine, gate, runs=1):
+    """Runs that have ended, and whose hooks nobody has told yet."""
+    engine._told_hooks = lambda: False
+    pipeline = Pipeline([step("a")], hooks=[gate])
+    return [engine.run(pipeline, 1).run_id for _ in range(runs)]
+
+
+def owed(engine):
+    return engine.store.owed_calls("local", 10)
+
+
+def test_a_ring_has_hooks_told_at_once(engine, gate, rung, thread):
+    [run] = ended(engine, gate)
+    gate.open.set()
+    thread.start()
+    rung.set()
+    wait_until(lambda: not owed(engine), what="the hooks")
+    thread.stop()
+    assert gate.runs == [run]
+
+
+def test_what_is_under_way_is_not_begun_again(engine, gate, rung, thread):
+    """Its own row is this worker's to take."""
+    ended(engine, gate)
+    thread.start()
+    for _ in range(3):
+        rung.set()
+        wait_until(lambda: not rung.is_set(), what="a look")
+    wait_until(lambda: gate.runs, what="the hook")
+    gate.open.set()
+    wait_until(lambda: not owed(engine), what="its end")
+    thread.stop()
+    assert len(gate.runs) == 1
+
+
+def test_so_many_are_told_at_once(engine, gate, rung, thread):
+    """Others wait for their turn, and come."""
+    runs = ended(engine, gate, 5)
+    thread.start()
+    rung.set()
+    wait_until(lambda: len(gate.runs) == 2, what="two")
+    assert len(gate.runs) == 2
+    gate.open.set()
+    wait_until(lambda: not owed(engine), what="the rest")
+    thread.stop()
+    assert sorted(gate.runs) == sorted(runs)
+
+
+def test_a_stop_has_the_last_ones_told(engine, gate, thread):
+    """A run that ended a moment before its worker does is not left to the next worker, if there will be any."""
+    [run] = ended(engine, gate)
+    gate.open.set()
+    thread.start()
+    thread.stop()
+    assert (gate.runs, owed(engine)) == ([run], [])
+
+
+def test_an_error_does_not_end_the_thread(engine, gate, rung, thread, monkeypatch):
+    [run] = ended(engine, gate)
+    gate.open.set()
+    errors, take = [StoreError("away"), ValueError("a bug")], engine.store.take_call
+
+    def stumble(*given, **rest):
+        if errors:
+            raise errors.pop()
+        return take(*given, **rest)
+
+    monkeypatch.setattr(engine.store, "take_call", stumble)
+    thread.start()
+
+    def told():
+        rung.set()
+        return not owed(engine)
+
+    wait_until(told, what="the hooks")
+    thread.stop()
+    assert gate.runs == [run]
