@@ -26,7 +26,7 @@ _NOT_THE_MODELS = ("context", "guidance", "resources")
 
 
 async def call_agent(
-    agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor, shaping: Shaping | None = None
+    agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor | None, shaping: Shaping | None = None
 ) -> Answer:
     """Call an agent once.
 
@@ -34,7 +34,7 @@ async def call_agent(
         agent: what the step runs.
         data: the step's input.
         options: what may be passed by keyword; each only if the agent takes it (M-021…M-024).
-        threads: where sync agents run, so that the event loop never waits for them.
+        threads: where sync agents run, so that the event loop never waits for them; None: in threads of the loop's own.
         shaping: how the output is asked for and read, by agents on pydantic-ai; others take a `response_format` at most (M-069).
 
     Raises:
@@ -61,7 +61,7 @@ def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) ->
     return response_format(agent, target, keywords, shaping)
 
 
-async def _await(run: Any, call: Callable[[], Any], threads: Executor) -> Any:
+async def _await(run: Any, call: Callable[[], Any], threads: Executor | None) -> Any:
     if is_async(run):
         return await call()
     context = contextvars.copy_context()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from flujo_client.pipeline.identity import agent_traits, model_name
+from flujo_client.pipeline.identity import agent_traits, identify, model_name
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
@@ -42,7 +42,7 @@ def make_agent_async(
         system_prompt: what the agent is told before every input.
         output_type: what it answers with: a type, a pydantic model, or pydantic-ai's output markers.
         name: for traces.
-        options: passed on to `pydantic_ai.Agent` as they are.
+        options: passed on to `pydantic_ai.Agent` as they are; `tools` may hold `AgentTool`s too.
     """
     return FlujoAgent(model, system_prompt, output_type, name=name, options=options)
 
@@ -74,12 +74,21 @@ class FlujoAgent:
             system_prompt=self.system_prompt or (),
             name=self.name,
             defer_model_check=True,
-            **{"retries": 0, **self._options},
+            **{"retries": 0, **self._options, **self._tools},
         )
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        return {"agent": self.name, **agent_traits(self), "options": sorted(self._options)}
+        tools = [identify(each) for each in self._options.get("tools") or () if _is_agent_tool(each)]
+        offered = {"tools": tools} if tools else {}
+        return {"agent": self.name, **agent_traits(self), "options": sorted(self._options), **offered}
+
+    @property
+    def _tools(self) -> dict[str, Any]:
+        """The tools as the library wants them: agents that are offered as tools are made into its own."""
+        given = self._options.get("tools")
+        made = [each.as_tool() if _is_agent_tool(each) else each for each in given or ()]
+        return {"tools": made} if given else {}
 
     async def run(
         self,
@@ -105,6 +114,10 @@ class FlujoAgent:
         """
         options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
         return await ask(self.agent, data, guidance=guidance, options=options, shaping=shaping)
+
+
+def _is_agent_tool(thing: Any) -> bool:
+    return callable(getattr(thing, "as_tool", None))
 
 
 def model_of(agent: Any) -> str | None:

@@ -28,12 +28,14 @@ class Notes:
         corrections: for the correction ledger.
         spent: by those who were asked besides the agent, and say so: processors, plugins and validators (M-044).
         calls: how the models that it called were, for their circuit breakers.
+        tool_calls: how many calls of agents as tools it has begun.
     """
 
     guidance: str | None = None
     spent: Usage = NO_USAGE
     corrections: list[Correction] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    tool_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

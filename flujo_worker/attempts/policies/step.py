@@ -23,6 +23,7 @@ from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.blame import besides, blaming
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators
+from flujo_worker.attempts.inside import performing_on
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import Shape
@@ -49,10 +50,11 @@ async def perform_step(work: Work) -> Done:
         Stumble: what failed, and in which domain.
     """
     step, began = work.step, time.monotonic()
-    prompt, answer = await _first(work)
-    answer = await _passed(work, prompt, answer, began)
-    async with blaming("validator", answer.usage):
-        await consult_validators(work, answer.output)
+    with performing_on(work):
+        prompt, answer = await _first(work)
+        answer = await _passed(work, prompt, answer, began)
+        async with blaming("validator", answer.usage):
+            await consult_validators(work, answer.output)
     async with blaming("system", answer.usage):
         return Done(answer.output, absorb(step, answer.output, work.context), answer.usage)
 

@@ -1,0 +1,157 @@
+"""An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it (M-327).
+
+It must not decide what is accepted; the tool does. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits
+are the calling agent's. In: a tool and a call. Out: what came of it; what it spent stands in the notes of the attempt it runs in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from pydantic import BaseModel
+
+from flujo_client.errors import AgentIOValidationError, NonRetryableError
+from flujo_client.pipeline.identity import agent_name
+from flujo_client.redact import preview
+from flujo_client.serial import safe_serialize
+from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.contract import Judgement
+from flujo_worker.agents.factory import is_pydantic_agent
+from flujo_worker.agents.pricing import declared
+from flujo_worker.agents.tool import INPUT_INVALID
+from flujo_worker.attempts.inject import injectable
+from flujo_worker.attempts.inside import current_work
+from flujo_worker.attempts.spent import noted
+from flujo_worker.attempts.watch import watching
+from flujo_worker.attempts.work import Notes
+from flujo_worker.observe.log import bound, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flujo_worker.agents.tool import AgentTool, Asked
+
+_LONGEST: Final = 200
+
+
+async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask a tool's agent for another agent; what it spends is the attempt's."""
+    work = current_work()
+    judged: Judgement = await noted(_called(tool, given, {}), Notes() if work is None else work.notes)
+    if judged.refusal is not None:
+        return dict(judged.refusal)
+    return {"success": True, "output": safe_serialize(judged.value)}
+
+
+async def run(tool: AgentTool, data: Any, options: Mapping[str, Any]) -> Answer:
+    """Ask a tool's agent for a step, whose input is the call."""
+    answer = await _called(tool, {"task": data} if isinstance(data, str) else _named(data), options)
+    judged: Judgement = answer.output
+    if judged.refusal is None:
+        return replace(answer, output=judged.value)
+    said = "{error}: at {path}: {validation_message}".format_map(judged.refusal)
+    if judged.refusal["error"] == INPUT_INVALID:
+        raise NonRetryableError(said, suggestion=judged.refusal["hint"])
+    misfit = AgentIOValidationError(said, suggestion=judged.refusal["hint"])
+    misfit.flujo_usage = answer.usage  # type: ignore[attr-defined]
+    raise misfit
+
+
+async def _called(tool: AgentTool, given: Mapping[str, Any], options: Mapping[str, Any]) -> Answer:
+    """Ask, if the call is accepted; the answer's output is the judgement of it."""
+    with _telling(tool, given):
+        asked = tool.accept(given)
+        if isinstance(asked, dict):
+            _tell_refusal("agent_tool.input_invalid", asked)
+            return Answer(Judgement(None, (), asked))
+        _tell_dropped("input", asked.dropped)
+        answer = await _ask(tool, asked, options)
+        judged = tool.conclude(answer.output)
+        _tell_dropped("output", judged.dropped)
+        if judged.refusal is not None:
+            _tell_refusal("agent_tool.output_invalid", judged.refusal)
+        return replace(answer, output=judged)
+
+
+def _named(data: Any) -> dict[str, Any]:
+    """A step's input as the arguments of a call."""
+    if isinstance(data, BaseModel):
+        return {name: getattr(data, name) for name in data.__pydantic_fields__} | (data.model_extra or {})
+    if isinstance(data, Mapping):
+        return dict(data)
+    raise NonRetryableError(
+        f"an agent tool is called with names, and the step's input is a {type(data).__name__}",
+        suggestion="let the step before give a mapping with a `task`, or the task alone as a text",
+    )
+
+
+async def _ask(tool: AgentTool, asked: Asked, options: Mapping[str, Any]) -> Answer:
+    agent, work = tool.agent, current_work()
+    at_hand = {**options, "resources": work and work.resources}
+    prompt = asked.task
+    if is_pydantic_agent(agent):
+        prompt = _prompt(asked)
+    elif injectable(agent, {"context": asked.context}):
+        at_hand |= {**asked.options, "context": asked.context}
+    else:
+        at_hand |= asked.options
+        prompt = _prompt(asked)
+    with watching(agent):
+        answer = await call_agent(agent, prompt, at_hand, threads=None if work is None else work.threads)
+    return replace(answer, usage=declared(answer.output, answer.usage))
+
+
+@contextmanager
+def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
+    """Tell a call's beginning and end; all that is told meanwhile says which call it belongs to."""
+    began = time.monotonic()
+    hashes = {"input_contract": tool.input and tool.input.hash, "output_contract": tool.output and tool.output.hash}
+    with _numbered(tool.name):
+        tell("agent_tool.called", agent=agent_name(tool.agent), provided=sorted(given), **hashes)
+        try:
+            yield
+        except Exception as error:
+            tell("agent_tool.raised", error=type(error).__name__, latency_ms=_ms_since(began))
+            raise
+        tell("agent_tool.returned", latency_ms=_ms_since(began))
+
+
+@contextmanager
+def _numbered(name: str) -> Iterator[None]:
+    work = current_work()
+    if work is None:
+        with bound(tool=name):
+            yield
+        return
+    work.notes.tool_calls += 1
+    within = structlog.contextvars.get_contextvars().get("tool_call")
+    with bound(tool=name, tool_call=work.notes.tool_calls, within=within):
+        yield
+
+
+def _tell_refusal(event: str, refusal: Mapping[str, Any]) -> None:
+    """Tell what was refused, its message cut short."""
+    told = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
+    tell(event, "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST))
+
+
+def _tell_dropped(of: str, pointers: Sequence[str]) -> None:
+    if pointers:
+        tell("agent_tool.dropped", "warning", of=of, properties=list(pointers))
+
+
+def _ms_since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 1)
+
+
+def _prompt(asked: Asked) -> str:
+    import orjson
+
+    written = orjson.dumps(safe_serialize(asked.context), option=orjson.OPT_INDENT_2).decode()
+    return f"{asked.task}\n\n## Context\n```json\n{written}\n```" if asked.context else asked.task
