@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_core import to_jsonable_python
+
 from flujo_client.errors import ConfigurationError, FlujoError
 from flujo_client.pipeline.identity import digest
-from flujo_client.serial import dumps, loads
+from flujo_client.serial import dumps, loads, safe_serialize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
     from flujo_worker.aros.check import Check
+
+_CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
+"""Where only the client is installed, the workers find out what is wrong with a schema."""
 
 LONGEST: Final = 300
 """Characters of a refusal's message: checkers repeat the whole value in it."""
@@ -38,7 +43,7 @@ class Judgement:
     """What a contract says of a value.
 
     Attributes:
-        value: the copy that was judged.
+        value: what was judged: a copy, as plain data.
         dropped: JSON pointers of the properties that were taken out of it.
         refusal: what is wrong; None: the value holds.
     """
@@ -61,9 +66,9 @@ class Contract:
 
     def __init__(self, schema: Mapping[str, Any] | Path, *, what: str) -> None:
         self._what = what
-        self.schema: dict[str, Any] = self._plain(self._read(schema) if isinstance(schema, Path) else schema)
+        self.schema: dict[str, Any] = self._written(self._read(schema) if isinstance(schema, Path) else schema)
         self.hash = digest(self.schema)
-        if importlib.util.find_spec("jsonschema_rs") is not None:  # where only the client is installed, the workers tell
+        if _CAN_CHECK:
             _ = self._check
 
     @property
@@ -90,10 +95,10 @@ class Contract:
         """Judge a value: fill in defaults, then hold it to the schema.
 
         Args:
-            given: plain data; it is not changed.
+            given: anything that can be written as JSON; it is not changed.
             strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong (C-27).
         """
-        value, dropped = copy.deepcopy(given), list[str]()
+        value, dropped = plain(given), list[str]()
         self._fill(value, self.schema, "")
         while errors := self._check.errors(value):
             wrong = [each for each in errors if strict or each.kind.name not in _UNEXPECTED]
@@ -111,7 +116,9 @@ class Contract:
         missing = self.missing_from(given)
         if lacking:  # defaults are filled in: only the others are why (C-28)
             return refused(f"'{lacking[0]}' is a required property", [], self.required, missing, given)
-        return refused(_short(str(error.message)), list(error.instance_path), self.required, missing, given, lacks=False)
+        return refused(
+            _short(str(error.message)), list(error.instance_path), self.required, missing, given, lacks=False
+        )
 
     @functools.cached_property
     def _check(self) -> Check:
@@ -152,14 +159,14 @@ class Contract:
             said = f"{self._what}: {path.name} cannot be read as JSON: {error}"
             raise ConfigurationError(said, suggestion="give the path of a JSON Schema, or the schema itself") from error
 
-    def _plain(self, schema: Any) -> dict[str, Any]:
+    def _written(self, schema: Any) -> dict[str, Any]:
         if not isinstance(schema, Mapping):
             raise ConfigurationError(f"{self._what} is a {type(schema).__name__}, no JSON Schema", suggestion=_WAY_OUT)
         try:
-            plain: dict[str, Any] = loads(dumps(dict(schema)))
+            written: dict[str, Any] = loads(dumps(dict(schema)))
         except FlujoError as error:
             raise ConfigurationError(f"{self._what} is no JSON: {error.message}", suggestion=_WAY_OUT) from error
-        return plain
+        return written
 
 
 def _drop(value: Any, error: ValidationError) -> list[str]:
@@ -184,6 +191,11 @@ def _short(message: str) -> str:
     return message if len(message) <= LONGEST else f"{message[:half]} … {message[-half:]}"
 
 
+def plain(value: Any) -> Any:
+    """A copy as plain JSON data, whole, however large it is."""
+    return to_jsonable_python(value, bytes_mode="base64", fallback=safe_serialize)
+
+
 def refused(
     message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool = True
 ) -> dict[str, Any]:
@@ -204,5 +216,7 @@ def refused(
         "required_fields": required,
         "missing_fields": missing,
         "provided_fields": list(given) if isinstance(given, Mapping) else [],
-        "hint": f"Please provide all required fields: {', '.join(missing)}" if lacks else f"Please correct {where}: {message}",
+        "hint": f"Please provide all required fields: {', '.join(missing)}"
+        if lacks
+        else f"Please correct {where}: {message}",
     }

@@ -21,13 +21,14 @@ from flujo_client.redact import preview
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.contract import Judgement
+from flujo_worker.agents.contract import Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.tool import INPUT_INVALID
 from flujo_worker.attempts.inject import injectable
 from flujo_worker.attempts.inside import current_work
 from flujo_worker.attempts.spent import noted
+from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
 from flujo_worker.attempts.watch import watching
 from flujo_worker.attempts.work import Notes
 from flujo_worker.observe.log import bound, tell
@@ -46,7 +47,7 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     judged: Judgement = await noted(_called(tool, given, {}), Notes() if work is None else work.notes)
     if judged.refusal is not None:
         return dict(judged.refusal)
-    return {"success": True, "output": safe_serialize(judged.value)}
+    return {"success": True, "output": plain(judged.value)}
 
 
 async def run(tool: AgentTool, data: Any, options: Mapping[str, Any]) -> Answer:
@@ -81,9 +82,7 @@ async def _called(tool: AgentTool, given: Mapping[str, Any], options: Mapping[st
 
 def _named(data: Any) -> dict[str, Any]:
     """A step's input as the arguments of a call."""
-    if isinstance(data, BaseModel):
-        return {name: getattr(data, name) for name in data.__pydantic_fields__} | (data.model_extra or {})
-    if isinstance(data, Mapping):
+    if isinstance(data, BaseModel | Mapping):
         return dict(data)
     raise NonRetryableError(
         f"an agent tool is called with names, and the step's input is a {type(data).__name__}",
@@ -93,27 +92,41 @@ def _named(data: Any) -> dict[str, Any]:
 
 async def _ask(tool: AgentTool, asked: Asked, options: Mapping[str, Any]) -> Answer:
     agent, work = tool.agent, current_work()
-    at_hand = {**options, "resources": work and work.resources}
-    prompt = asked.task
+    prompt, at_hand = _prepared(agent, asked, options)
+    if work is None:
+        answer = await call_agent(agent, prompt, at_hand, threads=None)
+        return replace(answer, usage=declared(answer.output, answer.usage))
+    at_hand["resources"] = work.resources
+    its = replace(work, agent=agent, data={"task": asked.task, **asked.context}, guidance=options.get("guidance"))
+    with watching(agent), telling_what_is_asked(its, prompt, call=tool.name):
+        answer = await call_agent(agent, prompt, at_hand, threads=work.threads)
+    answer = replace(answer, usage=declared(answer.output, answer.usage))
+    tell_answer(its, answer, call=tool.name)
+    return answer
+
+
+def _prepared(agent: Any, asked: Asked, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What an agent is asked and given by name: task and context apart if it takes that, else in one prompt, so that nothing is lost."""
     if is_pydantic_agent(agent):
-        prompt = _prompt(asked)
-    elif injectable(agent, {"context": asked.context}):
-        at_hand |= {**asked.options, "context": asked.context}
-    else:
-        at_hand |= asked.options
-        prompt = _prompt(asked)
-    with watching(agent):
-        answer = await call_agent(agent, prompt, at_hand, threads=None if work is None else work.threads)
-    return replace(answer, usage=declared(answer.output, answer.usage))
+        return _prompt(asked), dict(options)
+    at_hand = {**options, **asked.options}
+    if injectable(agent, {"context": asked.context}):
+        return asked.task, {**at_hand, "context": asked.context}
+    return _prompt(asked), at_hand
 
 
 @contextmanager
 def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
     """Tell a call's beginning and end; all that is told meanwhile says which call it belongs to."""
     began = time.monotonic()
-    hashes = {"input_contract": tool.input and tool.input.hash, "output_contract": tool.output and tool.output.hash}
     with _numbered(tool.name):
-        tell("agent_tool.called", agent=agent_name(tool.agent), provided=sorted(given), **hashes)
+        tell(
+            "agent_tool.called",
+            agent=agent_name(tool.agent),
+            provided=sorted(map(str, given)),
+            input_contract=tool.input and tool.input.hash,
+            output_contract=tool.output and tool.output.hash,
+        )
         try:
             yield
         except Exception as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import ConfigurationError, SerializationError
 from flujo_client.pipeline.identity import agent_name, identify
-from flujo_client.serial import loads, safe_serialize
+from flujo_client.serial import loads
 from flujo_worker.agents.contract import Contract, Judgement, refused
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class AgentTool:
         self._does = description or f"Hands a task to the agent `{self.name.removeprefix('run_')}`."
         self.input = None if input_schema is None else Contract(input_schema, what=f"{self.name}: input_schema")
         self.output = None if output_schema is None else Contract(output_schema, what=f"{self.name}: output_schema")
-        clash = [key for key in RESERVED if self.input is not None and key in self.input.properties]
+        described = self.input.schema.get("properties") or {} if self.input is not None else {}
+        clash = [key for key in RESERVED if key in described]
         if clash:
             raise ConfigurationError(
                 f"{self.name}: input_schema has the property '{clash[0]}', which never reaches the context",
@@ -162,7 +163,7 @@ class AgentTool:
         if "task" not in given:
             return self._refused("'task' is a required property", None, context)
         if not isinstance(task, str) or not task.strip():
-            return self._refused("it is not a text that says what is to be done", "task", context)
+            return self._refused("'task' is not a text that says what is to be done", "task", context)
         judged = Judgement(context) if self.input is None else self.input.judge(context, strict=self.strict)
         if judged.refusal is not None:
             return {"success": False, "error": INPUT_INVALID, **judged.refusal}
@@ -173,7 +174,7 @@ class AgentTool:
         """Judge what the agent answered; under a contract it becomes plain data."""
         if self.output is None:
             return Judgement(output)
-        judged = self.output.judge(_data(safe_serialize(output), self.output), strict=self.strict)
+        judged = self.output.judge(_data(output, self.output), strict=self.strict)
         if judged.refusal is None:
             return judged
         return replace(judged, refusal={"success": False, "error": OUTPUT_INVALID, **judged.refusal})

@@ -30,12 +30,13 @@ MOST: Final = {"preview": PREVIEW, "full": 65_536}
 
 
 @contextmanager
-def telling_what_is_asked(work: Work, prompt: Any) -> Iterator[None]:
+def telling_what_is_asked(work: Work, prompt: Any, *, call: str = "agent") -> Iterator[None]:
     """Tell what a model is about to be asked inside, and if that fails what it has cost.
 
     Args:
         work: the attempt's work, with its input.
         prompt: what the prompt processors made of the input.
+        call: whose call it is, for what it costs.
     """
     if not asks_by_library(innermost(work.agent)):
         yield
@@ -45,17 +46,17 @@ def telling_what_is_asked(work: Work, prompt: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _tell_usage(getattr(error, "flujo_usage", NO_USAGE))
+        _tell_usage(getattr(error, "flujo_usage", NO_USAGE), call)
         raise
 
 
-def tell_answer(work: Work, answer: Answer) -> None:
+def tell_answer(work: Work, answer: Answer, *, call: str = "agent") -> None:
     """Tell what a model said, and what that has cost."""
     if not asks_by_library(innermost(work.agent)):
         return
     if work.prompts in MOST:
         tell("agent.response", "debug", response_preview=_preview(answer.output, MOST[work.prompts]))
-    _tell_usage(answer.usage)
+    _tell_usage(answer.usage, call)
 
 
 def _tell_asked(work: Work, prompt: Any, most: int) -> None:
@@ -74,9 +75,9 @@ def _tell_asked(work: Work, prompt: Any, most: int) -> None:
     tell("agent.prompt", "debug", prompt_preview=_preview(prompt_of(_hidden(prompt), work.guidance), most))
 
 
-def _tell_usage(usage: Usage) -> None:
+def _tell_usage(usage: Usage, call: str) -> None:
     if not usage.is_nothing:
-        tell("agent.usage", call="agent", **asdict(usage))
+        tell("agent.usage", call=call, **asdict(usage))
 
 
 def _preview(value: Any, most: int) -> str:

@@ -1,0 +1,459 @@
+"""Agents as tools: what a call passes on, what is refused, what it costs, and which signals go through (SYS-27)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai import exceptions as ai
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+
+from flujo_client import Pipeline, Settings, Step, StepConfig, UsageLimits
+from flujo_client.contract.outcome import Usage
+from flujo_client.errors import (
+    ConfigurationError,
+    PausedException,
+    PipelineAbortSignal,
+    PricingNotConfiguredError,
+    UsageLimitExceededError,
+)
+from flujo_worker.agents import AgentTool, make_agent_async
+from flujo_worker.agents.answer import Answer
+from flujo_worker.testing import LocalEngine
+
+ONCE = StepConfig(max_retries=0)
+PLAN = {
+    "type": "object",
+    "required": ["target_url", "task_name", "collected_information"],
+    "properties": {
+        "target_url": {"type": "string", "description": "The site."},
+        "task_name": {"type": "string", "default": "Generate Crawl Plan"},
+        "collected_information": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/output"}},
+    },
+    "$defs": {"output": {"type": "object", "required": ["agent_name"]}},
+    "additionalProperties": False,
+}
+COUNT = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}}
+FOUND = [{"agent_name": "discovery_agent", "output": {"pages": 3}}]
+RIGHT = {"task": "plan it", "target_url": "u", "collected_information": FOUND}
+KEYS = {
+    "success",
+    "error",
+    "validation_message",
+    "path",
+    "required_fields",
+    "missing_fields",
+    "provided_fields",
+    "hint",
+}
+
+
+class Spy:
+    """A sub-agent that keeps what it was called with."""
+
+    def __init__(self, output="done"):
+        self.calls, self.output = [], output
+
+    async def run(self, task, *, context=None, run_identifier=None, expected_outputs=None, output_contract_schema=None):
+        self.calls.append({key: value for key, value in locals().items() if key != "self"})
+        return self.output
+
+
+def plan_tool(agent=None, **rest):
+    return AgentTool(agent or Spy(), name="plan_generator_agent", **{"input_schema": PLAN, **rest})
+
+
+def called(tool, **kwargs):
+    return asyncio.run(tool.execute(**kwargs))
+
+
+def script(*turns):
+    """A model that takes one turn after another: a text, or the arguments of its only tool. Keeps what it was asked."""
+    left, asked = list(turns), []
+
+    def respond(messages, info):
+        asked.append((messages, info))
+        turn = left.pop(0)
+        if callable(turn):
+            turn = turn(messages[-1].parts[-1].content)
+        if isinstance(turn, str):
+            return ModelResponse([TextPart(turn)])
+        return ModelResponse([ToolCallPart(info.function_tools[0].name, turn)])
+
+    model = FunctionModel(respond)
+    model.asked = asked
+    return model
+
+
+def main_agent(tool, *turns):
+    return make_agent_async(script(*turns), "Plan.", name="main", tools=[tool])
+
+
+def ran(agent, value="go", *, settings=None, limits=None, **step):
+    """A run of one step: its result and its story."""
+    with LocalEngine(Settings.model_validate(settings or {})) as engine:
+        run = engine.enqueue(Pipeline([Step("main", agent, **{"config": ONCE, **step})]), value, limits=limits)
+        engine.drain()
+        return engine.result(run), [(event.name, event.data) for event in engine.story(run)]
+
+
+def of(story, name):
+    return [data for each, data in story if each == name]
+
+
+# what a call passes on
+
+
+def test_what_is_passed_beside_the_task_reaches_the_agent():
+    """M-300, M-301, M-303: the evidence call, with what was lost in it."""
+    spy = Spy()
+    given = called(
+        plan_tool(spy),
+        task="Generate comprehensive crawl plan",
+        context=None,
+        run_identifier="12c599f6",
+        expected_outputs=["plan_file_path"],
+        output_contract_schema={"type": "object"},
+        target_url="https://example.com",
+        collected_information=FOUND,
+    )
+    assert given == {"success": True, "output": "done"}
+    [call] = spy.calls
+    assert call["task"] == "Generate comprehensive crawl plan"
+    assert call["context"] == {
+        "target_url": "https://example.com",
+        "collected_information": FOUND,
+        "task_name": "Generate Crawl Plan",
+    }
+    assert (call["run_identifier"], call["expected_outputs"]) == ("12c599f6", ["plan_file_path"])
+    assert call["output_contract_schema"] == {"type": "object"}
+
+
+def test_arguments_go_before_the_context_of_the_same_name():
+    """M-302."""
+    called(AgentTool(spy := Spy(), name="x"), task="t", context={"a": 1, "b": 1}, b=2)
+    assert spy.calls[0]["context"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "object"}])
+def test_the_callers_own_data_are_not_changed(schema):
+    """M-304: not even by the agent that gets them."""
+
+    def spoil(task, *, context):
+        context["deep"].append(context.pop("a"))
+
+    context, deep = {"a": 1}, [1]
+    called(AgentTool(spoil, input_schema=schema), task="t", context=context, deep=deep)
+    assert (context, deep) == ({"a": 1}, [1])
+
+
+def test_an_agent_that_takes_no_context_gets_it_in_its_prompt():
+    """Nothing that was collected is lost, whatever the agent."""
+    prompts = [called(AgentTool(lambda data: data, name="x"), task="plan it", target_url="ü")["output"]]
+    for agent in (make_agent_async(model := script("a"), name="x"), Agent(other := script("b"), name="x")):
+        called(AgentTool(agent), task="plan it", target_url="ü")
+    prompts += [each.asked[0][0][0].parts[-1].content for each in (model, other)]
+    assert prompts == ['plan it\n\n## Context\n```json\n{\n  "target_url": "ü"\n}\n```'] * 3
+
+
+def test_without_a_context_the_prompt_is_the_task():
+    assert called(AgentTool(lambda data: data, name="x"), task="plan it") == {"success": True, "output": "plan it"}
+
+
+# what is refused
+
+
+def test_an_empty_call_is_refused_with_the_eight_keys():
+    """M-305, M-306, M-307, M-310: the seed's example; the agent is not asked."""
+    spy = Spy()
+    refusal = called(plan_tool(spy), task="Generate plan", context=None)
+    fields = ["target_url", "task_name", "collected_information"]
+    assert refusal.keys() == KEYS
+    message = refusal.pop("validation_message")
+    assert refusal == {
+        "success": False,
+        "error": "Input contract validation failed",
+        "path": [],
+        "required_fields": fields,
+        "missing_fields": fields,
+        "provided_fields": [],
+        "hint": f"Please provide all required fields: {', '.join(fields)}",
+    }
+    assert "is a required property" in message
+    assert spy.calls == []
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "missing"),
+    [
+        ({"target_url": "u"}, [], ["task", "task_name", "collected_information"]),
+        ({"task": 3}, ["task"], ["target_url", "task_name", "collected_information"]),
+        ({"task": " "}, ["task"], ["target_url", "task_name", "collected_information"]),
+        ({"task": "t", "context": "u"}, ["context"], ["target_url", "task_name", "collected_information"]),
+    ],
+)
+def test_a_call_without_a_task_is_refused_alike(given, path, missing):
+    """C-31, M-304."""
+    refusal = called(plan_tool(spy := Spy()), **given)
+    assert refusal.keys() == KEYS
+    assert (refusal["path"], refusal["missing_fields"]) == (path, missing)
+    assert refusal["required_fields"] == ["task", "target_url", "task_name", "collected_information"]
+    assert spy.calls == []
+
+
+def test_a_stray_argument_is_dropped_unless_the_tool_is_strict():
+    """C-27."""
+    called(plan_tool(spy := Spy()), **RIGHT, stray=1)
+    assert "stray" not in spy.calls[0]["context"]
+    assert called(plan_tool(spy, strict=True), **RIGHT, stray=1)["success"] is False
+    assert len(spy.calls) == 1
+
+
+def test_an_output_that_breaks_its_contract_is_refused_alike():
+    """M-309: matches what happens to an input."""
+    refusal = called(plan_tool(Spy({"pages": 3}), output_schema=COUNT), **RIGHT)
+    assert refusal.keys() == KEYS
+    assert (refusal["error"], refusal["missing_fields"]) == ("Output contract validation failed", ["count"])
+
+
+@pytest.mark.parametrize("output", [{"count": 3}, '{"count": 3}'])
+def test_an_output_that_holds_is_data(output):
+    """A model's text is read, where the contract wants no text."""
+    given = called(plan_tool(Spy(output), output_schema=COUNT), **RIGHT)
+    assert given == {"success": True, "output": {"count": 3}}
+
+
+# what the calling model sees
+
+
+def test_the_tool_tells_what_it_wants():
+    """M-311, M-312, M-313."""
+    model = script("fine")
+    agent = make_agent_async(model, tools=[plan_tool(description="Writes a plan.")])
+    ran(agent)
+    [tool] = model.asked[0][1].function_tools
+    assert tool.name == "run_plan_generator_agent"
+    assert tool.description.startswith("Writes a plan.")
+    for told in (*PLAN["required"], "`context`"):
+        assert told in tool.description
+    schema = tool.parameters_json_schema
+    assert list(schema["properties"]) == ["task", *PLAN["properties"], "context"]
+    assert schema["properties"]["target_url"] == {"type": "string", "description": "The site."}
+    assert (schema["required"], schema["$defs"]) == (["task"], PLAN["$defs"])
+
+
+@pytest.mark.parametrize("name", ["", "a b", "é", "x" * 61])
+def test_a_name_that_providers_do_not_take_is_refused(name):
+    with pytest.raises(ConfigurationError, match="name of a tool"):
+        AgentTool(lambda data: data, name=name)
+
+
+@pytest.mark.parametrize("key", ["task", "context", "output_contract_schema"])
+def test_a_contract_cannot_describe_what_is_not_in_the_context(key):
+    with pytest.raises(ConfigurationError, match=f"property '{key}'"):
+        AgentTool(Spy(), name="x", input_schema={"properties": {key: {}}})
+
+
+# in a run
+
+
+def test_an_agent_that_forgets_reads_why_and_calls_again():
+    """M-309: the error comes back as data, and the sub-agent is asked once."""
+    spy, errors = Spy(["a plan"]), []
+    agent = main_agent(
+        plan_tool(spy),
+        {"task": "plan it"},
+        lambda refusal: errors.append(refusal) or RIGHT,
+        lambda answer: json.dumps(answer),
+    )
+    result, story = ran(agent)
+    assert json.loads(result.output) == {"success": True, "output": ["a plan"]}
+    assert errors[0]["missing_fields"] == PLAN["required"]
+    assert len(spy.calls) == 1
+    assert result.step_history[0].attempts == 1
+    names = [name.removeprefix("agent_tool.") for name, _ in story if name.startswith("agent_tool.")]
+    assert names == ["called", "input_invalid", "returned", "called", "returned"]
+
+
+def test_each_call_is_told_with_its_contracts():
+    """M-323: by hash; what is told inside belongs to the call."""
+    agent = main_agent(plan_tool(make_agent_async(script("ok"), name="sub")), {**RIGHT, "stray": 1}, "done")
+    _, story = ran(agent)
+    [call] = of(story, "agent_tool.called")
+    assert (call["tool"], call["tool_call"], call["agent"]) == ("run_plan_generator_agent", 1, "sub")
+    assert call["input_contract"] == plan_tool().input.hash
+    assert of(story, "agent_tool.dropped")[0]["properties"] == ["/stray"]
+    prompts = of(story, "agent.prompt")
+    assert [each.get("tool_call") for each in prompts] == [None, 1]
+    assert prompts[1]["prompt_preview"].startswith("plan it\n\n## Context")
+
+
+def test_a_call_inside_a_call_says_so():
+    """M-327: calls nest."""
+    inner = make_agent_async(script({"task": "deeper"}, "b"), name="outer", tools=[AgentTool(Spy(), name="inner")])
+    _, story = ran(main_agent(AgentTool(inner), {"task": "deep"}, "a"))
+    nested = [(each["tool"], each["tool_call"], each.get("within")) for each in of(story, "agent_tool.called")]
+    assert nested == [("run_outer", 1, None), ("run_inner", 2, 1)]
+
+
+def test_what_a_sub_agent_spends_is_the_attempts():
+    """M-327: also if it fails, or its parent does."""
+    spend = Usage(60, 40, 1, 0.5)
+
+    def dear(task):
+        return Answer("ok", spend)
+
+    def fail(task):
+        error = ValueError("no")
+        error.flujo_usage = spend
+        raise error
+
+    for sub, success in ((dear, True), (fail, False)):
+        result, _ = ran(main_agent(AgentTool(sub), {"task": "t"}, "done"))
+        assert result.success is success
+        assert result.total_cost_usd == pytest.approx(0.5)
+        assert result.total_tokens > 100
+
+
+def test_a_run_that_passes_its_limit_by_a_sub_agent_fails():
+    """M-327: the run's budget."""
+
+    def dear(task):
+        return Answer("ok", Usage(60, 40, 1, 0.5))
+
+    agent = main_agent(AgentTool(dear), {"task": "t"}, "done")
+    result, _ = ran(agent, limits=UsageLimits(total_cost_usd_limit=0.2))
+    with pytest.raises(UsageLimitExceededError):
+        result.raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("signal", "status"),
+    [
+        (PausedException("May it?"), "paused"),
+        (PipelineAbortSignal("stop"), "failed"),
+        (UsageLimitExceededError("enough"), "failed"),
+        (PricingNotConfiguredError("openai", "gpt-9"), "failed"),
+        (ai.UsageLimitExceeded("too many"), "failed"),
+    ],
+)
+def test_signals_of_a_sub_agent_go_through_its_parent(signal, status):
+    """M-327: as they are; nothing of them reaches a model, and nothing is tried again."""
+
+    def raise_it(task):
+        raise signal
+
+    model = script({"task": "t"}, "never")
+    result, story = ran(make_agent_async(model, tools=[AgentTool(raise_it)]), config=StepConfig(max_retries=3))
+    assert (result.status, len(model.asked)) == (status, 1)
+    assert of(story, "agent_tool.raised")[0]["error"] == type(signal).__name__
+    if status == "failed":
+        assert str(signal).partition("\n")[0] in result.step_history[0].feedback
+
+
+def test_the_answer_to_a_sub_agents_question_is_the_steps_output():
+    """M-042, M-327: as for any pause inside a step."""
+
+    def ask(task):
+        raise PausedException("May it go out?")
+
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([Step("main", main_agent(AgentTool(ask), {"task": "t"}, "never"))]), "go")
+        engine.drain()
+        assert [each.message for each in engine.approvals(run)] == ["May it go out?"]
+        engine.answer(run, "yes")
+        engine.drain()
+        assert engine.result(run).output == "yes"
+
+
+def test_an_error_of_a_sub_agent_is_its_parents_attempts():
+    """C-37: one retry layer, the step's."""
+    errors = [ValueError("Internal error")]
+
+    def shaky(task):
+        if errors:
+            raise errors.pop()
+        return "ok"
+
+    agent = main_agent(AgentTool(shaky), {"task": "t"}, {"task": "again"}, "done")
+    result, story = ran(agent, config=StepConfig(max_retries=1))
+    assert (result.output, result.step_history[0].attempts) == ("done", 2)
+    assert "ValueError: Internal error" in of(story, "flujo.retry")[0]["reason"]
+
+
+def test_an_outage_of_a_sub_agents_provider_opens_its_own_breaker():
+    """M-463: the calling model did answer."""
+
+    def down(messages, info):
+        raise ai.ModelHTTPError(503, "small")
+
+    sub = make_agent_async(FunctionModel(down, model_name="small"), name="sub")
+    settings = {"breakers": {"failures": 1}}
+    _, story = ran(main_agent(AgentTool(sub), {"task": "t"}, "done"), settings=settings)
+    assert ["small" in each["model"] for each in of(story, "flujo.breaker.opened")] == [True]
+
+
+def test_the_runs_context_is_not_the_tools():
+    """M-328: neither given nor changed."""
+    seen = []
+
+    def look(task, *, context):
+        seen.append(dict(context))
+        context["note"] = "mine"
+        return "ok"
+
+    with LocalEngine() as engine:
+        agent = main_agent(AgentTool(look), {"task": "t", "fact": 1}, "done")
+        result = engine.run(Pipeline([Step("main", agent)]), "go", context={"note": "the run's"})
+    assert seen == [{"fact": 1}]
+    assert result.final_pipeline_context.note == "the run's"
+
+
+# as a step's agent
+
+
+def test_a_steps_input_is_the_call():
+    result, story = ran(plan_tool(spy := Spy({"plan": 1})), RIGHT)
+    assert result.output == {"plan": 1}
+    assert spy.calls[0]["context"]["collected_information"] == FOUND
+    assert len(of(story, "agent_tool.called")) == 1
+
+
+def test_a_step_whose_input_is_refused_fails_at_once():
+    """Nobody is there to read the refusal, and another try would not help."""
+    result, _ = ran(plan_tool(spy := Spy()), {"task": "t"}, config=StepConfig(max_retries=3))
+    assert not result.success
+    assert "'target_url' is a required property" in result.step_history[0].feedback
+    assert (spy.calls, result.step_history[0].attempts) == ([], 1)
+
+
+def test_a_step_whose_output_is_refused_is_tried_again():
+    outputs = [{"pages": 3}, {"count": 3}]
+
+    def plan(task):
+        return Answer(outputs.pop(0), Usage(6, 4, 1, 0.1))
+
+    tool = AgentTool(plan, output_schema=COUNT)
+    result, _ = ran(tool, "plan it", config=StepConfig(max_retries=1))
+    assert (result.output, result.step_history[0].attempts) == ({"count": 3}, 2)
+    assert result.total_tokens == 20
+
+
+def test_an_input_without_names_is_refused():
+    result, _ = ran(plan_tool(), [1])
+    assert "called with names" in result.step_history[0].feedback
+
+
+def test_a_plan_with_another_contract_is_another_plan():
+    """M-014: the fingerprint knows the tools."""
+    from flujo_client.pipeline.plan import compile_plan
+
+    def fingerprint(**rest):
+        agent = make_agent_async("test", tools=[plan_tool(**rest)])
+        return compile_plan(Pipeline([Step("main", agent)]), default_name="p").fingerprint
+
+    assert fingerprint() == fingerprint()
+    assert fingerprint() != fingerprint(input_schema=COUNT)
