@@ -10,12 +10,14 @@ import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pydantic import BaseModel
 
-from flujo_client.errors import AgentIOValidationError, NonRetryableError
+from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.errors import AgentIOValidationError, NonRetryableError, PausedException
 from flujo_client.pipeline.identity import agent_name
 from flujo_client.redact import preview
 from flujo_client.serial import safe_serialize
@@ -23,6 +25,7 @@ from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.contract import Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
+from flujo_worker.agents.pause import answer_to
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.tool import INPUT_INVALID
 from flujo_worker.attempts.inject import injectable
@@ -34,7 +37,7 @@ from flujo_worker.attempts.work import Notes
 from flujo_worker.observe.log import bound, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from flujo_worker.agents.tool import AgentTool, Asked
 
@@ -44,7 +47,7 @@ _LONGEST: Final = 200
 async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a tool's agent for another agent; what it spends is the attempt's."""
     work = current_work()
-    judged: Judgement = await noted(_called(tool, given, {}), Notes() if work is None else work.notes)
+    judged: Judgement = await noted(_called(tool, given, _ask_or_read), Notes() if work is None else work.notes)
     if judged.refusal is not None:
         return dict(judged.refusal)
     return {"success": True, "output": plain(judged.value)}
@@ -52,7 +55,8 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
 
 async def run(tool: AgentTool, data: Any, options: Mapping[str, Any]) -> Answer:
     """Ask a tool's agent for a step, whose input is the call."""
-    answer = await _called(tool, {"task": data} if isinstance(data, str) else _named(data), options)
+    given = {"task": data} if isinstance(data, str) else _named(data)
+    answer = await _called(tool, given, partial(_ask, options=options))
     judged: Judgement = answer.output
     if judged.refusal is None:
         return replace(answer, output=judged.value)
@@ -64,7 +68,9 @@ async def run(tool: AgentTool, data: Any, options: Mapping[str, Any]) -> Answer:
     raise misfit
 
 
-async def _called(tool: AgentTool, given: Mapping[str, Any], options: Mapping[str, Any]) -> Answer:
+async def _called(
+    tool: AgentTool, given: Mapping[str, Any], ask: Callable[[AgentTool, Asked], Awaitable[Answer]]
+) -> Answer:
     """Ask, if the call is accepted; the answer's output is the judgement of it."""
     with _telling(tool, given):
         asked = tool.accept(given)
@@ -72,7 +78,7 @@ async def _called(tool: AgentTool, given: Mapping[str, Any], options: Mapping[st
             _tell_refusal("agent_tool.input_invalid", asked)
             return Answer(Judgement(None, (), asked))
         _tell_dropped("input", asked.dropped)
-        answer = await _ask(tool, asked, options)
+        answer = await ask(tool, asked)
         judged = tool.conclude(answer.output)
         _tell_dropped("output", judged.dropped)
         if judged.refusal is not None:
@@ -88,6 +94,15 @@ def _named(data: Any) -> dict[str, Any]:
         f"an agent tool is called with names, and the step's input is a {type(data).__name__}",
         suggestion="let the step before give a mapping with a `task`, or the task alone as a text",
     )
+
+
+async def _ask_or_read(tool: AgentTool, asked: Asked) -> Answer:
+    """Ask, or give what a person has answered in the agent's place."""
+    try:
+        return await _ask(tool, asked, {})
+    except PausedException as pause:
+        given = await answer_to(pause, tool.name)
+        return Answer(given, pause.__dict__.pop("flujo_usage", NO_USAGE))
 
 
 async def _ask(tool: AgentTool, asked: Asked, options: Mapping[str, Any]) -> Answer:

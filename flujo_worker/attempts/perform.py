@@ -11,12 +11,13 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.attempt import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
-from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
+from flujo_client.errors import AgentError, FlujoError, PausedException, SnapshotTooLarge
 from flujo_client.redact import redact
 from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
@@ -29,6 +30,7 @@ from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.guard import Guard
 from flujo_worker.attempts.history import History
 from flujo_worker.attempts.policies import POLICIES
+from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.watch import noting
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
@@ -155,7 +157,7 @@ class Attempts:
         Code that is not here reserves nothing: it is parked, not run.
         """
         ticket = envelope.ticket
-        if ticket.limits is None or envelope.kind != "step":
+        if ticket.limits is None or not self._performs_step(envelope):
             return (), ()
         with suppress(Unfit):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
@@ -163,6 +165,11 @@ class Attempts:
             calls = self._calls(envelope, entry.steps[path])
             return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
         return (), ()
+
+    def _performs_step(self, envelope: Envelope) -> bool:
+        """Tell whether agents may be called: at a step, or when it is performed again with a person's answer."""
+        reply = self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
+        return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
 
     def _calls(self, envelope: Envelope, step: Step) -> list[ExpectedCall]:
         wanted = resolve(step.processing, envelope.ticket.aros)
@@ -226,6 +233,8 @@ class Attempts:
         else:
             latency = time.monotonic() - started
             return _told(Outcome("success", output, context, usage=done.usage, latency_s=latency), story, notes)
+        if notes.paused_in and fault.code == PausedException.code:
+            fault = replace(fault, tool=notes.paused_in)
         if notes.guidance:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(notes.guidance)}")
         return _told(self._failed(fault, usage, started), story, notes)
@@ -250,6 +259,7 @@ class Attempts:
             resources=self.catalog.resources(entry.resources_at(path)),
             prompts=self._settings.log.prompts,
             reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
+            replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
         )
 

@@ -11,7 +11,8 @@ from pydantic_ai import exceptions as ai
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from flujo_client import Pipeline, Settings, Step, StepConfig, UsageLimits
+from flujo_client import Pipeline, PipelineContext, Settings, Step, StepConfig, UsageLimits
+from flujo_client.contract.context import ContextState
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import (
     ConfigurationError,
@@ -267,7 +268,7 @@ def test_an_agent_that_forgets_reads_why_and_calls_again():
         plan_tool(spy),
         {"task": "plan it"},
         lambda refusal: errors.append(refusal) or RIGHT,
-        lambda answer: json.dumps(answer),
+        json.dumps,
     )
     result, story = ran(agent)
     assert json.loads(result.output) == {"success": True, "output": ["a plan"]}
@@ -354,16 +355,92 @@ def test_signals_of_a_sub_agent_go_through_its_parent(signal, status):
         assert str(signal).partition("\n")[0] in result.step_history[0].feedback
 
 
-def test_the_answer_to_a_sub_agents_question_is_the_steps_output():
-    """M-042, M-327: as for any pause inside a step."""
+def asks(question):
+    """A sub-agent that needs a person."""
 
-    def ask(task):
-        raise PausedException("May it go out?")
+    def sub(task):
+        raise PausedException(question)
 
+    return sub
+
+
+def test_a_sub_agents_question_pauses_the_run_and_its_answer_is_the_agents():
+    """M-327: the step is performed again, and goes on behind the question."""
+    model = script({"task": "t"}, {"task": "t"}, json.dumps)
+    agent = make_agent_async(model, tools=[AgentTool(asks("May it go out?"), name="asker")])
     with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([Step("main", main_agent(AgentTool(ask), {"task": "t"}, "never"))]), "go")
+        pipeline = Pipeline([Step("main", agent, config=ONCE), Step("then", str.upper)], context_model=PipelineContext)
+        run = engine.enqueue(pipeline, "go")
         engine.drain()
-        assert [each.message for each in engine.approvals(run)] == ["May it go out?"]
+        assert [(each.message, each.step) for each in engine.approvals(run)] == [("May it go out?", "main")]
+        engine.answer(run, "yes", actor="ana")
+        engine.drain()
+        result = engine.result(run)
+    assert result.output == '{"SUCCESS": TRUE, "OUTPUT": "YES"}'
+    assert result.final_pipeline_context.hitl_history[0].actor == "ana"
+    assert result.final_pipeline_context.status is ContextState.RUNNING
+    assert len(model.asked) == 3
+
+
+def test_a_second_question_finds_the_first_answered():
+    """M-327: two calls of one tool that ask the same get one answer each; another question is asked besides."""
+    same, other = AgentTool(asks("Sure?"), name="same"), AgentTool(asks("When?"), name="other")
+    given = []
+
+    def respond(messages, info):
+        told = [part.content["output"] for each in messages for part in each.parts if part.part_kind == "tool-return"]
+        given.append(told)
+        calls = ["run_same", "run_same", "run_other"][len(told) :]
+        return ModelResponse([ToolCallPart(calls[0], {"task": "t"})] if calls else [TextPart("-".join(told))])
+
+    agent = make_agent_async(FunctionModel(respond), tools=[same, other])
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([Step("main", agent, config=ONCE)]), "go")
+        asked = []
+        for answer in ("a", "b", "c"):
+            engine.drain()
+            asked += [each.message for each in engine.approvals(run) if each.state == "open"]
+            engine.answer(run, answer)
+        engine.drain()
+        assert engine.result(run).output == "a-b-c"
+    assert asked == ["Sure?", "Sure?", "When?"]
+
+
+def test_an_answer_outlives_a_failure_after_it():
+    """M-327: the attempts that follow find it too."""
+    turns = [{"task": "t"}, {"task": "t"}, lambda _: 1 / 0, {"task": "t"}, "done"]
+    agent = make_agent_async(script(*turns), tools=[AgentTool(asks("Sure?"), name="asker")])
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([Step("main", agent, config=StepConfig(max_retries=2))]), "go")
+        engine.drain()
+        engine.answer(run, "yes")
+        engine.drain()
+        assert engine.result(run).output == "done"
+        assert [event.name for event in engine.story(run)].count("flujo.paused") == 1
+
+
+def test_an_answered_step_reserves_again():
+    """ADR 30: its agents are called again, under the run's limits."""
+    model = script({"task": "t"}, {"task": "t"}, "done")
+    agent = make_agent_async(model, tools=[AgentTool(asks("Sure?"), name="asker")])
+    with LocalEngine() as engine:
+        config = StepConfig(expected_tokens=150, max_retries=0)
+        limits = UsageLimits(total_tokens_limit=200)
+        run = engine.enqueue(Pipeline([Step("main", agent, config=config)]), "go", limits=limits)
+        engine.drain()
+        engine.answer(run, "yes")
+        engine.drain()
+        result = engine.result(run)
+    assert (result.status, len(model.asked)) == ("failed", 1)
+    with pytest.raises(UsageLimitExceededError):
+        result.raise_for_status()
+
+
+def test_in_a_step_the_answer_is_the_steps_output():
+    """M-042: nobody's tool, so nobody is asked again."""
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([Step("main", AgentTool(asks("Sure?"), name="asker"))]), "go")
+        engine.drain()
         engine.answer(run, "yes")
         engine.drain()
         assert engine.result(run).output == "yes"
