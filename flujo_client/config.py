@@ -39,6 +39,7 @@ from flujo_client.sections import (
     Retry,
     Section,
     SigningKeys,
+    Template,
     Worker,
     listed,
 )
@@ -96,6 +97,7 @@ class Settings(Section):
     retry: Retry = Retry()
     breakers: Breakers = Breakers()
     agents: Agents = Agents()
+    template: Template = Template()
     aros: Aros = Aros()
     budgets: Budgets = Budgets()
     cost: Cost = Cost()

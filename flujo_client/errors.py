@@ -6,6 +6,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── PipelineError           a pipeline that cannot be sent: all findings at once
 │   ├── BlueprintError          a step's `processing` block that cannot be; names the key
 │   ├── MissingAgentError       a step without anything to run
+│   ├── TemplateError           a prompt's template that is missing, wrong, or would grow without end
 │   ├── PricingNotConfiguredError    costs are strict, and a model has no price
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
@@ -97,6 +98,10 @@ class BlueprintError(ConfigurationError):
 
 class MissingAgentError(ConfigurationError):
     code = "MISSING_AGENT"
+
+
+class TemplateError(ConfigurationError):
+    code = "TEMPLATE"
 
 
 class PricingNotConfiguredError(ConfigurationError):

@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Usage
-from flujo_worker.agents.answer import Answer
-from flujo_worker.agents.factory import FlujoAgent, ask, is_pydantic_agent
+from flujo_client.errors import AgentError
+from flujo_worker.agents.answer import AgentResult, Answer
+from flujo_worker.agents.factory import FlujoAgent, ask, asker_of, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.aio import is_async
@@ -39,6 +40,7 @@ async def call_agent(
 
     Raises:
         AgentIOValidationError: an output that does not hold, with `shaping` only.
+        AgentError: it says itself that it did not succeed.
         Exception: whatever the agent raises, unchanged.
     """
     if is_pydantic_agent(agent):
@@ -48,7 +50,15 @@ async def call_agent(
     keywords = injectable(agent, options)
     keywords |= _shaped(agent, keywords, shaping)
     given = await _await(run, partial(run, data, **keywords), threads)
+    if isinstance(given, AgentResult) and not given.success:
+        raise _refused(given)
     return given if isinstance(given, Answer) else Answer(*_unwrap(given))
+
+
+def _refused(result: AgentResult) -> AgentError:
+    error = AgentError(result.error or "the agent says that it could not do its task")
+    error.flujo_usage = result.usage  # type: ignore[attr-defined]
+    return error
 
 
 def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
@@ -56,7 +66,7 @@ def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) ->
     target = agent
     while (inner := getattr(target, "__flujo_target__", None)) is not None:
         target = inner
-    if isinstance(target, FlujoAgent):
+    if isinstance(asker_of(target), FlujoAgent):
         return injectable(agent, {"shaping": shaping})
     return response_format(agent, target, keywords, shaping)
 

@@ -120,13 +120,20 @@ def _is_agent_tool(thing: Any) -> bool:
     return callable(getattr(thing, "as_tool", None))
 
 
+def asker_of(agent: Any) -> Any:
+    """Give the agent by which this one asks its model, such as a `BaseAgent`'s; itself if it asks by none."""
+    return getattr(agent, "__flujo_asks__", agent)
+
+
 def model_of(agent: Any) -> str | None:
     """Name the model that an agent asks, as far as it says; a model that is made by a function is made for it."""
+    agent = asker_of(agent)
     return model_name(agent.agent if isinstance(agent, FlujoAgent) else agent)
 
 
 def system_prompt_of(agent: Any) -> str | None:
     """Give what an agent's model is told before every input, as far as that is written out; None where nothing is."""
+    agent = asker_of(agent)
     prompts = getattr(agent, "system_prompt" if isinstance(agent, FlujoAgent) else "_system_prompts", None)
     texts = [prompts] if isinstance(prompts, str) else prompts if isinstance(prompts, (list, tuple)) else ()
     return "\n\n".join(each for each in texts if isinstance(each, str)) or None
@@ -137,6 +144,7 @@ def service_of(agent: Any) -> str | None:
 
     What is wrong with an agent shows when it is called, so here it only has no name.
     """
+    agent = asker_of(agent)
     try:
         name = model_of(agent)
         model = getattr(agent.agent if isinstance(agent, FlujoAgent) else agent, "model", None)
@@ -155,6 +163,7 @@ def is_pydantic_agent(agent: Any) -> bool:
 
 def asks_by_library(agent: Any) -> bool:
     """Tell whether an agent asks its model through the library."""
+    agent = asker_of(agent)
     return isinstance(agent, FlujoAgent) or is_pydantic_agent(agent)
 
 

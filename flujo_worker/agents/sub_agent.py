@@ -6,22 +6,24 @@ are the calling agent's. In: a tool and a call. Out: what came of it; what it sp
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pydantic import BaseModel
 
 from flujo_client.contract.outcome import NO_USAGE
-from flujo_client.errors import AgentIOValidationError, NonRetryableError, PausedException
+from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
 from flujo_client.pipeline.identity import agent_name
 from flujo_client.redact import preview
-from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.base import DEFAULT_TEMPLATE, rendered
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.contract import Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
@@ -33,30 +35,42 @@ from flujo_worker.attempts.inside import current_work
 from flujo_worker.attempts.spent import noted
 from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
 from flujo_worker.attempts.watch import watching
+from flujo_worker.attempts.wording import message_of
 from flujo_worker.attempts.work import Notes
 from flujo_worker.observe.log import bound, tell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from flujo_worker.agents.shaping import Shaping
     from flujo_worker.agents.tool import AgentTool, Asked
+    from flujo_worker.attempts.work import Work
 
 _LONGEST: Final = 200
+_NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a tool's agent for another agent; what it spends is the attempt's."""
     work = current_work()
-    judged: Judgement = await noted(_called(tool, given, _ask_or_read), Notes() if work is None else work.notes)
+    try:
+        judged: Judgement = await noted(_called(tool, given, _ask_or_read), Notes() if work is None else work.notes)
+    except AgentError as error:
+        if type(error) is not AgentError:
+            raise
+        return {
+            "success": False,
+            "error": message_of(error, None),
+        }  # what it says of itself, for the agent that called it
     if judged.refusal is not None:
         return dict(judged.refusal)
     return {"success": True, "output": plain(judged.value)}
 
 
-async def run(tool: AgentTool, data: Any, options: Mapping[str, Any]) -> Answer:
+async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: Shaping | None) -> Answer:
     """Ask a tool's agent for a step, whose input is the call."""
     given = {"task": data} if isinstance(data, str) else _named(data)
-    answer = await _called(tool, given, partial(_ask, options=options))
+    answer = await _called(tool, given, partial(_ask, options=options, shaping=shaping))
     judged: Judgement = answer.output
     if judged.refusal is None:
         return replace(answer, output=judged.value)
@@ -69,7 +83,7 @@ async def run(tool: AgentTool, data: Any, options: Mapping[str, Any]) -> Answer:
 
 
 async def _called(
-    tool: AgentTool, given: Mapping[str, Any], ask: Callable[[AgentTool, Asked], Awaitable[Answer]]
+    tool: AgentTool, given: Mapping[str, Any], ask: Callable[[AgentTool, Asked, str], Awaitable[Answer]]
 ) -> Answer:
     """Ask, if the call is accepted; the answer's output is the judgement of it."""
     with _telling(tool, given):
@@ -78,7 +92,7 @@ async def _called(
             _tell_refusal("agent_tool.input_invalid", asked)
             return Answer(Judgement(None, (), asked))
         _tell_dropped("input", asked.dropped)
-        answer = await ask(tool, asked)
+        answer = await ask(tool, asked, await asyncio.to_thread(_prompted, tool.agent, asked))
         judged = tool.conclude(answer.output)
         _tell_dropped("output", judged.dropped)
         if judged.refusal is not None:
@@ -96,38 +110,44 @@ def _named(data: Any) -> dict[str, Any]:
     )
 
 
-async def _ask_or_read(tool: AgentTool, asked: Asked) -> Answer:
+async def _ask_or_read(tool: AgentTool, asked: Asked, prompt: str) -> Answer:
     """Ask, or give what a person has answered in the agent's place."""
+    work = current_work()
     try:
-        return await _ask(tool, asked, {})
+        return await (_ask(tool, asked, prompt) if work is None else _ask_watched(tool, asked, prompt, work))
     except PausedException as pause:
         given = await answer_to(pause, tool.name)
         return Answer(given, pause.__dict__.pop("flujo_usage", NO_USAGE))
 
 
-async def _ask(tool: AgentTool, asked: Asked, options: Mapping[str, Any]) -> Answer:
-    agent, work = tool.agent, current_work()
-    prompt, at_hand = _prepared(agent, asked, options)
-    if work is None:
-        answer = await call_agent(agent, prompt, at_hand, threads=None)
-        return replace(answer, usage=declared(answer.output, answer.usage))
-    at_hand["resources"] = work.resources
-    its = replace(work, agent=agent, data={"task": asked.task, **asked.context}, guidance=options.get("guidance"))
-    with watching(agent), telling_what_is_asked(its, prompt, call=tool.name):
-        answer = await call_agent(agent, prompt, at_hand, threads=work.threads)
-    answer = replace(answer, usage=declared(answer.output, answer.usage))
+async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str, work: Work) -> Answer:
+    """Ask inside another agent's call, with what is told and counted of any call."""
+    its = replace(work, agent=tool.agent, data={"task": asked.task, **asked.context}, guidance=None)
+    with watching(tool.agent), telling_what_is_asked(its, prompt, call=tool.name):
+        answer = await _ask(tool, asked, prompt)
     tell_answer(its, answer, call=tool.name)
     return answer
 
 
-def _prepared(agent: Any, asked: Asked, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What an agent is asked and given by name: task and context apart if it takes that, else in one prompt, so that nothing is lost."""
-    if is_pydantic_agent(agent):
-        return _prompt(asked), dict(options)
-    at_hand = {**options, **asked.options}
-    if injectable(agent, {"context": asked.context}):
-        return asked.task, {**at_hand, "context": asked.context}
-    return _prompt(asked), at_hand
+async def _ask(
+    tool: AgentTool, asked: Asked, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS, shaping: Shaping | None = None
+) -> Answer:
+    agent, work = tool.agent, current_work()
+    at_hand = dict(options)
+    if not is_pydantic_agent(agent):
+        at_hand |= {**asked.options, "context": asked.context, "resources": work.resources if work else None}
+    threads = work.threads if work else None
+    answer = await call_agent(agent, prompt, at_hand, threads=threads, shaping=shaping)
+    return replace(answer, usage=declared(answer.output, answer.usage))
+
+
+def _prompted(agent: Any, asked: Asked) -> str:
+    """The task alone for an agent that takes the context besides; for any other both in one prompt, so that nothing is lost.
+
+    To be called in a thread: a large context takes a while.
+    """
+    takes_context = not is_pydantic_agent(agent) and injectable(agent, {"context": asked.context})
+    return asked.task if takes_context else rendered(DEFAULT_TEMPLATE, asked.task, asked.context)
 
 
 @contextmanager
@@ -176,10 +196,3 @@ def _tell_dropped(of: str, pointers: Sequence[str]) -> None:
 
 def _ms_since(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 1)
-
-
-def _prompt(asked: Asked) -> str:
-    import orjson
-
-    written = orjson.dumps(safe_serialize(asked.context), option=orjson.OPT_INDENT_2).decode()
-    return f"{asked.task}\n\n## Context\n```json\n{written}\n```" if asked.context else asked.task

@@ -16,6 +16,8 @@ from flujo_client.errors import ConfigurationError, SerializationError
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_client.serial import loads
 from flujo_worker.agents.contract import Contract, Judgement, refused
+from flujo_worker.agents.factory import asker_of
+from flujo_worker.attempts.inject import innermost
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic_ai import Tool
 
     from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.shaping import Shaping
 
 INPUT_INVALID: Final = "Input contract validation failed"
 OUTPUT_INVALID: Final = "Output contract validation failed"
@@ -93,6 +96,17 @@ class AgentTool:
             )
 
     @property
+    def __flujo_asks__(self) -> Any:
+        return asker_of(self.agent)
+
+    @property
+    def output_type(self) -> Any:
+        """What the agent declares to answer with; `str` where it declares nothing."""
+        from flujo_worker.aros.typed import structured_type
+
+        return structured_type(innermost(self.agent)) or str
+
+    @property
     def __flujo_identity__(self) -> dict[str, Any]:
         hashes = {key: each.hash for key, each in (("input", self.input), ("output", self.output)) if each is not None}
         return {"tool": self.name, "agent": identify(self.agent), "strict": self.strict, **hashes}
@@ -121,7 +135,7 @@ class AgentTool:
 
         Returns:
             `{"success": True, "output": …}`, or the eight keys of a refusal (M-306): of the input, then the agent was not asked, or of
-            the output.
+            the output; or `success` False with the `error` that the agent says of itself, by an `AgentResult` or an `AgentError`.
 
         Raises:
             Exception: whatever the agent raises, unchanged: pauses, aborts and limits too (M-327).
@@ -130,13 +144,27 @@ class AgentTool:
 
         return await execute(self, kwargs)
 
-    async def run(self, data: Any, *, guidance: str | None = None, **options: Any) -> Answer:
+    async def run(
+        self,
+        data: Any,
+        *,
+        guidance: str | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        shaping: Shaping | None = None,
+    ) -> Answer:
         """Ask the agent for a step.
 
         Args:
             data: the step's input: a mapping or a model of what `execute` takes, or the task alone as a text.
-            guidance: why the attempt before this one failed, for agents that take it.
-            options: model options, likewise.
+            guidance: why the attempt before this one failed, for agents that take it, as all below.
+            temperature: as for `FlujoAgent.run`, as all below.
+            top_p: likewise.
+            top_k: likewise.
+            max_tokens: likewise.
+            shaping: likewise.
 
         Raises:
             NonRetryableError: the input is refused.
@@ -145,7 +173,8 @@ class AgentTool:
         """
         from flujo_worker.agents.sub_agent import run
 
-        return await run(self, data, {"guidance": guidance, **options})
+        options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
+        return await run(self, data, {"guidance": guidance, **options}, shaping)
 
     def as_tool(self) -> Tool[Any]:
         """Make a pydantic-ai tool of it. `make_agent_async(tools=[…])` does that by itself."""

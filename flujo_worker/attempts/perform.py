@@ -23,6 +23,7 @@ from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.agents.pricing import priced_by
+from flujo_worker.agents.prompts.render import rendering_by
 from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_client.pipeline.step import Step
-    from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.catalog import Catalog, Entry
@@ -275,7 +275,7 @@ class Attempts:
         return next(node.path for node in nodes if node.name == envelope.step)
 
     def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
-        future = self._loop.submit(_perform(envelope.kind, work, self._settings.cost))
+        future = self._loop.submit(_perform(envelope.kind, work, self._settings))
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
@@ -319,6 +319,6 @@ def _info(envelope: Envelope) -> AttemptInfo:
     )
 
 
-async def _perform(kind: str, work: Work, cost: Cost) -> Done:
-    with priced_by(cost), noting(work.notes.calls):
+async def _perform(kind: str, work: Work, settings: Settings) -> Done:
+    with priced_by(settings.cost), rendering_by(settings.template), noting(work.notes.calls):
         return await holding(work, POLICIES[kind])

@@ -21,7 +21,7 @@ from flujo_client.errors import (
     PricingNotConfiguredError,
     UsageLimitExceededError,
 )
-from flujo_worker.agents import AgentTool, make_agent_async
+from flujo_worker.agents import AgentResult, AgentTool, make_agent_async
 from flujo_worker.agents.answer import Answer
 from flujo_worker.testing import LocalEngine
 
@@ -225,6 +225,19 @@ def test_an_output_that_holds_is_data(output):
     """A model's text is read, where the contract wants no text."""
     given = called(plan_tool(Spy(output), output_schema=COUNT), **RIGHT)
     assert given == {"success": True, "output": {"count": 3}}
+
+
+def test_what_an_agent_says_it_cannot_do_is_told():
+    """M-315: to the agent that called it; for a step it is an error like any other."""
+
+    def give_up(task):
+        return AgentResult(None, Usage(6, 4, 1, 0.1), success=False, error="no such site")
+
+    assert called(AgentTool(give_up), task="t") == {"success": False, "error": "no such site"}
+    result, _ = ran(main_agent(AgentTool(give_up), {"task": "t"}, json.dumps))
+    assert (json.loads(result.output)["error"], result.total_cost_usd) == ("no such site", pytest.approx(0.1))
+    result, _ = ran(AgentTool(give_up), "t")
+    assert "AgentError: no such site" in result.step_history[0].feedback
 
 
 # what the calling model sees
