@@ -18,13 +18,14 @@ from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pydantic_ai import Agent
     from pydantic_ai.agent import AbstractAgent
     from pydantic_ai.models import Model
 
     from flujo_worker.agents.shaping import Shaping
+    from flujo_worker.agents.tool import AgentTool
 
 
 def make_agent_async(
@@ -79,9 +80,14 @@ class FlujoAgent:
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        tools = [identify(each) for each in self._options.get("tools") or () if _is_agent_tool(each)]
+        tools = [identify(each) for each in self.agent_tools]
         offered = {"tools": tools} if tools else {}
         return {"agent": self.name, **agent_traits(self), "options": sorted(self._options), **offered}
+
+    @property
+    def agent_tools(self) -> list[AgentTool]:
+        """The agents that are offered to this one as tools."""
+        return [each for each in self._options.get("tools") or () if _is_agent_tool(each)]
 
     @property
     def _tools(self) -> dict[str, Any]:
@@ -118,6 +124,14 @@ class FlujoAgent:
 
 def _is_agent_tool(thing: Any) -> bool:
     return callable(getattr(thing, "as_tool", None))
+
+
+def tools_of(agent: Any) -> Iterator[AgentTool]:
+    """Find the agents that this one may call as tools, and those that they may call; of an agent that is not our own nobody knows."""
+    asker = asker_of(agent)
+    for tool in asker.agent_tools if isinstance(asker, FlujoAgent) else ():
+        yield tool
+        yield from tools_of(tool.agent)
 
 
 def asker_of(agent: Any) -> Any:

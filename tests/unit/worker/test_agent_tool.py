@@ -344,6 +344,25 @@ def test_a_run_that_passes_its_limit_by_a_sub_agent_fails():
         result.raise_for_status()
 
 
+def test_an_attempt_reserves_for_its_tools_agents_too():
+    """M-327, ADR 31: each once, those of tools' tools as well; what does not fit is refused before anybody is asked."""
+
+    def agent(name, *tools):
+        return make_agent_async(FunctionModel(lambda *_: 1 / 0, model_name=name), name=name, tools=list(tools))
+
+    whole = agent("big", AgentTool(agent("mid", AgentTool(agent("small")))))
+    estimators = {f"*{name}": {"cost_usd": usd} for name, usd in (("big", 0.5), ("mid", 0.25), ("small", 0.125))}
+    limits = UsageLimits(total_cost_usd_limit=0.8)
+    result, story = ran(whole, settings={"cost": {"estimators": estimators}}, limits=limits)
+    assert (result.status, result.total_tokens) == ("failed", 0)
+    with pytest.raises(UsageLimitExceededError):
+        result.raise_for_status()
+    limits = UsageLimits(total_cost_usd_limit=0.9)
+    _, story = ran(whole, settings={"cost": {"estimators": estimators}}, limits=limits)
+    asked = {each["call"]: each["cost_usd"] for each in of(story, "flujo.budget.reserved")}
+    assert asked == {"agent": 0.5, "run_mid": 0.25, "run_small": 0.125}
+
+
 @pytest.mark.parametrize(
     ("signal", "status"),
     [
