@@ -36,6 +36,7 @@ _TASK: Final = {"type": "string", "description": "What the agent is to do, in a 
 _CONTEXT: Final = {
     "type": "object",
     "description": "What the agent is to know, by name; the other arguments are put into it and go before what has the same name here.",
+    "additionalProperties": True,  # said, for what is not said is closed on the way to some providers
 }
 
 
