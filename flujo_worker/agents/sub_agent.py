@@ -89,14 +89,14 @@ async def _called(
     with _telling(tool, given):
         asked = tool.accept(given)
         if isinstance(asked, dict):
-            _tell_refusal("agent_tool.input_invalid", asked)
+            _tell_refusal("input", asked)
             return Answer(Judgement(None, (), asked))
         _tell_dropped("input", asked.dropped)
         answer = await ask(tool, asked, await asyncio.to_thread(_prompted, tool.agent, asked))
         judged = tool.conclude(answer.output)
         _tell_dropped("output", judged.dropped)
         if judged.refusal is not None:
-            _tell_refusal("agent_tool.output_invalid", judged.refusal)
+            _tell_refusal("output", judged.refusal)
         return replace(answer, output=judged)
 
 
@@ -183,10 +183,12 @@ def _numbered(name: str) -> Iterator[None]:
         yield
 
 
-def _tell_refusal(event: str, refusal: Mapping[str, Any]) -> None:
+def _tell_refusal(of: str, refusal: Mapping[str, Any]) -> None:
     """Tell what was refused, its message cut short."""
     told = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
-    tell(event, "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST))
+    tell(
+        f"agent_tool.{of}_invalid", "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST)
+    )
 
 
 def _tell_dropped(of: str, pointers: Sequence[str]) -> None:

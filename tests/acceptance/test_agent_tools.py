@@ -13,6 +13,9 @@ from agent_tool_pipelines import CONTRACT
 from fleet import Site, wait_until
 from openai_server import OpenAIServer, Said
 
+from flujo_client.gateway import requests
+from flujo_worker.replay.replay import replay
+
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts" / "data_flow.md"
@@ -150,3 +153,6 @@ def test_a_person_answers_a_sub_agent(site, model):
     run.resume("signed by ana", actor="ana")
     assert run.result(timeout=60).output == "SIGNED BY ANA"
     assert len(model.requests) - first == 3
+    ask = site.client.ask
+    again = replay(ask(requests.recording(run.id)), ask(requests.notices(run.id)), ask(requests.scopes(run.id)), [])
+    assert again.difference is None
