@@ -67,6 +67,10 @@ class BaseAgent:
         return self.agent
 
     @property
+    def __flujo_defaults__(self) -> dict[str, Any]:
+        return self.agent.__flujo_defaults__
+
+    @property
     def __flujo_identity__(self) -> dict[str, Any]:
         return {**identify(type(self)), "template": self.user_prompt_template, "target": identify(self.agent)}
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentError
+from flujo_client.pipeline.identity import agent_name
 from flujo_worker.agents.answer import AgentResult, Answer
-from flujo_worker.agents.factory import FlujoAgent, ask, asker_of, is_pydantic_agent
+from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, ask, asker_of, is_pydantic_agent, tell_dropped
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.aio import is_async
@@ -48,6 +49,8 @@ async def call_agent(
         return await ask(agent, data, guidance=options.get("guidance"), options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
     keywords = injectable(agent, options)
+    if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
+        tell_dropped(dropped, agent=agent_name(agent))
     keywords |= _shaped(agent, keywords, shaping)
     given = await _await(run, partial(run, data, **keywords), threads)
     if isinstance(given, AgentResult) and not given.success:

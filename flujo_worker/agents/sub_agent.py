@@ -123,7 +123,7 @@ async def _ask_or_read(tool: AgentTool, asked: Asked, prompt: str) -> Answer:
 async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str, work: Work) -> Answer:
     """Ask inside another agent's call, with what is told and counted of any call."""
     its = replace(work, agent=tool.agent, data={"task": asked.task, **asked.context}, guidance=None)
-    with watching(tool.agent), telling_what_is_asked(its, prompt, call=tool.name):
+    with watching(tool.agent), telling_what_is_asked(its, call=tool.name):
         answer = await _ask(tool, asked, prompt)
     tell_answer(its, answer, call=tool.name)
     return answer

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import ConfigurationError, SerializationError
-from flujo_client.pipeline.identity import agent_name, identify
+from flujo_client.pipeline.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
 from flujo_worker.agents.contract import Contract, Judgement, refused
 from flujo_worker.agents.factory import asker_of
@@ -99,6 +99,10 @@ class AgentTool:
     @property
     def __flujo_asks__(self) -> Any:
         return asker_of(self.agent)
+
+    @property
+    def __flujo_defaults__(self) -> Mapping[str, Any]:
+        return defaults_of(self.agent)
 
     @property
     def output_type(self) -> Any:

@@ -18,12 +18,14 @@ from flujo_client.attempt import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, PausedException, SnapshotTooLarge
+from flujo_client.pipeline.identity import defaults_of
 from flujo_client.redact import redact
 from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.agents.pricing import priced_by
 from flujo_worker.agents.prompts.render import rendering_by
+from flujo_worker.agents.telling import telling_prompts
 from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
@@ -245,13 +247,15 @@ class Attempts:
         path = self._path(envelope, entry)
         step = entry.steps[path]
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
+        agent = self.catalog.agent(step.agent)
+        own_timeout = step.config.timeout_s or defaults_of(agent).get("timeout_s")
         return Work(
             step=step,
-            agent=self.catalog.agent(step.agent),
+            agent=agent,
             data=decode(envelope.input.tree(), resolve=self._resolve),
             context=context,
             guidance=envelope.guidance,
-            timeout_s=step.config.timeout_s or self._settings.agents.agent_timeout_s,
+            timeout_s=own_timeout or self._settings.agents.agent_timeout_s,
             threads=self._threads,
             processing=resolve(step.processing, envelope.ticket.aros),
             agent_of=self.catalog.agent,
@@ -320,5 +324,10 @@ def _info(envelope: Envelope) -> AttemptInfo:
 
 
 async def _perform(kind: str, work: Work, settings: Settings) -> Done:
-    with priced_by(settings.cost), rendering_by(settings.template), noting(work.notes.calls):
+    with (
+        priced_by(settings.cost),
+        rendering_by(settings.template),
+        telling_prompts(settings.log.prompts),
+        noting(work.notes.calls),
+    ):
         return await holding(work, POLICIES[kind])

@@ -140,7 +140,7 @@ async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s
     options = {**work.at_hand, "guidance": work.guidance, **work.step.config.options()}
     left_s = max(0.0, work.timeout_s - spent_s)
     async with blaming("agent", Usage(), work.timeout_s):
-        with watching(work.agent, most_s=left_s), telling_what_is_asked(work, data):
+        with watching(work.agent, most_s=left_s), telling_what_is_asked(work):
             async with asyncio.timeout(left_s):
                 answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
         answer = replace(answer, usage=declared(answer.output, answer.usage))
