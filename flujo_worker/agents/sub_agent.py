@@ -164,7 +164,7 @@ def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
         )
         try:
             yield
-        except Exception as error:
+        except BaseException as error:  # cancelled by the attempt's timeout, too
             tell("agent_tool.raised", error=type(error).__name__, latency_ms=_ms_since(began))
             raise
         tell("agent_tool.returned", latency_ms=_ms_since(began))

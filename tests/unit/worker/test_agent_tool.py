@@ -14,6 +14,7 @@ from pydantic_ai.models.function import FunctionModel
 from flujo_client import Pipeline, PipelineContext, Settings, Step, StepConfig, UsageLimits
 from flujo_client.contract.context import ContextState
 from flujo_client.contract.outcome import Usage
+from flujo_client.contract.trace import build_trace
 from flujo_client.errors import (
     ConfigurationError,
     PausedException,
@@ -318,6 +319,37 @@ def test_a_call_inside_a_call_says_so():
     _, story = ran(main_agent(AgentTool(inner), {"task": "deep"}, "a"))
     nested = [(each["tool"], each["tool_call"], each.get("within")) for each in of(story, "agent_tool.called")]
     assert nested == [("run_outer", 1, None), ("run_inner", 2, 1)]
+
+
+def test_the_trace_nests_calls_below_their_attempt():
+    """M-327: with what they were told, spent, and why they were refused."""
+    inner = make_agent_async(script({"task": "deeper"}, "b"), name="outer", tools=[AgentTool(Spy(), name="inner")])
+    tool = AgentTool(inner, input_schema={"required": ["fact"]})
+    with LocalEngine() as engine:
+        agent = main_agent(tool, {"task": "deep"}, {"task": "deep", "fact": 1}, "a")
+        run = engine.enqueue(Pipeline([Step("main", agent)]), "go")
+        engine.drain()
+        store = engine.store
+        trace = build_trace(store.read_run(run), engine.history(run), store.read_scopes(run), engine.story(run))
+    [attempt] = trace.children[0].children
+    refused, called = attempt.children
+    assert (refused.name, refused.kind, refused.status) == ("run_outer", "tool", "failed")
+    assert "'fact' is a required property" in refused.attributes["feedback"]
+    assert (called.status, called.attributes["agent"]) == ("succeeded", "outer")
+    assert 0 < called.attributes["tokens"] < attempt.attributes["tokens"]
+    assert [each.name for each in called.children] == ["run_inner"]
+    assert "agent_tool.called" not in {event.name for event in attempt.events}
+    assert "agent.prompt" in {event.name for event in called.events}
+
+
+def test_a_call_that_takes_too_long_is_told():
+    async def wait(task):
+        await asyncio.sleep(60)
+
+    agent = main_agent(AgentTool(wait), {"task": "t"}, "never")
+    result, story = ran(agent, config=StepConfig(max_retries=0, timeout_s=0.2))
+    assert not result.success
+    assert of(story, "agent_tool.raised")[0]["error"] == "CancelledError"
 
 
 def test_what_a_sub_agent_spends_is_the_attempts():
