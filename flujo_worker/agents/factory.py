@@ -19,6 +19,7 @@ from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.identity import agent_traits, identify, model_name
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
+from flujo_worker.agents.telling import hidden, most_told, text_of
 from flujo_worker.aio import is_async
 from flujo_worker.attempts.inject import accepts_param
 
@@ -281,7 +282,6 @@ async def ask(
     from pydantic_ai.usage import RunUsage
 
     from flujo_worker.agents.models import model_for
-    from flujo_worker.agents.telling import hidden, told
 
     model = None if agent.model is None else model_for(agent.model)
     require_price(model)
@@ -294,7 +294,7 @@ async def ask(
         model_settings=settings,
         usage=spent,
         instructions=instructions,
-        telling=told(prompt_of(hidden(data), guidance)),
+        telling=_telling(data, guidance),
     )
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
@@ -303,6 +303,16 @@ async def ask(
         raise
     usage = usage_of(spent, result.response, model_name(agent))
     return Answer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
+
+
+def _telling(data: Any, guidance: str | None) -> list[Any]:
+    """Make the capability that tells what is sent, where it is told at all."""
+    most = most_told()
+    if not most:
+        return []
+    from flujo_worker.agents.sent import Sent
+
+    return [Sent(prompt_of(hidden(data), guidance), most)]
 
 
 async def _asked(agent: Any, prompt: str, *, telling: list[Any], capabilities: Sequence[Any] = (), **rest: Any) -> Any:
@@ -338,7 +348,5 @@ async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any],
 
 def prompt_of(data: Any, guidance: str | None) -> str:
     """Write what a model is asked: a text as it is, anything else as JSON, and after it why the attempt before was not accepted."""
-    from flujo_worker.agents.telling import text_of
-
     text = text_of(data)
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"

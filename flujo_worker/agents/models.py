@@ -1,15 +1,16 @@
 """Models by their names, and what they leave out of what they are given.
 
-A provider's client is made once per process, when it is first asked, and shared by all agents that name its models: it keeps the
-connections. The process has one event loop, and a client that was made on another one is made anew by the library. It must not ask a
-model. In: a model, or its name. Out: the model; the names of settings that it would not send.
+A provider's client is made once per event loop, of which a worker process has one, when it is first asked, and shared by all agents
+that name its models: it keeps the connections. It must not ask a model. In: a model, or its name. Out: the model; the names of settings that it would not send.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import infer_provider
@@ -31,31 +32,46 @@ _SAMPLING: Final = ("temperature", "top_p")
 _SAMPLING_OF_ANTHROPIC: Final = ("temperature", "top_p", "top_k")
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What an event loop's agents share: its connections can be used on no other one."""
+
+    models: dict[str, Model[Any]] = field(default_factory=dict)
+    providers: dict[str, Any] = field(default_factory=dict)
+
+    def provider(self, name: str) -> Any:
+        """Give the provider of that name, made from the environment when it is first asked for."""
+        if name not in self.providers:
+            self.providers[name] = infer_provider(name)
+        return self.providers[name]
+
+
+_known: WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = WeakKeyDictionary()
+
+
 def model_for(model: Model[Any] | str) -> Model[Any]:
-    """Give the model that a name stands for.
+    """Give the model that a name stands for; to be called on the event loop that asks it.
 
     Raises:
         ConfigurationError: nobody provides such a model.
     """
-    return _named(model) if isinstance(model, str) else model
+    if not isinstance(model, str):
+        return model
+    known = _known.setdefault(asyncio.get_running_loop(), _Known())
+    if model not in known.models:
+        known.models[model] = _made(model, known)
+    return known.models[model]
 
 
-@lru_cache(maxsize=256)
-def _named(name: str) -> Model[Any]:
+def _made(name: str, known: _Known) -> Model[Any]:
     if name == MOCK:
         return _echo()
     try:
-        return infer_model(name, provider_factory=provider_of)
+        return infer_model(name, provider_factory=known.provider)
     except ValueError as error:
         raise ConfigurationError(
             f"there is no model '{name}'", suggestion="write `provider:model`, such as `openai:gpt-4o`", cause=error
         ) from error
-
-
-@lru_cache(maxsize=64)
-def provider_of(name: str) -> Any:
-    """Give this process's provider of that name, made from the environment when it is first asked for."""
-    return infer_provider(name)
 
 
 def _echo() -> Model[Any]:

@@ -80,7 +80,15 @@ CLIENT = [
 ]
 
 WORKER = {
-    "flujo_worker.agents": ["AgentResult", "BaseAgent", "FlujoAgent", "PlanGeneratorAgent", "make_agent_async"],
+    "flujo_worker.agents": [
+        "AgentResult",
+        "BaseAgent",
+        "FlujoAgent",
+        "PlanGeneratorAgent",
+        "TemplatedAgent",
+        "make_agent_async",
+        "make_templated_agent_async",
+    ],
     "flujo_worker.agents.prompts": ["render_template", "render_text"],
     "flujo_worker.agents.scripted": ["scripted_model"],
     "flujo_worker.app": ["FlujoWorker"],
