@@ -245,6 +245,17 @@ def test_lens_show(flujo, failed):
     assert [each for each in expected if each not in shown] == []
 
 
+def test_lens_show_prompt(flujo, read):
+    """What a model was sent, and that secrets are hidden (§2.9)."""
+    ran = read("run", "cli_pipelines:asks", "-i", "a sk-proj-abcdefghijklmnop key")
+    told = flujo("lens", "show", ran["id"], "--prompt")
+    assert "ask:1  system prompt\n  Be brief." in told.stdout
+    assert "ask:1  prompt\n  a sk-*** key" in told.stdout
+    assert "secrets, and the fields of `[log] redact`, are hidden" in told.stderr
+    shown = read("lens", "show", ran["id"], "--prompt")
+    assert [each["what"] for each in shown["prompts"]] == ["system prompt", "prompt", "response"]
+
+
 def test_lens_trace_is_what_the_client_gives(site, flujo, read, failed):
     """The command and the client show the same tree (M-291)."""
     assert read("lens", "trace", failed) == site.client.get_run(failed).trace().model_dump()
