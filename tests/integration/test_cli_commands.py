@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 PIPELINES = """
 import asyncio
 from flujo_client import HumanInTheLoopStep, Pipeline, Step, StepConfig
+from flujo_worker.agents import make_agent_async
 from pydantic import BaseModel
 
 class Topic(BaseModel):
@@ -48,6 +49,7 @@ typed = Pipeline([Step("upper", upper)], context_model=Topic)
 behind = StepConfig(max_retries=0, execution_mode="background")
 aside = Pipeline([Step("upper", upper), Step("later", fail, config=behind), Step("measure", measure)])
 outer = Pipeline([Step("upper", upper), Pipeline([HumanInTheLoopStep("inside", "really?")], name="in").as_step("child", own_run=True)])
+asks = Pipeline([Step("ask", make_agent_async("local:mock", "Be brief."))])
 asking = Pipeline([HumanInTheLoopStep("ask", "go\\x1b[2J?", input_schema=bool), Step("measure", measure_any)])
 """
 
