@@ -70,7 +70,8 @@ def defaults_of(agent: Any) -> Mapping[str, Any]:
         own = getattr(agent, "__flujo_defaults__", None)
         if isinstance(own, Mapping):
             return own
-        agent = getattr(agent, "__flujo_target__", None)
+        if (agent := getattr(agent, "__flujo_target__", None)) is None:
+            break
     return {}
 
 

@@ -16,7 +16,8 @@ from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.pipeline.identity import identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentResult, Answer
-from flujo_worker.agents.factory import make_agent_async, prompt_of
+from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents.telling import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,8 +60,8 @@ class BaseAgent:
         name: str | None = None,
         **options: Any,
     ) -> None:
-        self.name = name
         self.agent = make_agent_async(model, system_prompt, output_type, name=name, **options)
+        self.name, self.output_type = name, self.agent.output_type
 
     @property
     def __flujo_asks__(self) -> FlujoAgent:
@@ -116,7 +117,7 @@ class BaseAgent:
 
     async def _prompt(self, task: Any, context: Any) -> str:
         """Build the user's message in a thread: a large one would hold up everything else in the process."""
-        return await asyncio.to_thread(self._build_user_prompt, prompt_of(task, None), as_mapping(context))
+        return await asyncio.to_thread(self._build_user_prompt, text_of(task), as_mapping(context))
 
     def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
         """Write the user's message; override it for one of your own."""

@@ -12,7 +12,8 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentError
 from flujo_client.pipeline.identity import agent_name
 from flujo_worker.agents.answer import AgentResult, Answer
-from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, ask, asker_of, is_pydantic_agent, tell_dropped
+from flujo_worker.agents.asking import ask, tell_dropped
+from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.aio import is_async

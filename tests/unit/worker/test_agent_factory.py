@@ -188,3 +188,34 @@ def test_a_model_that_nobody_provides_fails_at_once(engine):
 
 def test_a_variable_prompt_is_json_as_before():
     assert json.loads(asyncio.run(make_agent_async("local:mock").run({"a": [1]})).output) == {"a": [1]}
+
+
+async def hang(*_):
+    await asyncio.Event().wait()
+
+
+slow = make_agent_async(FunctionModel(hang), timeout=0.05)
+
+
+def test_an_agent_named_by_a_reference_brings_its_timeout(engine):
+    """The client does not import it; the worker does."""
+    result, _ = story(engine, "test_agent_factory:slow")
+    assert "TimeoutError: no answer within 0.05 s" in result.step_history[0].feedback
+
+
+def test_a_processor_that_raises_leaves_what_was_spent(engine):
+    """M-044."""
+
+    def refuse(data):
+        raise ValueError("no")
+
+    agent = make_agent_async("local:mock", processors=AgentProcessors((), [refuse]))
+    [failed] = story(engine, agent)[0].step_history
+    assert "ValueError: no" in failed.feedback
+    assert failed.token_counts > 0
+
+
+def test_an_agents_own_settings_are_part_of_who_it_is():
+    """The fingerprint: another temperature is another agent."""
+    first, second = (identify(make_agent_async("test", temperature=each)) for each in (0.1, 0.2))
+    assert first != second

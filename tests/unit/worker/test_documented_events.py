@@ -48,6 +48,8 @@ ELSEWHERE = {
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_structured_output.py",
     "template.undefined": "test_prompt_templates.py",
+    **dict.fromkeys(["agent.system.vars", "agent.schema"], "test_prompt_events.py"),
+    "agent.option.dropped": "test_agent_factory.py",
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
     "run.cancel_requested": "test_trace_endings.py",
