@@ -99,7 +99,7 @@ class Contract:
             strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong (C-27).
         """
         value, dropped = plain(given), list[str]()
-        self._fill(value, self.schema, "")
+        self._fill(value, self.schema)
         while errors := self._check.errors(value):
             wrong = [each for each in errors if strict or each.kind.name not in _UNEXPECTED]
             if wrong:
@@ -135,9 +135,9 @@ class Contract:
         root, _ = self._check.resolved(self.schema, "")
         return root if isinstance(root, dict) else {}
 
-    def _fill(self, value: Any, sub: Any, pointer: str) -> None:
+    def _fill(self, value: Any, sub: Any) -> None:
         """Fill in defaults, as deep as the value goes."""
-        sub, pointer = self._check.resolved(sub, pointer)
+        sub, _ = self._check.resolved(sub, "")
         if not isinstance(sub, dict):
             return
         if isinstance(value, dict):
@@ -145,12 +145,12 @@ class Contract:
                 meant, _ = self._check.resolved(own, "")
                 defaults = [each["default"] for each in (own, meant) if isinstance(each, dict) and "default" in each]
                 if name in value:
-                    self._fill(value[name], own, "")
+                    self._fill(value[name], own)
                 elif defaults:
                     value[name] = copy.deepcopy(defaults[0])
         elif isinstance(value, list) and isinstance(sub.get("items"), dict):
             for each in value:
-                self._fill(each, sub["items"], "")
+                self._fill(each, sub["items"])
 
     def _read(self, path: Path) -> Any:
         try:

@@ -56,12 +56,9 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         judged: Judgement = await noted(_called(tool, given, _ask_or_read), Notes() if work is None else work.notes)
     except AgentError as error:
-        if type(error) is not AgentError:
+        if type(error) is not AgentError:  # what the agent says of itself; a kind of it is said by others
             raise
-        return {
-            "success": False,
-            "error": message_of(error, None),
-        }  # what it says of itself, for the agent that called it
+        return {"success": False, "error": message_of(error, None)}
     if judged.refusal is not None:
         return dict(judged.refusal)
     return {"success": True, "output": plain(judged.value)}

@@ -70,7 +70,7 @@ class AgentTool:
         strict: refuse properties that a contract does not know, too; else they are dropped if nothing else is wrong (C-27).
 
     Raises:
-        ConfigurationError: a name that no provider takes for a tool's, or a contract that is none.
+        ConfigurationError: what is no agent, a name that no provider takes for a tool's, or a contract that is none.
     """
 
     def __init__(
@@ -83,6 +83,11 @@ class AgentTool:
         output_schema: Mapping[str, Any] | Path | None = None,
         strict: bool = False,
     ) -> None:
+        if not (callable(agent) or callable(getattr(agent, "run", None))):
+            raise ConfigurationError(
+                f"AgentTool: a {type(agent).__name__} is no agent",
+                suggestion="give a callable, or an object with `run`",
+            )
         self.agent, self.strict = agent, strict
         self.name = f"run_{_name_of(agent, name)}"
         self._does = description or f"Hands a task to the agent `{self.name.removeprefix('run_')}`."

@@ -266,6 +266,12 @@ def test_a_name_that_providers_do_not_take_is_refused(name):
         AgentTool(lambda data: data, name=name)
 
 
+@pytest.mark.parametrize("agent", [None, "shop.agents:planner", 3])
+def test_what_is_no_agent_is_refused(agent):
+    with pytest.raises(ConfigurationError, match="is no agent"):
+        AgentTool(agent, name="x")
+
+
 @pytest.mark.parametrize("key", ["task", "context", "output_contract_schema"])
 def test_a_contract_cannot_describe_what_is_not_in_the_context(key):
     with pytest.raises(ConfigurationError, match=f"property '{key}'"):
@@ -588,6 +594,14 @@ def test_a_step_whose_output_is_refused_is_tried_again():
     result, _ = ran(tool, "plan it", config=StepConfig(max_retries=1))
     assert (result.output, result.step_history[0].attempts) == ({"count": 3}, 2)
     assert result.total_tokens == 20
+
+
+def test_a_steps_aros_reads_the_agents_output():
+    """M-051: the step's `processing` is for who answers in the end."""
+    tool = AgentTool(make_agent_async(script('Sure: {"count": "3"}'), name="sub"))
+    block = {"aop": "full", "schema": COUNT, "coercion": {"allow": {"integer": ["str->int"]}}}
+    result, _ = ran(tool, "count", processing=block)
+    assert result.output == {"count": 3}
 
 
 def test_an_input_without_names_is_refused():
