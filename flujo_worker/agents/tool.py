@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic_core import SchemaValidator, core_schema
+
 from flujo_client.errors import ConfigurationError, SerializationError
 from flujo_client.pipeline.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
@@ -190,7 +192,9 @@ class AgentTool:
         """Make a pydantic-ai tool of it. `make_agent_async(tools=[…])` does that by itself."""
         from pydantic_ai import Tool
 
-        return Tool.from_schema(self.execute, self.name, self.description, self.parameters)
+        tool = Tool.from_schema(self.execute, self.name, self.description, self.parameters)
+        tool.function_schema.validator = _ARGUMENTS
+        return tool
 
     def accept(self, given: Mapping[str, Any]) -> Asked | dict[str, Any]:
         """Make of a call what the agent is asked, or the refusal of it."""
@@ -225,6 +229,14 @@ class AgentTool:
         path = [] if wrong is None else [wrong]
         refusal = refused(message, path, required, missing, context, lacks=wrong is None)
         return {"success": False, "error": INPUT_INVALID, **refusal}
+
+
+def _as_call(arguments: Any) -> dict[str, Any]:
+    """Take for the task whatever a model passes that is no object: it is accepted or refused as one, and breaks nothing."""
+    return arguments if isinstance(arguments, dict) else {"task": arguments}
+
+
+_ARGUMENTS: Final = SchemaValidator(core_schema.no_info_plain_validator_function(_as_call))
 
 
 def _name_of(agent: Any, name: str | None) -> str:

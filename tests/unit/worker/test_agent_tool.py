@@ -24,6 +24,7 @@ from flujo_client.errors import (
 )
 from flujo_worker.agents import AgentResult, AgentTool, make_agent_async
 from flujo_worker.agents.answer import Answer
+from flujo_worker.observe.log import tell
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -299,6 +300,28 @@ def test_an_agent_that_forgets_reads_why_and_calls_again():
     assert [name for name, _ in story if name in once] == [*once, once[0], once[2]]
 
 
+@pytest.mark.parametrize(("arguments", "success"), [('"plan it"', True), ("[1]", False), ("null", False), ("", False)])
+def test_arguments_that_are_no_object_are_the_task_or_refused(arguments, success):
+    """C-31: whatever a model writes, it is told what is wrong."""
+
+    def respond(messages, info):
+        if len(messages) == 1:
+            return ModelResponse([ToolCallPart("run_x", arguments)])
+        return ModelResponse([TextPart(json.dumps(messages[-1].parts[-1].content))])
+
+    agent = make_agent_async(FunctionModel(respond), tools=[AgentTool(lambda data: data, name="x")])
+    result, _ = ran(agent)
+    assert json.loads(result.output)["success"] is success
+
+
+def test_an_agent_of_the_library_calls_it_too():
+    """By `as_tool`: what it spends is the attempt's there, too."""
+    tool = AgentTool(lambda data: Answer("ok", Usage(6, 4, 1, 0.1)), name="x")
+    result, _ = ran(Agent(script({"task": "t"}, json.dumps), tools=[tool.as_tool()]))
+    assert json.loads(result.output) == {"success": True, "output": "ok"}
+    assert result.total_cost_usd == pytest.approx(0.1)
+
+
 def test_each_call_is_told_with_its_contracts():
     """M-323: by hash; what is told inside belongs to the call."""
     agent = main_agent(plan_tool(make_agent_async(script("ok"), name="sub")), {**RIGHT, "stray": 1}, "done")
@@ -325,6 +348,31 @@ def test_a_call_inside_a_call_says_so():
     _, story = ran(main_agent(AgentTool(inner), {"task": "deep"}, "a"))
     nested = [(each["tool"], each["tool_call"], each.get("within")) for each in of(story, "agent_tool.called")]
     assert nested == [("run_outer", 1, None), ("run_inner", 2, 1)]
+
+
+def test_calls_side_by_side_are_told_apart():
+    """M-327: two in one turn, at work at the same time; each event says which it belongs to."""
+    both = asyncio.Event()
+
+    async def meet(task, *, context):
+        tell("here", fact=context["fact"])
+        if "here" in seen:
+            both.set()
+        seen.append("here")
+        async with asyncio.timeout(30):
+            await both.wait()
+        return Answer(context["fact"], Usage(6, 4, 1, 0.1))
+
+    def respond(messages, info):
+        if len(messages) == 1:
+            return ModelResponse([ToolCallPart("run_meet", {"task": "t", "fact": each}) for each in ("a", "b")])
+        return ModelResponse([TextPart("-".join(part.content["output"] for part in messages[-1].parts))])
+
+    seen = []
+    result, story = ran(make_agent_async(FunctionModel(respond), tools=[AgentTool(meet)]))
+    assert (result.output, result.total_cost_usd) == ("a-b", pytest.approx(0.2))
+    assert {(each["tool_call"], each["fact"]) for each in of(story, "here")} == {(1, "a"), (2, "b")}
+    assert {each.get("within") for each in of(story, "agent_tool.called")} == {None}
 
 
 def test_the_trace_nests_calls_below_their_attempt():
