@@ -46,9 +46,9 @@ async def ask(
     """
     from pydantic_ai.usage import RunUsage
 
-    from flujo_worker.agents.models import model_for
+    from flujo_worker.agents.models import effective_model
 
-    model = None if agent.model is None else model_for(agent.model)
+    model = effective_model(agent)
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     run = functools.partial(

@@ -63,6 +63,18 @@ def model_for(model: Model[Any] | str) -> Model[Any]:
     return known.models[model]
 
 
+def effective_model(agent: Any) -> Model[Any] | None:
+    """Give the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
+
+    Raises:
+        ConfigurationError: nobody provides such a model.
+    """
+    override = getattr(agent, "_override_model", None)  # the library tells it nowhere in public
+    chosen = None if override is None else override.get()
+    model = agent.model if chosen is None else chosen.value
+    return None if model is None else model_for(model)
+
+
 def _made(name: str, known: _Known) -> Model[Any]:
     if name == MOCK:
         return _echo()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelRequest, SystemPromptPart
 
@@ -82,7 +83,7 @@ def _schema(asked: ModelRequestParameters) -> str:
     form = asked.output_object
     tools = [{"name": tool.name, "schema": tool.parameters_json_schema} for tool in asked.output_tools]
     forms = tools if form is None else [{"name": form.name, "schema": form.json_schema}]
-    return text_of(forms) if forms else ""
+    return orjson.dumps(forms).decode() if forms else ""
 
 
 def _mode_of(model: Model[Any]) -> str:
