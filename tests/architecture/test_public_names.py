@@ -82,6 +82,7 @@ CLIENT = [
 WORKER = {
     "flujo_worker.agents": [
         "AgentResult",
+        "AgentTool",
         "BaseAgent",
         "FlujoAgent",
         "PlanGeneratorAgent",
