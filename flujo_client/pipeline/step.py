@@ -138,7 +138,10 @@ class Step(Factories):
         defaults = dict(defaults_of(self.agent))
         if self.processing is None and "processing" in defaults:
             object.__setattr__(self, "processing", defaults["processing"])
-        unset = StepConfig.model_fields.keys() - self.config.model_fields_set
+        given = getattr(
+            self.config, "model_fields_set", set(StepConfig.model_fields)
+        )  # what is no config is told by `check`
+        unset = StepConfig.model_fields.keys() - given
         if known := {name: value for name, value in defaults.items() if name in unset}:
             object.__setattr__(self, "config", StepConfig(**self.config.model_dump(exclude_unset=True), **known))
 
