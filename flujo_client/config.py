@@ -40,6 +40,7 @@ from flujo_client.sections import (
     Retry,
     Section,
     SigningKeys,
+    Template,
     Variable,
     Worker,
     listed,
@@ -101,6 +102,7 @@ class Settings(Section):
     retry: Retry = Retry()
     breakers: Breakers = Breakers()
     agents: Agents = Agents()
+    template: Template = Template()
     aros: Aros = Aros()
     budgets: Budgets = Budgets()
     cost: Cost = Cost()

@@ -7,6 +7,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── BlueprintError          a step's `processing` block that cannot be; names the key
 │   │   └── BlueprintTextError  an expression or a template that cannot be read; says where in it
 │   ├── MissingAgentError       a step without anything to run
+│   ├── TemplateError           a prompt's template that is missing, wrong, or would grow without end
 │   ├── PricingNotConfiguredError    costs are strict, and a model has no price
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
@@ -109,6 +110,10 @@ class BlueprintTextError(BlueprintError):
 
 class MissingAgentError(ConfigurationError):
     code = "MISSING_AGENT"
+
+
+class TemplateError(ConfigurationError):
+    code = "TEMPLATE"
 
 
 class PricingNotConfiguredError(ConfigurationError):

@@ -50,12 +50,17 @@ _SECRETS = (
 """Each shape with what a text must hold, in any case, before it is worth a look: most texts hold none of it."""
 _SECRET_NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_NAMES}|pwd|token|authorization)")
 _fields: set[str] = set()
+_in_text: list[re.Pattern[str]] = []
+"""Finds the hidden fields in a text, behind their names: a prompt shows them as JSON or as a list."""
 
 
 def hide_fields(names: Iterable[str]) -> None:
     """Hide all that is told under these names, in any case, in this process."""
     _fields.clear()
     _fields.update(name.casefold() for name in names)
+    any_name = "|".join(map(re.escape, sorted(_fields)))
+    value = r"(?:\"(?:[^\"\\]|\\.)*\"|[^\n,}]+)"
+    _in_text[:] = [re.compile(rf"(?i)((?<!\w)(?:{any_name})['\"*`]*\s*[:=]['\"*`]*[ \t]*){value}")] if _fields else []
 
 
 def redact(text: str) -> str:
@@ -64,6 +69,8 @@ def redact(text: str) -> str:
     for signs, pattern, replacement in _SECRETS:
         if any(sign in folded for sign in signs):
             text = pattern.sub(replacement, text)
+    for pattern in _in_text:
+        text = pattern.sub(rf"\1{_HIDDEN}", text)
     return text
 
 

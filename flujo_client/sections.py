@@ -205,6 +205,20 @@ class Agents(Section):
     function_timeout_s: Seconds = 30.0
 
 
+class Template(Section):
+    """How prompts are rendered from templates.
+
+    `undefined_variables` says what becomes of a variable that a template uses and nobody gives: empty with a `template.undefined` event,
+    empty, or an error. `folders` are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and
+    takes at most `max_s` seconds.
+    """
+
+    undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
+    folders: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    max_chars: Count = 1_000_000
+    max_s: Seconds = 10.0
+
+
 class Aros(Section):
     """What AROS does where a step's `processing` block does not say (requirements §1.G).
 

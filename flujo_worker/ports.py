@@ -200,6 +200,9 @@ class Ledger(Protocol):
     def reply(self, key: str) -> Reply | None:
         """Read what became of the question that an attempt waited with; None for an attempt that asked nobody."""
 
+    def replies(self, run: str, address: str, step: str) -> list[Reply]:
+        """Read what was answered at a step of a run, in the order it was asked."""
+
     def plan(self, fingerprint: str) -> Plan | None:
         """Read a plan."""
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.cli.lookup import find_part, find_run
-from flujo_client.cli.output import show, show_json, show_value
+from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.patience import read, timeout_option
+from flujo_client.cli.prompts import prompts_shape, said_of
 from flujo_client.cli.shapes import details_shape
 from flujo_client.cli.tables import error_section, run_card, section
 from flujo_client.errors import ClientError, SerializationError
@@ -34,6 +35,9 @@ _OPTIONS = (
     click.option("--show-input", is_flag=True, help="Also the input."),
     click.option("--show-output", is_flag=True, help="Also the output and the context."),
     click.option("--show-error", is_flag=True, help="Also the whole error."),
+    click.option(
+        "--prompt", "show_prompts", is_flag=True, help="Also what its models were sent and what they answered."
+    ),
     click.option("--final-output", is_flag=True, help="Only the output, as `flujo run` prints it."),
     click.option("--verbose", "-v", is_flag=True, help="Also fingerprint, workers and what each step gave."),
     timeout_option,
@@ -81,13 +85,18 @@ def _show(find: Find, said: str, *, timeout: float, final_output: bool, as_json:
         _show_output(seen, as_json=as_json)
         return
     values = _values(seen, **asked)
-    details = details_shape(seen.record, seen.trace, seen.budgets, **values)
+    prompts = {"prompts": prompts_shape(seen.trace)} if asked["show_prompts"] else {}
+    details = details_shape(seen.record, seen.trace, seen.budgets, **values, **prompts)
+    for told in prompts.values():
+        say(said_of(told))
     if as_json:
         show_json(details)
         return
     show(run_card(seen.record, seen.trace, datetime.now(UTC), details["budgets"], verbose=asked["verbose"]))
     for title, value in values.items():
         show(section(title.replace("_", " "), value))
+    for each in prompts.get("prompts", []):
+        show(section(f"{each['path']}  {each['what']}", each["text"]))
     if asked["show_error"] and details["error"]:
         show(error_section(details["error"]))
 

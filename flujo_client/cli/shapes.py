@@ -123,12 +123,13 @@ def feedback_of(node: TraceNode) -> str | None:
 
 def _spans(node: TraceNode, above: str) -> Iterator[dict[str, Any]]:
     for child in node.children:
-        path = _path(node, child, above)
+        path = path_of(node, child, above)
         yield {"path": path, "offset_s": child.offset_s, **step_shape(child)}
         yield from _spans(child, path)
 
 
-def _path(node: TraceNode, child: TraceNode, above: str) -> str:
+def path_of(node: TraceNode, child: TraceNode, above: str) -> str:
+    """Write where a place stands whose parent stands at `above`."""
     if child.kind == "attempt":
         return f"{above}:{child.name.rpartition(' ')[2]}"
     if child.name.startswith(f"{node.name}#"):  # an iteration is named after its loop

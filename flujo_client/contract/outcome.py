@@ -22,7 +22,11 @@ OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "lim
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong in an attempt, as data that keeps the original class, message and code (M-025, M-461)."""
+    """What went wrong in an attempt, as data that keeps the original class, message and code (M-025, M-461).
+
+    Attributes:
+        tool: of a pause, the tool whose agent asked (M-327): the answer is that agent's.
+    """
 
     category: str
     type_name: str
@@ -34,6 +38,7 @@ class Fault:
     retryable: bool = False
     retry_after_s: float | None = None
     traceback_digest: str = ""
+    tool: str | None = None
 
     def to_tree(self) -> dict[str, Any]:
         """Give the fault as plain data."""

@@ -4,6 +4,7 @@
     step → attempt            kind `step`, with its attempts in their order
     container → child → node  kind as in the pipeline (`loop`, `parallel`, …); a child is an iteration, item, branch, path, state or body
     router → attempt, branch  its agent is tried like a step
+    attempt → tool → tool     calls of agents as tools, with their events; they have no rows of their own
 
 Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from flujo_client.contract.read import plain
+from flujo_client.contract.tool_calls import tool_calls
 from flujo_client.contract.tree import LOOP, arrange
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import dumps
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.tool_calls import ToolCall
     from flujo_client.contract.tree import NodeRows, SequenceRows
 
 CHILDREN = {
@@ -192,6 +195,7 @@ class _Telling:
 
     def _attempt(self, row: AttemptRecord) -> TraceNode:
         began = row.started_at or row.created_at
+        events, calls = tool_calls(self._told([row]))
         return TraceNode(
             name=f"attempt {row.number}",
             kind="attempt",
@@ -202,7 +206,8 @@ class _Telling:
                 **_facts(row), wait=self._wait(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata
             )
             | _budget(row),
-            events=self._told([row]),
+            events=events,
+            children=[_call(each) for each in calls],
         )
 
     def _wait(self, row: AttemptRecord) -> dict[str, Any] | None:
@@ -234,6 +239,19 @@ class _Telling:
 
     def _offset(self, at: datetime) -> float:
         return _seconds(self.run.created_at, at) or 0.0
+
+
+def _call(call: ToolCall) -> TraceNode:
+    return TraceNode(
+        name=call.tool,
+        kind="tool",
+        status=call.status,
+        offset_s=call.offset_s,
+        duration_s=call.duration_s,
+        attributes=_set(agent=call.agent, tokens=call.tokens, cost_usd=call.cost_usd, feedback=call.feedback),
+        events=call.events,
+        children=[_call(each) for each in call.calls],
+    )
 
 
 def _facts(row: AttemptRecord) -> dict[str, Any]:

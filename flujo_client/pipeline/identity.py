@@ -8,10 +8,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from flujo_client.serial import canonical, safe_serialize
+
+_MAX_WRAPPERS: Final = 64
 
 
 def identify(thing: Any) -> dict[str, Any]:
@@ -59,6 +62,17 @@ def importable(module_name: str) -> str | None:
 
 def _nearest_name(thing: Any) -> str:
     return _name(thing if hasattr(thing, "__qualname__") else type(thing))
+
+
+def defaults_of(agent: Any) -> Mapping[str, Any]:
+    """What an agent, or the one that it wraps, says of the steps that run it, where they do not say: `__flujo_defaults__`."""
+    for _ in range(_MAX_WRAPPERS):
+        own = getattr(agent, "__flujo_defaults__", None)
+        if isinstance(own, Mapping):
+            return own
+        if (agent := getattr(agent, "__flujo_target__", None)) is None:
+            break
+    return {}
 
 
 def agent_name(agent: Any) -> str:

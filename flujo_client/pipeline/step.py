@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, StepInvocationError
 from flujo_client.pipeline.factories import Factories
+from flujo_client.pipeline.identity import defaults_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,7 +84,8 @@ class Step(Factories):
 
     Args:
         name: unique in its pipeline; it becomes part of addresses, so no `/`, `:`, `#` or control characters.
-        agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, or `"module:attribute"`.
+        agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, or `"module:attribute"`. An agent made with
+            `max_retries`, `timeout` or `auto_repair` brings them as the step's own, where the step says nothing.
         config: retries, timeout and model options.
         plugins: objects with `validate(data)`, or `(plugin, priority)` pairs, higher first; a refusal ends the step (C-01).
         validators: objects with `validate(output, *, context)`, or callables; a refusal ends the step (M-288).
@@ -124,11 +126,24 @@ class Step(Factories):
             meta = dict(self.meta)
             object.__setattr__(self, "processing", meta.pop("processing"))
             object.__setattr__(self, "meta", meta)
+        self._take_defaults()
         if self.processing is not None:
             try:
                 ProcessingConfigModel.read(self.processing)
             except BlueprintError as wrong:
                 raise BlueprintError(f"step '{self.name}': {wrong.message}", suggestion=wrong.suggestion) from None
+
+    def _take_defaults(self) -> None:
+        """Take from the agent what it says of its steps, where this one does not say."""
+        defaults = dict(defaults_of(self.agent))
+        if self.processing is None and "processing" in defaults:
+            object.__setattr__(self, "processing", defaults["processing"])
+        given = getattr(
+            self.config, "model_fields_set", set(StepConfig.model_fields)
+        )  # what is no config is told by `check`
+        unset = StepConfig.model_fields.keys() - given
+        if known := {name: value for name, value in defaults.items() if name in unset}:
+            object.__setattr__(self, "config", StepConfig(**self.config.model_dump(exclude_unset=True), **known))
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise StepInvocationError(

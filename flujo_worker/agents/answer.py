@@ -21,3 +21,19 @@ class Answer:
     usage: Usage = NO_USAGE
     model: str | None = None
     is_shaped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult(Answer):
+    """What a `BaseAgent` gives back (M-315): an answer that can also say that the agent could not do its task.
+
+    What goes wrong around an agent (a provider that fails, a time that is over) is raised. An agent of yours whose `run` returns
+    `success=False` fails the step's attempt as if it had raised an `AgentError` with `error`; an agent that calls it as its tool is told.
+
+    Attributes:
+        success: the agent did what it was asked.
+        error: why not.
+    """
+
+    success: bool = True
+    error: str | None = None

@@ -9,8 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Usage
-from flujo_worker.agents.answer import Answer
-from flujo_worker.agents.factory import FlujoAgent, ask, is_pydantic_agent
+from flujo_client.errors import AgentError
+from flujo_client.pipeline.identity import agent_name
+from flujo_worker.agents.answer import AgentResult, Answer
+from flujo_worker.agents.asking import ask, tell_dropped
+from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.aio import is_async
@@ -26,7 +29,7 @@ _NOT_THE_MODELS = ("context", "guidance", "resources")
 
 
 async def call_agent(
-    agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor, shaping: Shaping | None = None
+    agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor | None, shaping: Shaping | None = None
 ) -> Answer:
     """Call an agent once.
 
@@ -34,11 +37,12 @@ async def call_agent(
         agent: what the step runs.
         data: the step's input.
         options: what may be passed by keyword; each only if the agent takes it (M-021…M-024).
-        threads: where sync agents run, so that the event loop never waits for them.
+        threads: where sync agents run, so that the event loop never waits for them; None: in threads of the loop's own.
         shaping: how the output is asked for and read, by agents on pydantic-ai; others take a `response_format` at most (M-069).
 
     Raises:
         AgentIOValidationError: an output that does not hold, with `shaping` only.
+        AgentError: it says itself that it did not succeed.
         Exception: whatever the agent raises, unchanged.
     """
     if is_pydantic_agent(agent):
@@ -46,9 +50,19 @@ async def call_agent(
         return await ask(agent, data, guidance=options.get("guidance"), options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
     keywords = injectable(agent, options)
+    if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
+        tell_dropped(dropped, agent=agent_name(agent))
     keywords |= _shaped(agent, keywords, shaping)
     given = await _await(run, partial(run, data, **keywords), threads)
+    if isinstance(given, AgentResult) and not given.success:
+        raise _refused(given)
     return given if isinstance(given, Answer) else Answer(*_unwrap(given))
+
+
+def _refused(result: AgentResult) -> AgentError:
+    error = AgentError(result.error or "the agent says that it could not do its task")
+    error.flujo_usage = result.usage  # type: ignore[attr-defined]
+    return error
 
 
 def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
@@ -56,12 +70,12 @@ def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) ->
     target = agent
     while (inner := getattr(target, "__flujo_target__", None)) is not None:
         target = inner
-    if isinstance(target, FlujoAgent):
+    if isinstance(asker_of(target), FlujoAgent):
         return injectable(agent, {"shaping": shaping})
     return response_format(agent, target, keywords, shaping)
 
 
-async def _await(run: Any, call: Callable[[], Any], threads: Executor) -> Any:
+async def _await(run: Any, call: Callable[[], Any], threads: Executor | None) -> Any:
     if is_async(run):
         return await call()
     context = contextvars.copy_context()

@@ -1,50 +1,95 @@
 """`make_agent_async`: an agent on pydantic-ai that a step can run (M-032, M-046).
 
-The agent makes one call per attempt: the library's own output retries are off, because the step's attempts are the one retry
-layer (C-37). pydantic-ai is imported when the agent is first needed, so that a client can import a pipeline's module without it.
+The agent makes one call per attempt: the library's own output retries are off, and so are those of the provider's client, because the
+step's attempts are the one retry layer (C-37). pydantic-ai is imported when the agent is first needed, so that a client can import a
+pipeline's module without it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-import orjson
+from pydantic import TypeAdapter
 
-from flujo_client.pipeline.identity import agent_traits, model_name
-from flujo_client.serial import safe_serialize
-from flujo_worker.agents.answer import Answer
-from flujo_worker.agents.pricing import require_price, usage_of
+from flujo_client.errors import ConfigurationError
+from flujo_client.pipeline.identity import agent_traits, identify, model_name
+from flujo_worker.agents.asking import ask
+from flujo_worker.aio import is_async
+from flujo_worker.attempts.inject import accepts_param
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pydantic_ai import Agent
-    from pydantic_ai.agent import AbstractAgent
     from pydantic_ai.models import Model
 
+    from flujo_client.pipeline.step import AgentProcessors
+    from flujo_worker.agents.answer import Answer
     from flujo_worker.agents.shaping import Shaping
+    from flujo_worker.agents.tool import AgentTool
+
+    AnyModel = str | Model[Any] | Callable[[], Model[Any]]
+
+MODEL_OPTIONS: Final = ("temperature", "top_p", "top_k", "max_tokens")
 
 
-def make_agent_async(
-    model: str | Model[Any] | Callable[[], Model[Any]],
+def make_agent_async(  # noqa: PLR0913 - the parameters are promised (requirements §2.5)
+    model: AnyModel,
     system_prompt: str = "",
     output_type: Any = str,
+    max_retries: int | None = None,
+    timeout: float | None = None,
+    processors: AgentProcessors | None = None,
+    auto_repair: bool = False,  # noqa: FBT001, FBT002 - likewise
     *,
     name: str | None = None,
     **options: Any,
 ) -> FlujoAgent:
     """Make an agent.
 
+    The agent itself asks its model once. `max_retries`, `timeout` and `auto_repair` are what a step that runs it does where the step does
+    not say: they are read when a step is made with the agent itself; named by a reference, it brings its timeout only.
+
     Args:
-        model: a pydantic-ai model string such as `openai:gpt-4o`, a model object, or a function that makes one when it is needed.
+        model: a pydantic-ai model string such as `openai:gpt-4o`, `local:mock` for a model that answers with what it is asked, a model
+            object, or a function that makes one when it is needed.
         system_prompt: what the agent is told before every input.
-        output_type: what it answers with: a type, a pydantic model, or pydantic-ai's output markers.
+        output_type: what it answers with: a type, a pydantic model, a `TypeAdapter`, or pydantic-ai's output markers.
+        max_retries: further attempts of a step whose config does not name its own.
+        timeout: seconds one call may take; a step whose config does not name its own allows as many.
+        processors: what every input and output of this agent passes through, inside the step's own processors.
+        auto_repair: a step without a `processing` block has its output repaired by AROS, as an empty block says (C-05). There is no model
+            that repairs.
         name: for traces.
-        options: passed on to `pydantic_ai.Agent` as they are.
+        options: `temperature`, `top_p`, `top_k` and `max_tokens`, which a step's own go before; anything else is passed on to
+            `pydantic_ai.Agent` as it is; `tools` may hold `AgentTool`s too.
+
+    Raises:
+        ConfigurationError: a number that cannot be, or model settings that retry by themselves.
     """
-    return FlujoAgent(model, system_prompt, output_type, name=name, options=options)
+    if max_retries is not None and max_retries < 0:
+        raise ConfigurationError(f"agent {name or model!r}: max_retries is {max_retries}; at least 0 is meant")
+    if timeout is not None and not timeout > 0:
+        raise ConfigurationError(f"agent {name or model!r}: timeout is {timeout}; more than 0 seconds are meant")
+    settings = options.get("model_settings")
+    if isinstance(settings, dict) and settings.get("max_retries"):
+        raise ConfigurationError(
+            f"agent {name or model!r}: model_settings.max_retries would try again inside an attempt",
+            suggestion="give the step `max_retries`: its attempts are counted, paid for and told",
+        )
+    defaults: dict[str, Any] = {
+        "max_retries": max_retries,
+        "timeout_s": timeout,
+        "processing": {} if auto_repair else None,
+    }
+    known = {key: value for key, value in defaults.items() if value is not None}
+    return FlujoAgent(
+        model, system_prompt, output_type, name=name, options=options, defaults=known, processors=processors
+    )
 
 
 class FlujoAgent:
@@ -52,15 +97,21 @@ class FlujoAgent:
 
     def __init__(
         self,
-        model: str | Model[Any] | Callable[[], Model[Any]],
+        model: AnyModel,
         system_prompt: str,
         output_type: Any,
         *,
         name: str | None,
         options: dict[str, Any],
+        defaults: Mapping[str, Any],
+        processors: AgentProcessors | None,
     ) -> None:
-        self.model, self.system_prompt, self.output_type, self.name = model, system_prompt, output_type, name
-        self._options = options
+        self.model, self.system_prompt, self.name = model, system_prompt, name
+        self.output_type = unwrapped(output_type)
+        self.processors = processors
+        self._model_options = {key: value for key in MODEL_OPTIONS if (value := options.get(key)) is not None}
+        self._options = {key: value for key, value in options.items() if key not in MODEL_OPTIONS}
+        self.__flujo_defaults__ = dict(defaults)
 
     @functools.cached_property
     def agent(self) -> Agent[Any, Any]:
@@ -74,14 +125,34 @@ class FlujoAgent:
             system_prompt=self.system_prompt or (),
             name=self.name,
             defer_model_check=True,
-            **{"retries": 0, **self._options},
+            **{"retries": 0, **self._options, **self._tools},
         )
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        return {"agent": self.name, **agent_traits(self), "options": sorted(self._options)}
+        own: dict[str, Any] = {"options": sorted(self._options)}
+        if self._model_options:
+            own["settings"] = self._model_options
+        if self.processors is not None:
+            both = (self.processors.prompt_processors, self.processors.output_processors)
+            own["processors"] = [[identify(each) for each in some] for some in both]
+        if self.agent_tools:
+            own["tools"] = [identify(each) for each in self.agent_tools]
+        return {"agent": self.name, **agent_traits(self), **own}
 
-    async def run(
+    @property
+    def agent_tools(self) -> list[AgentTool]:
+        """The agents that are offered to this one as tools."""
+        return [each for each in self._options.get("tools") or () if _is_agent_tool(each)]
+
+    @property
+    def _tools(self) -> dict[str, Any]:
+        """The tools as the library wants them: agents that are offered as tools are made into its own."""
+        given = self._options.get("tools")
+        made = [each.as_tool() if _is_agent_tool(each) else each for each in given or ()]
+        return {"tools": made} if given else {}
+
+    async def run(  # noqa: PLR0913 - a step passes on only what is named
         self,
         data: Any,
         *,
@@ -91,32 +162,75 @@ class FlujoAgent:
         top_k: int | None = None,
         max_tokens: int | None = None,
         shaping: Shaping | None = None,
+        instructions: str | None = None,
     ) -> Answer:
         """Ask the model once.
 
         Args:
             data: the step's input; anything but text is sent as JSON.
             guidance: why the attempt before this one failed, told to the model after the input.
-            temperature: sent, as the three below, as the library's model settings (C-36).
+            temperature: sent, as the three below, as the library's model settings (C-36); the agent's own where it is None.
             top_p: likewise.
             top_k: likewise.
             max_tokens: likewise.
             shaping: how the step wants its output asked for and read.
+            instructions: told with the system prompt, for this call.
+
+        Raises:
+            TimeoutError: the agent's own time is over.
+            Exception: whatever model, library or processors raise.
         """
-        options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
-        return await ask(self.agent, data, guidance=guidance, options=options, shaping=shaping)
+        given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
+        options = self._model_options | {key: value for key, value in given.items() if value is not None}
+        asking = functools.partial(
+            ask, self.agent, guidance=guidance, options=options, shaping=shaping, instructions=instructions
+        )
+        async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
+            if self.processors is None:
+                return await asking(data)
+            answer: Answer = await asking(await through(self.processors.prompt_processors, data))
+            try:
+                return replace(answer, output=await through(self.processors.output_processors, answer.output))
+            except Exception as error:
+                error.flujo_usage = answer.usage  # type: ignore[attr-defined]
+                raise
+
+
+def unwrapped(output_type: Any) -> Any:
+    """Give the type that a `TypeAdapter` is of, and any other output type as it is."""
+    return output_type._type if isinstance(output_type, TypeAdapter) else output_type  # noqa: SLF001 - it is nowhere in public
+
+
+async def through(processors: Sequence[Any], data: Any) -> Any:
+    """Pass data through an agent's own processors, in order; they are given no context, as the agent has none (C-25)."""
+    for processor in processors:
+        process = getattr(processor, "process", processor)
+        call = functools.partial(process, data, **({"context": None} if accepts_param(process, "context") else {}))
+        data = await call() if is_async(process) else await asyncio.to_thread(call)
+    return data
+
+
+def _is_agent_tool(thing: Any) -> bool:
+    return callable(getattr(thing, "as_tool", None))
+
+
+def tools_of(agent: Any) -> Iterator[AgentTool]:
+    """Find the agents that this one may call as tools, and those that they may call; of an agent that is not our own nobody knows."""
+    asker = asker_of(agent)
+    for tool in asker.agent_tools if isinstance(asker, FlujoAgent) else ():
+        yield tool
+        yield from tools_of(tool.agent)
+
+
+def asker_of(agent: Any) -> Any:
+    """Give the agent by which this one asks its model, such as a `BaseAgent`'s; itself if it asks by none."""
+    return getattr(agent, "__flujo_asks__", agent)
 
 
 def model_of(agent: Any) -> str | None:
     """Name the model that an agent asks, as far as it says; a model that is made by a function is made for it."""
+    agent = asker_of(agent)
     return model_name(agent.agent if isinstance(agent, FlujoAgent) else agent)
-
-
-def system_prompt_of(agent: Any) -> str | None:
-    """Give what an agent's model is told before every input, as far as that is written out; None where nothing is."""
-    prompts = getattr(agent, "system_prompt" if isinstance(agent, FlujoAgent) else "_system_prompts", None)
-    texts = [prompts] if isinstance(prompts, str) else prompts if isinstance(prompts, (list, tuple)) else ()
-    return "\n\n".join(each for each in texts if isinstance(each, str)) or None
 
 
 def service_of(agent: Any) -> str | None:
@@ -124,6 +238,7 @@ def service_of(agent: Any) -> str | None:
 
     What is wrong with an agent shows when it is called, so here it only has no name.
     """
+    agent = asker_of(agent)
     try:
         name = model_of(agent)
         model = getattr(agent.agent if isinstance(agent, FlujoAgent) else agent, "model", None)
@@ -142,54 +257,5 @@ def is_pydantic_agent(agent: Any) -> bool:
 
 def asks_by_library(agent: Any) -> bool:
     """Tell whether an agent asks its model through the library."""
+    agent = asker_of(agent)
     return isinstance(agent, FlujoAgent) or is_pydantic_agent(agent)
-
-
-async def ask(
-    agent: AbstractAgent[Any, Any],
-    data: Any,
-    *,
-    guidance: str | None,
-    options: dict[str, Any],
-    shaping: Shaping | None = None,
-) -> Answer:
-    """Run a pydantic-ai agent once; what it spent is on the answer, or on the exception as `flujo_usage`.
-
-    Args:
-        agent: who is asked.
-        data: as for `FlujoAgent.run`.
-        guidance: likewise.
-        options: model settings; None is not set.
-        shaping: how the output is asked for and read; without it the agent runs as its author made it.
-
-    Raises:
-        PricingNotConfiguredError: costs are strict and the model has no price; it is not asked.
-    """
-    from pydantic_ai.settings import ModelSettings
-    from pydantic_ai.usage import RunUsage
-
-    require_price(agent.model)
-    spent = RunUsage()
-    settings = ModelSettings(**{key: value for key, value in options.items() if value is not None})  # type: ignore[typeddict-item]
-    run = functools.partial(agent.run, prompt_of(data, guidance), model_settings=settings, usage=spent)
-    try:
-        result, is_shaped = await _run(agent, run, settings, shaping)
-    except Exception as error:
-        error.flujo_usage = usage_of(spent, asked=model_name(agent))  # type: ignore[attr-defined]
-        raise
-    usage = usage_of(spent, result.response, model_name(agent))
-    return Answer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
-
-
-async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:
-    if shaping is None:
-        return await run(), False
-    from flujo_worker.agents.structured import run_shaped
-
-    return await run_shaped(agent, shaping, settings, run)
-
-
-def prompt_of(data: Any, guidance: str | None) -> str:
-    """Write what a model is asked: a text as it is, anything else as JSON, and after it why the attempt before was not accepted."""
-    text = data if isinstance(data, str) else orjson.dumps(safe_serialize(data), option=orjson.OPT_INDENT_2).decode()
-    return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"

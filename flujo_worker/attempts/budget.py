@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.limits import UsageEstimate, money
-from flujo_worker.agents.factory import model_of
+from flujo_worker.agents.factory import model_of, tools_of
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.observe.log import tell
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.processing import PrecheckSettings
     from flujo_client.pipeline.step import Step
     from flujo_client.sections import Cost
+    from flujo_worker.agents.tool import AgentTool
     from flujo_worker.attempts.catalog import Entry
 
 _BUILT_IN = (
@@ -35,7 +36,7 @@ _BUILT_IN = (
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """One call that an attempt may make, and what it is expected to cost: the agent's, or an auxiliary one of the precheck's."""
+    """One call that an attempt may make, and what it is expected to cost: the agent's, one of its tools', or one of the precheck's."""
 
     name: str
     expected: UsageEstimate
@@ -49,7 +50,7 @@ def calls_of(
     agent_of: Callable[[Any], Any],
     known: UsageEstimate | None = None,
 ) -> list[ExpectedCall]:
-    """List the calls that an attempt may make, the agent's first (M-044, M-116, M-118).
+    """List the calls that an attempt may make, the agent's first, each agent that is its tool once (M-044, M-116, M-118, M-327).
 
     Args:
         step: the step.
@@ -59,7 +60,11 @@ def calls_of(
         known: what whole attempts at the step have cost, the precheck's calls too; None where that is not to count, or not known.
     """
     calls = [ExpectedCall("agent", estimate(step, known or _of_model(_model(step.agent, agent_of), cost)))]
-    if known is not None or precheck is None or not precheck.enabled:
+    if known is not None:
+        return calls
+    tools = _tools(step.agent, agent_of)
+    calls += [ExpectedCall(each.name, _of_model(_model(each.agent, agent_of), cost)) for each in tools]
+    if precheck is None or not precheck.enabled:
         return calls
     asked = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
     for name, agent in (*asked, ("validator", precheck.validator_agent)):
@@ -108,6 +113,13 @@ def _model(agent: Any, agent_of: Callable[[Any], Any]) -> str:
         return str(model_of(agent_of(agent)) or "")
     except Exception:  # noqa: BLE001 - an agent that cannot be found or made fails its attempt, where that is told
         return ""
+
+
+def _tools(agent: Any, agent_of: Callable[[Any], Any]) -> list[AgentTool]:
+    try:
+        return list(tools_of(agent_of(agent)))
+    except Exception:  # noqa: BLE001 - as above
+        return []
 
 
 def _of_model(model: str, cost: Cost) -> UsageEstimate:

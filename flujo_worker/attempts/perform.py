@@ -11,17 +11,21 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.attempt import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
-from flujo_client.errors import AgentError, FlujoError, SnapshotTooLarge
+from flujo_client.errors import AgentError, FlujoError, PausedException, SnapshotTooLarge
+from flujo_client.pipeline.identity import defaults_of
 from flujo_client.redact import redact
 from flujo_client.sections import Historical
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.agents.pricing import priced_by
+from flujo_worker.agents.prompts.render import rendering_by
+from flujo_worker.agents.telling import telling_prompts
 from flujo_worker.aros.tally import tally
 from flujo_worker.attempts.around import Around
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
@@ -30,6 +34,7 @@ from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.guard import Guard
 from flujo_worker.attempts.history import History
 from flujo_worker.attempts.policies import POLICIES
+from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.watch import noting
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
@@ -47,7 +52,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Usage
     from flujo_client.pipeline.plan import Node
     from flujo_client.pipeline.step import Step
-    from flujo_client.sections import Cost
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.catalog import Entry
@@ -158,7 +162,7 @@ class Attempts:
         Code that is not here reserves nothing: it is parked, not run.
         """
         ticket = envelope.ticket
-        if ticket.limits is None or envelope.kind != "step":
+        if ticket.limits is None or not self._performs_step(envelope):
             return (), ()
         with suppress(Unfit):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
@@ -166,6 +170,11 @@ class Attempts:
             calls = self._calls(envelope, entry.steps[path])
             return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
         return (), ()
+
+    def _performs_step(self, envelope: Envelope) -> bool:
+        """Tell whether agents may be called: at a step, or when it is performed again with a person's answer."""
+        reply = self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
+        return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
 
     def _calls(self, envelope: Envelope, step: Step) -> list[ExpectedCall]:
         wanted = resolve(step.processing, envelope.ticket.aros)
@@ -245,6 +254,8 @@ class Attempts:
         else:
             latency = time.monotonic() - started
             return _told(Outcome("success", output, context, usage=done.usage, latency_s=latency), story, notes)
+        if notes.paused_in and fault.code == PausedException.code:
+            fault = replace(fault, tool=notes.paused_in)
         if notes.guidance:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(notes.guidance)}")
         return _told(self._failed(fault, usage, started), story, notes)
@@ -255,13 +266,15 @@ class Attempts:
         path = self._path(envelope, entry)
         step = entry.steps[path]
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
+        agent = self.catalog.agent(step.agent)
+        own_timeout = step.config.timeout_s or defaults_of(agent).get("timeout_s")
         return Work(
             step=step,
-            agent=self.catalog.agent(step.agent),
+            agent=agent,
             data=decode(envelope.input.tree(), resolve=self._resolve),
             context=context,
             guidance=envelope.guidance,
-            timeout_s=step.config.timeout_s or self._settings.agents.agent_timeout_s,
+            timeout_s=own_timeout or self._settings.agents.agent_timeout_s,
             threads=self._threads,
             processing=resolve(step.processing, envelope.ticket.aros),
             agent_of=self.catalog.agent,
@@ -269,6 +282,7 @@ class Attempts:
             resources=self.catalog.resources(entry.resources_at(path)),
             prompts=self._settings.log.prompts,
             reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
+            replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
         )
 
@@ -287,7 +301,7 @@ class Attempts:
         return self._node(envelope, entry).path
 
     def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
-        future = self._loop.submit(_perform(envelope.kind, work, self._settings.cost))
+        future = self._loop.submit(_perform(envelope.kind, work, self._settings))
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
@@ -331,6 +345,11 @@ def _info(envelope: Envelope) -> AttemptInfo:
     )
 
 
-async def _perform(kind: str, work: Work, cost: Cost) -> Done:
-    with priced_by(cost), noting(work.notes.calls):
+async def _perform(kind: str, work: Work, settings: Settings) -> Done:
+    with (
+        priced_by(settings.cost),
+        rendering_by(settings.template),
+        telling_prompts(settings.log.prompts),
+        noting(work.notes.calls),
+    ):
         return await holding(work, POLICIES[kind])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_worker.agents.factory import asks_by_library, service_of
@@ -23,12 +23,13 @@ _calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: the model, seconds it took, whether the provider failed, and seconds it asked to wait."""
+    """One call: the model, seconds it took, whether the provider failed, seconds it asked to wait, and what the call raised."""
 
     model: str
     seconds: float
     failed: bool = False
     asked_s: float = 0.0
+    raised: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def noting(calls: list[Call]) -> Iterator[None]:
 
 @contextmanager
 def watching(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
-    """Watch one call of an agent that says which model it asks.
+    """Watch one call of an agent that says which model it asks. What another one raised, called inside as a tool, is not this one's failure.
 
     Args:
         agent: who is called.
@@ -59,7 +60,8 @@ def watching(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     except Exception as error:
         seconds = time.monotonic() - began
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
-        failed = is_late or is_outage(error, by_library=asks_by_library(agent))
-        calls.append(Call(model, seconds, failed, (failed and asked_wait(error)) or 0.0))
+        is_anothers = any(each.raised is error for each in calls)
+        failed = not is_anothers and (is_late or is_outage(error, by_library=asks_by_library(agent)))
+        calls.append(Call(model, seconds, failed, (failed and asked_wait(error)) or 0.0, error))
         raise
     calls.append(Call(model, time.monotonic() - began))

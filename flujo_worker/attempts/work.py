@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import NO_USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
     from flujo_client.contract.outcome import Correction, Usage
@@ -28,12 +29,19 @@ class Notes:
         corrections: for the correction ledger.
         spent: by those who were asked besides the agent, and say so: processors, plugins and validators (M-044).
         calls: how the models that it called were, for their circuit breakers.
+        tool_calls: how many calls of agents as tools it has begun.
+        questions: how often a tool's agent has asked a person the same.
+        pause: the question that nobody has answered yet, and `paused_in` the tool it came up in.
     """
 
     guidance: str | None = None
     spent: Usage = NO_USAGE
     corrections: list[Correction] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    tool_calls: int = 0
+    questions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pause: BaseException | None = None
+    paused_in: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,7 @@ class Work:
         prompts: how much of a model's prompts and answers is told: `off`, `preview` or `full`.
         resolve: finds the classes that values are made of.
         reply: the question this attempt waited with, and its answer; None for work that asks nobody.
+        replies: reads what was asked and answered at this step so far.
     """
 
     step: Step
@@ -70,6 +79,7 @@ class Work:
     resources: Any = None
     prompts: str = "preview"
     reply: Reply | None = None
+    replies: Callable[[], Sequence[Reply]] = tuple
 
     @property
     def at_hand(self) -> dict[str, Any]:

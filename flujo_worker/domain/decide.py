@@ -115,8 +115,9 @@ def _try_again(draft: Draft, own: Scope, node: Node, fault: Fault, backoff: Back
 
 
 def _aborted(draft: Draft, own: Scope, _: Backoff) -> Steps:
-    fault = draft.notice.outcome.fault
-    if fault is not None and fault.code == PausedException.code and draft.notice.envelope.kind == "step":
+    kind, fault = draft.notice.envelope.kind, draft.notice.outcome.fault
+    is_pause = fault is not None and fault.code == PausedException.code
+    if fault is not None and is_pause and (kind == "step" or (kind == "resume" and fault.tool)):
         yield from human.ask_for(draft, own, draft.node(own), fault)
     else:
         yield from _stop(draft, own, reason="aborted")

@@ -57,7 +57,7 @@ def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
 
 
 def ask_for(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
-    """A step has raised a pause: what it says is the question, and the answer is the step's output (M-042)."""
+    """A step has raised a pause: what it says is the question, and the answer the step's output (M-042), or its tool's (M-327)."""
     draft.close = Close("failed", "paused")
     try:
         message, context = yield Ask("pause", node.path, (scope.output, scope.context), {"message": fault.message})
@@ -66,7 +66,7 @@ def ask_for(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
         draft.close = Close("failed", "error")
         yield from fail(draft, scope, node, refused.fault)
         return
-    question = {"message": message, "schema": None, "expires_s": None}
+    question = {"message": message, "schema": None, "expires_s": None, **({"tool": fault.tool} if fault.tool else {})}
     _pause(draft, scope, node, question, context, number=draft.notice.envelope.number + 1)
 
 

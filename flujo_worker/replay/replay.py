@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 WORKER = "replay"
 CONCLUDED = ("succeeded", "failed")
-_KINDS: dict[str | None, OutcomeKind] = {"error": "failure", "aborted": "aborted", "lost": "lost", "limit": "limit"}
+_KINDS: dict[str | None, OutcomeKind] = {
+    "error": "failure",
+    "aborted": "aborted",
+    "paused": "aborted",
+    "lost": "lost",
+    "limit": "limit",
+}
 
 
 @dataclass(frozen=True, slots=True)

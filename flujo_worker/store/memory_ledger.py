@@ -153,6 +153,15 @@ class LedgerInMemory(BudgetsInMemory):
             row = self._attempts.get(key)
             return None if row is None or row.question is None else Reply(row.question, row.answer)
 
+    def replies(self, run: str, address: str, step: str) -> list[Reply]:
+        with self._lock:
+            at = (run, address, step)
+            rows = [row for row in self._attempts.values() if (row.key.run, row.key.address, row.key.step) == at]
+            rows.sort(key=lambda row: row.key.number)
+            return [
+                Reply(row.question, row.answer) for row in rows if row.question is not None and row.answer is not None
+            ]
+
     def plan(self, fingerprint: str) -> Plan | None:
         with self._lock:
             return self._plans.get(fingerprint)

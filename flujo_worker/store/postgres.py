@@ -200,12 +200,12 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     def reply(self, key: str) -> Reply | None:
         rows = self._rows("reply", {"key": key}, binary=True)
-        if not rows:
-            return None
-        row = rows[0]
-        given = row["answer"]
-        answer = None if given is None else Answer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])
-        return Reply(row["question"], answer)
+        return _reply(rows[0]) if rows else None
+
+    def replies(self, run: str, address: str, step: str) -> list[Reply]:
+        return [
+            _reply(row) for row in self._rows("replies", {"run": run, "address": address, "step": step}, binary=True)
+        ]
 
     def plan(self, fingerprint: str) -> Plan | None:
         rows = self._rows("plan", {"fingerprint": fingerprint})
@@ -337,6 +337,12 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
     refusal = _refusal(row)
     mine = refusal == "busy" and _is_mine(row, worker)
     return Claim(row["standing_fence"], refusal, row["aborted"]) if mine else Claim(refusal=refusal)
+
+
+def _reply(row: Mapping[str, Any]) -> Reply:
+    given = row["answer"]
+    answer = None if given is None else Answer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])
+    return Reply(row["question"], answer)
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:

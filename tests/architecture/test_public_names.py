@@ -87,7 +87,17 @@ CLIENT = [
 ]
 
 WORKER = {
-    "flujo_worker.agents": ["FlujoAgent", "make_agent_async"],
+    "flujo_worker.agents": [
+        "AgentResult",
+        "AgentTool",
+        "BaseAgent",
+        "FlujoAgent",
+        "PlanGeneratorAgent",
+        "TemplatedAgent",
+        "make_agent_async",
+        "make_templated_agent_async",
+    ],
+    "flujo_worker.agents.prompts": ["render_template", "render_text"],
     "flujo_worker.agents.scripted": ["scripted_model"],
     "flujo_worker.app": ["FlujoWorker"],
     "flujo_worker.consumer": ["SafeConsumer"],

@@ -57,6 +57,18 @@ def test_an_answer_makes_it_work_that_is_due(world):
     assert reply.answer.value.tree() == "yes"
 
 
+def test_what_was_answered_at_a_step_can_be_read(world):
+    """M-327: of that step alone; a question that is still open is no part of it."""
+    question = asked(world)
+    where = run_of(question), question.address, question.step
+    assert world.store.replies(*where) == []
+    world.answer(key_of(question), packed("yes"), actor="ana")
+    [reply] = world.store.replies(*where)
+    assert (reply.question, reply.answer.value.tree(), reply.answer.actor) == (ASKED, "yes", "ana")
+    assert world.store.replies(run_of(question), question.address, "other") == []
+    assert world.store.replies(run_of(asked(world)), *where[1:]) == []
+
+
 def test_a_question_takes_one_answer(world):
     """M-452: single use."""
     question = asked(world)

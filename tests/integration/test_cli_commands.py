@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 PIPELINES = """
 import asyncio
 from flujo_client import HumanInTheLoopStep, Pipeline, Step, StepConfig
+from flujo_worker.agents import make_agent_async
 from pydantic import BaseModel
 
 class Topic(BaseModel):
@@ -48,6 +49,7 @@ typed = Pipeline([Step("upper", upper)], context_model=Topic)
 behind = StepConfig(max_retries=0, execution_mode="background")
 aside = Pipeline([Step("upper", upper), Step("later", fail, config=behind), Step("measure", measure)])
 outer = Pipeline([Step("upper", upper), Pipeline([HumanInTheLoopStep("inside", "really?")], name="in").as_step("child", own_run=True)])
+asks = Pipeline([Step("ask", make_agent_async("local:mock", "Be brief."))])
 asking = Pipeline([HumanInTheLoopStep("ask", "go\\x1b[2J?", input_schema=bool), Step("measure", measure_any)])
 """
 
@@ -243,6 +245,17 @@ def test_lens_show(flujo, failed):
     shown = flujo("lens", "show", failed[:-2], "--show-input", "--show-output", "--show-error", "-v").stdout
     expected = ("broken  failed", failed, "step 'check' failed", "input\n  x", "output\n  none", "type      ValueError")
     assert [each for each in expected if each not in shown] == []
+
+
+def test_lens_show_prompt(flujo, read):
+    """What a model was sent, and that secrets are hidden (§2.9)."""
+    ran = read("run", "cli_pipelines:asks", "-i", "a sk-proj-abcdefghijklmnop key")
+    told = flujo("lens", "show", ran["id"], "--prompt")
+    assert "ask:1  system prompt\n  Be brief." in told.stdout
+    assert "ask:1  prompt\n  a sk-*** key" in told.stdout
+    assert "secrets, and the fields of `[log] redact`, are hidden" in told.stderr
+    shown = read("lens", "show", ran["id"], "--prompt")
+    assert [each["what"] for each in shown["prompts"]] == ["system prompt", "prompt", "response"]
 
 
 def test_lens_trace_is_what_the_client_gives(site, flujo, read, failed):

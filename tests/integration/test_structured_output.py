@@ -98,8 +98,19 @@ def loop():
 
 
 @pytest.fixture
+def fresh_loop():
+    """A loop that has asked no provider yet: they are made from the environment."""
+    with asyncio.Runner() as loop:
+        yield loop
+
+
+@pytest.fixture
 def call(threads, loop):
     """Call an agent once: its answer, and what was told."""
+    return caller(threads, loop)
+
+
+def caller(threads, loop):
 
     def call(agent, shaping=None, **options):
         with capture_logs() as told:
@@ -139,8 +150,9 @@ def test_what_is_told_is_what_was_sent(server, call, mode):
 
 
 @pytest.mark.parametrize("name", ["gpt-5", "gpt-4o", "gpt-4o-mini"])
-def test_auto_is_applied_for_the_openai_models_by_their_ids(server, call, monkeypatch, name):
+def test_auto_is_applied_for_the_openai_models_by_their_ids(server, threads, fresh_loop, monkeypatch, name):
     """M-064, M-071: an `openai:` id runs on the Responses API."""
+    call = caller(threads, fresh_loop)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     answer, told = call(make_agent_async(f"openai:{name}", output_type=Fruit), shaping())

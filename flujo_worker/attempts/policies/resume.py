@@ -1,7 +1,11 @@
-"""Going on with a person's answer: answer → typed value → context (M-449…M-452). No answer: its time was over."""
+"""Going on with a person's answer: answer → typed value → context (M-449…M-452). No answer: its time was over.
+
+An answer to the question of a tool's agent is that agent's: the step is performed again, and finds it there (M-327).
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,6 +16,7 @@ from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.serial import decode, safe_serialize
 from flujo_worker.attempts.absorb import absorb
+from flujo_worker.attempts.policies.step import perform_step
 from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
@@ -32,9 +37,19 @@ async def perform_resume(work: Work) -> Done:
     try:
         output = _output(work, work.reply)
         context = _remember(work.step.name, work.context, work.reply, output)
+    except Exception as error:
+        raise Stumble(error, "system") from error
+    if is_for_tool(work.reply):
+        return await perform_step(replace(work, context=context))
+    try:
         return Done(output, absorb(work.step, output, context), NO_USAGE)
     except Exception as error:
         raise Stumble(error, "system") from error
+
+
+def is_for_tool(reply: Reply) -> bool:
+    """Tell whether the agent behind a tool asked, and not the step itself."""
+    return "tool" in reply.question
 
 
 def _output(work: Work, reply: Reply) -> Any:

@@ -23,6 +23,7 @@ from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.blame import besides, blaming
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators
+from flujo_worker.attempts.inside import performing_on
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import Shape
@@ -49,10 +50,11 @@ async def perform_step(work: Work) -> Done:
         Stumble: what failed, and in which domain.
     """
     step, began = work.step, time.monotonic()
-    prompt, answer = await _first(work)
-    answer = await _passed(work, prompt, answer, began)
-    async with blaming("validator", answer.usage):
-        await consult_validators(work, answer.output)
+    with performing_on(work):
+        prompt, answer = await _first(work)
+        answer = await _passed(work, prompt, answer, began)
+        async with blaming("validator", answer.usage):
+            await consult_validators(work, answer.output)
     async with blaming("system", answer.usage):
         return Done(answer.output, absorb(step, answer.output, work.context), answer.usage)
 
@@ -138,7 +140,7 @@ async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s
     options = {**work.at_hand, "guidance": work.guidance, **work.step.config.options()}
     left_s = max(0.0, work.timeout_s - spent_s)
     async with blaming("agent", Usage(), work.timeout_s):
-        with watching(work.agent, most_s=left_s), telling_what_is_asked(work, data):
+        with watching(work.agent, most_s=left_s), telling_what_is_asked(work):
             async with asyncio.timeout(left_s):
                 answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
         answer = replace(answer, usage=declared(answer.output, answer.usage))

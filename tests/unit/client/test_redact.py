@@ -93,6 +93,25 @@ def test_a_field_that_a_project_names_is_hidden_whatever_it_holds():
     assert redact_tree(tree) == tree
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"iban": "DE89 \\"x\\", 1", "city": "Rome"}', '{"iban": ***, "city": "Rome"}'),
+        ("- **IBAN**: DE89\n- **city**: Rome", "- **IBAN**: ***\n- **city**: Rome"),
+        ("iban = DE89, city = Rome", "iban = ***, city = Rome"),
+        ("no ibans: here", "no ibans: here"),
+    ],
+)
+def test_hidden_fields_are_hidden_in_texts_too(text, shown):
+    """A prompt shows a context as JSON or as a list: the fields of `log.redact` stand in it by their names."""
+    hide_fields(["iban"])
+    try:
+        assert redact(text) == shown
+    finally:
+        hide_fields([])
+    assert redact(text) == text
+
+
 def test_a_long_text_without_a_secret_costs_little():
     """Linear: hostile text of a megabyte is no way to stop a worker."""
     for text in ("-----BEGIN RSA PRIVATE KEY-----" * 5_000, "eyJ" * 50_000, "xoxb-" * 30_000, "api_key=" * 20_000):

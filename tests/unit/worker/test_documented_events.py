@@ -32,6 +32,7 @@ ONCE, BEHIND = StepConfig(max_retries=0), StepConfig(execution_mode="background"
 SCHEMA = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}}
 PRECHECK, STRUCTURED, BREAKERS = "test_precheck.py", "test_structured_hint.py", "test_breakers_shared.py"
 STEP, STORE, SYSTEM = "test_aros_step.py", "test_store_events.py", "test_system_events.py"
+TOOL = "test_agent_tool.py"
 ELSEWHERE = {
     **dict.fromkeys(["aros.reasoning.precheck.fail", "aros.reasoning.precheck.pass"], PRECHECK),
     **dict.fromkeys(["aros.reasoning.precheck.skipped", "reasoning.validation"], PRECHECK),
@@ -40,12 +41,17 @@ ELSEWHERE = {
     **dict.fromkeys(["grammar.enforce.fail", "grammar.enforce.pass", "grammar.enforce.skipped"], STEP),
     **dict.fromkeys(["attempt.lost", "attempt.sent_again", "run.enqueued"], STORE),
     **dict.fromkeys(["worker.log", "worker.started", "worker.stopped", "events.dropped"], SYSTEM),
+    **dict.fromkeys([f"agent_tool.{name}" for name in ("called", "input_invalid", "dropped")], TOOL),
+    **dict.fromkeys([f"agent_tool.{name}" for name in ("output_invalid", "returned", "raised")], TOOL),
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "flujo.budget.reserved": "test_limits_in_engine.py",
     "hook.failed": "test_hooks.py",
     "hook.lost": "test_hooks.py",
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_structured_output.py",
+    "template.undefined": "test_prompt_templates.py",
+    **dict.fromkeys(["agent.system.vars", "agent.schema"], "test_prompt_events.py"),
+    "agent.option.dropped": "test_agent_factory.py",
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
     "run.cancel_requested": "test_trace_endings.py",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from pydantic import BaseModel
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from flujo_client import Pipeline, Settings, Step, StepConfig, current_attempt
+from flujo_client.redact import hide_fields
 from flujo_client.sections import Log
-from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents import BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.testing import LocalEngine
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz"
@@ -40,7 +44,7 @@ def asked(story):
 
 def test_what_a_model_is_asked_and_answers_is_told_in_its_order():
     story = ran(make_agent_async(says("fine"), "Be brief."), {"topic": "bees"})
-    names = ["agent.system", "agent.input", "agent.prompt", "agent.response"]
+    names = ["agent.input", "agent.system", "agent.prompt", "agent.response"]
     assert asked(story) == [*((name, "debug") for name in names), ("agent.usage", "info")]
     assert of(story, "agent.system") == [{"model_id": "test", "attempt": 1, "system_prompt_preview": "Be brief."}]
     assert of(story, "agent.prompt") == [{"prompt_preview": '{\n  "topic": "bees"\n}'}]
@@ -145,3 +149,79 @@ def test_an_agent_can_tell_which_attempt_it_is_in():
     ]
     assert seen[0].key == f"{run}::here:1"
     assert current_attempt() is None
+
+
+CONTEXT = {"city": "Rome", "db_password": "hunter2", "iban": "DE89", "text": "x" * 500}
+
+
+@pytest.fixture
+def hidden_iban():
+    hide_fields(["iban"])
+    yield
+    hide_fields([])
+
+
+def told_of(agent, prompts="full"):
+    with LocalEngine(Settings(log=Log(prompts=prompts, redact=("iban",)))) as engine:
+        run = engine.enqueue(Pipeline([Step("write", agent, config=ONCE)]), "go", context=CONTEXT)
+        engine.drain()
+        return [(event.name, event.level, event.data) for event in engine.story(run)]
+
+
+def test_a_rendered_prompt_is_told_as_it_was_sent(hidden_iban):
+    """§2.9, M-316: what the template made of the context, without what its fields' names tell to hide."""
+    [prompt] = of(told_of(BaseAgent(says("fine"), "Be brief.")), "agent.prompt")
+    assert '"city": "Rome"' in prompt["prompt_preview"]
+    assert '"iban": ***' in prompt["prompt_preview"]
+    assert "hunter2" not in prompt["prompt_preview"]
+
+
+def test_a_rendered_system_prompt_is_told_with_its_variables(hidden_iban):
+    """§2.9: `agent.system.vars`."""
+    sent = []
+
+    def model(messages, info):
+        sent.append(info.instructions)
+        return ModelResponse(parts=[TextPart("fine")])
+
+    template = "You live in {{ context.city }} and {{ mood }}: {{ input }}."
+    agent = make_templated_agent_async(FunctionModel(model), template, variables={"mood": "smile"})
+    story = told_of(agent)
+    assert sent == ["You live in Rome and smile: go."]
+    assert of(story, "agent.system")[0]["system_prompt_preview"] == sent[0]
+    [variables] = of(story, "agent.system.vars")
+    assert variables["template"] == "given as text"
+    assert (variables["variables"]["mood"], variables["variables"]["input"]) == ("smile", "go")
+    context = variables["variables"]["context"]
+    assert '"city": "Rome"' in context
+    assert not any(secret in context for secret in ("DE89", "hunter2"))
+    assert len(of(told_of(agent, "preview"), "agent.system.vars")[0]["variables"]["context"]) == 200
+    assert of(told_of(agent, "off"), "agent.system.vars") == []
+
+
+def test_the_outputs_schema_is_told_as_it_was_sent():
+    """Output schemas are as reachable as prompts."""
+
+    class Fruit(BaseModel):
+        ripe: bool
+
+    schema = {"type": "object", "required": ["ripe"]}
+    story = ran(make_agent_async("local:mock", output_type=Fruit), '{"ripe": true}', log=Log(prompts="full"))
+    [told] = of(story, "agent.schema")
+    assert told["mode"] == "tool"
+    assert schema.items() <= json.loads(told["schema_preview"])[0]["schema"].items()
+    assert of(ran(make_agent_async(says("x"))), "agent.schema") == []
+
+
+def test_every_turn_of_a_conversation_is_told():
+    """A tool's answer is a prompt as well."""
+    turns = iter([ToolCallPart("look", {"at": "bees"}), TextPart("done")])
+
+    def look(at: str) -> dict[str, str]:
+        return {"seen": at, "api_key": "hunter2"}
+
+    agent = make_agent_async(FunctionModel(lambda *_: ModelResponse(parts=[next(turns)])), tools=[look])
+    first, second = (data["prompt_preview"] for data in of(ran(agent), "agent.prompt"))
+    assert first == "go"
+    assert '"seen": "bees"' in second
+    assert "hunter2" not in second

@@ -1,0 +1,58 @@
+"""What a run's models were sent and what they answered, as far as its story tells it (requirements §2.9). Pure.
+
+In: a trace. Out: plain data in the order of the story; and what has to be said about it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.cli.shapes import path_of
+from flujo_client.redact import PREVIEW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flujo_client.contract.trace import TraceEvent, TraceNode
+
+_TEXTS: Final = {
+    "agent.system": ("system prompt", "system_prompt_preview"),
+    "agent.system.vars": ("variables of the system prompt", "variables"),
+    "agent.prompt": ("prompt", "prompt_preview"),
+    "agent.schema": ("output schema", "schema_preview"),
+    "agent.response": ("response", "response_preview"),
+}
+
+
+def prompts_shape(trace: TraceNode) -> list[dict[str, Any]]:
+    """Give each text with the attempt it belongs to; `is_cut` where only its beginning was kept."""
+    return list(_walked(trace, ""))
+
+
+def _walked(node: TraceNode, path: str) -> Iterator[dict[str, Any]]:
+    for event in node.events:
+        if (text := _text(event)) is not None:
+            yield {"path": path, "what": _TEXTS[event.name][0], "text": text, "is_cut": _is_cut(text)}
+    for child in node.children:
+        yield from _walked(child, path_of(node, child, path))
+
+
+def _text(event: TraceEvent) -> Any:
+    return event.data.get(_TEXTS[event.name][1]) if event.name in _TEXTS else None
+
+
+def _is_cut(text: Any) -> bool:
+    texts = text.values() if isinstance(text, dict) else [text]
+    return any(len(str(each)) == PREVIEW for each in texts)
+
+
+def said_of(prompts: Sequence[dict[str, Any]]) -> str:
+    """Say what the texts are, and are not."""
+    if not prompts:
+        return 'no prompts: no model was asked, or `[log] prompts = "off"` kept them out of the story'
+    hidden = "secrets, and the fields of `[log] redact`, are hidden"
+    if any(each["is_cut"] for each in prompts):
+        return (
+            f'{hidden}; texts were cut at {PREVIEW} characters: `[log] prompts = "full"` keeps them whole from then on'
+        )
+    return hidden

@@ -1,0 +1,117 @@
+"""Ask a model once, through a pydantic-ai agent: the one call below a step's attempt.
+
+It must not try again, and leaves nothing out in silence. In: an agent of the library's, an input and model settings. Out: an `Answer`,
+with what it spent.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.identity import model_name
+from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.pricing import require_price, usage_of
+from flujo_worker.agents.telling import hidden, most_told, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic_ai.agent import AbstractAgent
+
+    from flujo_worker.agents.shaping import Shaping
+
+
+async def ask(
+    agent: AbstractAgent[Any, Any],
+    data: Any,
+    *,
+    guidance: str | None,
+    options: Mapping[str, Any],
+    shaping: Shaping | None = None,
+    instructions: str | None = None,
+) -> Answer:
+    """Run a pydantic-ai agent once; what it spent is on the answer, or on the exception as `flujo_usage`.
+
+    Args:
+        agent: who is asked.
+        data: as for `FlujoAgent.run`.
+        guidance: likewise.
+        options: model settings; None is not set. One that the model does not send is told as `agent.option.dropped` (C-36).
+        shaping: how the output is asked for and read; without it the agent runs as its author made it.
+        instructions: as for `FlujoAgent.run`.
+
+    Raises:
+        PricingNotConfiguredError: costs are strict and the model has no price; it is not asked.
+    """
+    from pydantic_ai.usage import RunUsage
+
+    from flujo_worker.agents.models import effective_model
+
+    model = effective_model(agent)
+    require_price(model)
+    spent, settings = RunUsage(), _settings(agent, model, options)
+    run = functools.partial(
+        _asked,
+        agent,
+        prompt_of(data, guidance),
+        model=model,
+        model_settings=settings,
+        usage=spent,
+        instructions=instructions,
+        telling=_telling(data, guidance),
+    )
+    try:
+        result, is_shaped = await _run(agent, run, settings, shaping)
+    except Exception as error:
+        error.flujo_usage = usage_of(spent, asked=model_name(agent))  # type: ignore[attr-defined]
+        raise
+    usage = usage_of(spent, result.response, model_name(agent))
+    return Answer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
+
+
+def _telling(data: Any, guidance: str | None) -> list[Any]:
+    """Make the capability that tells what is sent, where it is told at all."""
+    most = most_told()
+    if not most:
+        return []
+    from flujo_worker.agents.sent import Sent
+
+    return [Sent(prompt_of(hidden(data), guidance), most)]
+
+
+async def _asked(agent: Any, prompt: str, *, telling: list[Any], capabilities: Sequence[Any] = (), **rest: Any) -> Any:
+    return await agent.run(prompt, capabilities=[*capabilities, *telling], **rest)
+
+
+def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
+    """Make a run's model settings, and tell which of them the model leaves out."""
+    from flujo_worker.agents.models import NO_RETRIES, dropped_by, each_of, retries_itself
+
+    settings = {key: value for key, value in options.items() if value is not None}
+    own = getattr(agent, "model_settings", None)
+    for each in [] if model is None else each_of(model):
+        if dropped := dropped_by(each, {**(own if isinstance(own, dict) else {}), **settings}):
+            tell_dropped(dropped, model=each.model_name)
+    return settings | NO_RETRIES if model is not None and retries_itself(model) else settings
+
+
+def tell_dropped(options: Sequence[str], **by: Any) -> None:
+    """Tell that options were given and go nowhere, by whom they are dropped: `agent` or `model` (C-36)."""
+    from flujo_worker.observe.log import tell
+
+    tell("agent.option.dropped", "warning", options=list(options), **by)
+
+
+async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:
+    if shaping is None:
+        return await run(), False
+    from flujo_worker.agents.structured import run_shaped
+
+    return await run_shaped(agent, shaping, settings, run)
+
+
+def prompt_of(data: Any, guidance: str | None) -> str:
+    """Write what a model is asked: a text as it is, anything else as JSON, and after it why the attempt before was not accepted."""
+    text = text_of(data)
+    return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"

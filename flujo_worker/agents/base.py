@@ -1,0 +1,153 @@
+"""`BaseAgent`: an agent whose user message is rendered from its task and its context (M-314…M-317).
+
+It asks its model as every agent of ours does, through `make_agent_async`. The context goes into the user's message, in readable form,
+and never into the system prompt (M-316).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import BaseModel
+
+from flujo_client.contract.context import TASK_FIELDS, PipelineContext
+from flujo_client.pipeline.identity import identify
+from flujo_client.serial import safe_serialize
+from flujo_worker.agents.answer import AgentResult, Answer
+from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents.telling import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic_ai.models import Model
+
+    from flujo_worker.agents.factory import FlujoAgent
+    from flujo_worker.agents.shaping import Shaping
+
+DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
+_BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])
+_ALL: Final = 2**31
+"""Nodes of a context: none is cut, for what is too large has not travelled."""
+
+
+class BaseAgent:
+    """An agent that is told its task and its context. Subclass it for a template of your own.
+
+    As a step's agent its task is the step's input and its context the pipeline's; as an agent's tool both are what the calling agent gives.
+
+    Args:
+        model: as for `make_agent_async`.
+        system_prompt: what the agent is told before every task.
+        output_type: what it answers with.
+        name: for traces.
+        options: as for `make_agent_async`.
+
+    Attributes:
+        user_prompt_template: the template of the user's message where there is a context; it may use `task` and `context`.
+    """
+
+    user_prompt_template: ClassVar[str] = DEFAULT_TEMPLATE
+
+    def __init__(
+        self,
+        model: str | Model[Any] | Callable[[], Model[Any]],
+        system_prompt: str = "",
+        output_type: Any = str,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.agent = make_agent_async(model, system_prompt, output_type, name=name, **options)
+        self.name, self.output_type = name, self.agent.output_type
+
+    @property
+    def __flujo_asks__(self) -> FlujoAgent:
+        return self.agent
+
+    @property
+    def __flujo_defaults__(self) -> dict[str, Any]:
+        return self.agent.__flujo_defaults__
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {**identify(type(self)), "template": self.user_prompt_template, "target": identify(self.agent)}
+
+    async def run(  # noqa: PLR0913 - a step passes on only what is named
+        self,
+        task: Any,
+        context: Any = None,
+        *,
+        guidance: str | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        shaping: Shaping | None = None,
+    ) -> AgentResult:
+        """Ask the model once: one system and one user message.
+
+        Args:
+            task: what to do; anything but text becomes JSON.
+            context: what to know for it: a mapping or a model; it is not changed.
+            guidance: why the attempt before this one failed, told after the user's message.
+            temperature: as for `FlujoAgent.run`, as all below.
+            top_p: likewise.
+            top_k: likewise.
+            max_tokens: likewise.
+            shaping: likewise.
+
+        Raises:
+            TemplateError: the template cannot be rendered.
+            Exception: what goes wrong when the model is asked.
+        """
+        prompt = await self._prompt(task, context)
+        answer = await self.agent.run(
+            prompt,
+            guidance=guidance,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            shaping=shaping,
+        )
+        return AgentResult(**{each.name: getattr(answer, each.name) for each in fields(Answer)})
+
+    async def _prompt(self, task: Any, context: Any) -> str:
+        """Build the user's message in a thread: a large one would hold up everything else in the process."""
+        return await asyncio.to_thread(self._build_user_prompt, text_of(task), as_mapping(context))
+
+    def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
+        """Write the user's message; override it for one of your own."""
+        return rendered(self.user_prompt_template, task, context)
+
+
+def rendered(template: str, task: str, context: dict[str, Any] | None) -> str:
+    """Render a template with task and context; without a context there is only the task."""
+    if not context:
+        return task
+    from flujo_worker.agents.prompts import render_template
+
+    return render_template(template, task=task, context=context)
+
+
+def as_mapping(context: Any) -> dict[str, Any] | None:
+    """Give a context as plain data of its own.
+
+    Of a `PipelineContext` without what Flujo keeps in it for itself, and what nobody has written to. What is no mapping stands under
+    `context`.
+    """
+    if context is None:
+        return None
+    plain = safe_serialize(dict(context) if isinstance(context, BaseModel) else context, max_nodes=_ALL)
+    if not isinstance(plain, dict):
+        return {"context": plain}
+    if isinstance(context, PipelineContext):
+        unwritten = safe_serialize(dict(PipelineContext()))
+        is_told = {
+            key: key not in _BOOKKEEPING and (key not in unwritten or unwritten[key] != plain[key]) for key in plain
+        }
+        plain = {key: value for key, value in plain.items() if is_told[key]}
+    return plain

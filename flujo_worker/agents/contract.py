@@ -1,0 +1,222 @@
+"""The contract of an agent that is called as a tool: a JSON Schema that is held to, with refusals that a model can act on (M-305…M-308).
+
+Pure; it must not call an agent or change what it is given. In: a schema and a value. Out: a copy of the value with the schema's defaults,
+without properties that only nobody expected (C-27, C-28); or a refusal as data. References stay inside the schema.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import to_jsonable_python
+
+from flujo_client.errors import ConfigurationError, FlujoError
+from flujo_client.pipeline.identity import digest
+from flujo_client.serial import dumps, loads, safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jsonschema_rs import ValidationError
+
+    from flujo_worker.aros.check import Check
+
+_CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
+"""Where only the client is installed, the workers find out what is wrong with a schema."""
+
+LONGEST: Final = 300
+"""Characters of a refusal's message: checkers repeat the whole value in it."""
+
+_UNEXPECTED: Final = ("additionalProperties", "unevaluatedProperties")
+_WAY_OUT: Final = "a contract is a JSON Schema (2020-12) of an object, which refers to nothing outside of itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a contract says of a value.
+
+    Attributes:
+        value: what was judged: a copy, as plain data.
+        dropped: JSON pointers of the properties that were taken out of it.
+        refusal: what is wrong; None: the value holds.
+    """
+
+    value: Any
+    dropped: Sequence[str] = ()
+    refusal: Mapping[str, Any] | None = None
+
+
+class Contract:
+    """A JSON Schema (2020-12) that values are held to.
+
+    Args:
+        schema: the schema, or the path of a JSON file that holds it.
+        what: names it in errors.
+
+    Raises:
+        ConfigurationError: there is no such file, or what is there is no schema, or it refers to what lies outside of it.
+    """
+
+    def __init__(self, schema: Mapping[str, Any] | Path, *, what: str) -> None:
+        self._what = what
+        self.schema: dict[str, Any] = self._written(self._read(schema) if isinstance(schema, Path) else schema)
+        self.hash = digest(self.schema)
+        if _CAN_CHECK:
+            _ = self._check
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The schema of each property, by its name, in the schema's order."""
+        return dict(self._root.get("properties") or {})
+
+    @property
+    def required(self) -> list[str]:
+        """The required properties, in the schema's order."""
+        return list(self._root.get("required") or ())
+
+    @property
+    def definitions(self) -> dict[str, Any]:
+        """What the properties' references lead to, under the keywords that hold it."""
+        return {key: self.schema[key] for key in ("$defs", "definitions") if key in self.schema}
+
+    @property
+    def takes_text(self) -> bool:
+        """Tell whether a text can hold."""
+        return "string" in self._check.kinds()
+
+    def judge(self, given: Any, *, strict: bool = False) -> Judgement:
+        """Judge a value: fill in defaults, then hold it to the schema.
+
+        Args:
+            given: anything that can be written as JSON; it is not changed.
+            strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong (C-27).
+        """
+        value, dropped = plain(given), list[str]()
+        self._fill(value, self.schema)
+        while errors := self._check.errors(value):
+            wrong = [each for each in errors if strict or each.kind.name not in _UNEXPECTED]
+            if wrong:
+                return Judgement(value, (), self._refusal(given, value, wrong[0]))
+            dropped += [pointer for each in errors for pointer in _drop(value, each)]
+        return Judgement(value, dropped)
+
+    def missing_from(self, given: Any) -> list[str]:
+        """The required properties that are not given, in the schema's order (M-307)."""
+        return [name for name in self.required if not isinstance(given, Mapping) or name not in given]
+
+    def _refusal(self, given: Any, value: Any, error: ValidationError) -> dict[str, Any]:
+        lacking = self.missing_from(value) if isinstance(value, dict) else []
+        missing = self.missing_from(given)
+        if lacking:  # defaults are filled in: only the others are why (C-28)
+            return refused(f"'{lacking[0]}' is a required property", [], self.required, missing, given)
+        return refused(
+            _short(str(error.message)), list(error.instance_path), self.required, missing, given, lacks=False
+        )
+
+    @functools.cached_property
+    def _check(self) -> Check:
+        from flujo_worker.aros.check import Check
+        from flujo_worker.aros.outcome import Refused
+
+        try:
+            return Check(self.schema)
+        except Refused as wrong:
+            raise ConfigurationError(f"{self._what}: {wrong.told}", suggestion=_WAY_OUT) from None
+
+    @property
+    def _root(self) -> dict[str, Any]:
+        root, _ = self._check.resolved(self.schema, "")
+        return root if isinstance(root, dict) else {}
+
+    def _fill(self, value: Any, sub: Any) -> None:
+        """Fill in defaults, as deep as the value goes."""
+        sub, _ = self._check.resolved(sub, "")
+        if not isinstance(sub, dict):
+            return
+        if isinstance(value, dict):
+            for name, own in (sub.get("properties") or {}).items():
+                meant, _ = self._check.resolved(own, "")
+                defaults = [each["default"] for each in (own, meant) if isinstance(each, dict) and "default" in each]
+                if name in value:
+                    self._fill(value[name], own)
+                elif defaults:
+                    value[name] = copy.deepcopy(defaults[0])
+        elif isinstance(value, list) and isinstance(sub.get("items"), dict):
+            for each in value:
+                self._fill(each, sub["items"])
+
+    def _read(self, path: Path) -> Any:
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            said = f"{self._what}: {path.name} cannot be read as JSON: {error}"
+            raise ConfigurationError(said, suggestion="give the path of a JSON Schema, or the schema itself") from error
+
+    def _written(self, schema: Any) -> dict[str, Any]:
+        if not isinstance(schema, Mapping):
+            raise ConfigurationError(f"{self._what} is a {type(schema).__name__}, no JSON Schema", suggestion=_WAY_OUT)
+        try:
+            written: dict[str, Any] = loads(dumps(dict(schema)))
+        except FlujoError as error:
+            raise ConfigurationError(f"{self._what} is no JSON: {error.message}", suggestion=_WAY_OUT) from error
+        return written
+
+
+def _drop(value: Any, error: ValidationError) -> list[str]:
+    """Take the unexpected properties out of a value, in place; give their JSON pointers."""
+    place, pointer = value, ""
+    for key in error.instance_path:
+        place, pointer = place[key], f"{pointer}/{_step(str(key))}"
+    unexpected = [str(key) for key in error.kind.as_dict()["unexpected"]]
+    for key in unexpected:
+        del place[key]
+    return [f"{pointer}/{_step(key)}" for key in unexpected]
+
+
+def _step(key: str) -> str:
+    """Write a key as one step of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _short(message: str) -> str:
+    """Keep both ends: the value comes first in a checker's message, and what is wrong with it last."""
+    half = LONGEST // 2
+    return message if len(message) <= LONGEST else f"{message[:half]} … {message[-half:]}"
+
+
+def plain(value: Any) -> Any:
+    """A copy as plain JSON data, whole, however large it is."""
+    return to_jsonable_python(value, bytes_mode="base64", fallback=safe_serialize)
+
+
+def refused(
+    message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool = True
+) -> dict[str, Any]:
+    """Write what a refusal says of its reason (M-306).
+
+    Args:
+        message: what is wrong.
+        path: where.
+        required: what the contract asks for.
+        missing: what of it was not given.
+        given: what was.
+        lacks: that something is missing is why; else the message is (C-32).
+    """
+    where = "/".join(map(str, path)) or "the input"
+    return {
+        "validation_message": message,
+        "path": path,
+        "required_fields": required,
+        "missing_fields": missing,
+        "provided_fields": list(given) if isinstance(given, Mapping) else [],
+        "hint": f"Please provide all required fields: {', '.join(missing)}"
+        if lacks
+        else f"Please correct {where}: {message}",
+    }

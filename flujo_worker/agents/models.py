@@ -1,0 +1,155 @@
+"""Models by their names, and what they leave out of what they are given.
+
+A provider's client is made once per event loop, of which a worker process has one, when it is first asked, and shared by all agents
+that name its models: it keeps the connections. It must not ask a model. In: a model, or its name. Out: the model; the names of settings that it would not send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import infer_provider
+
+from flujo_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models.function import AgentInfo
+
+MOCK: Final = "local:mock"
+"""The model that answers with what it is asked: for trying out, without provider or key."""
+NO_RETRIES: Final = {"max_retries": 0}
+"""The provider's own client asks once: tries belong to the step, where they are counted, paid for and told (C-37)."""
+
+_SAMPLING: Final = ("temperature", "top_p")
+_SAMPLING_OF_ANTHROPIC: Final = ("temperature", "top_p", "top_k")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What an event loop's agents share: its connections can be used on no other one."""
+
+    models: dict[str, Model[Any]] = field(default_factory=dict)
+    providers: dict[str, Any] = field(default_factory=dict)
+
+    def provider(self, name: str) -> Any:
+        """Give the provider of that name, made from the environment when it is first asked for."""
+        if name not in self.providers:
+            self.providers[name] = infer_provider(name)
+        return self.providers[name]
+
+
+_known: WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = WeakKeyDictionary()
+
+
+def model_for(model: Model[Any] | str) -> Model[Any]:
+    """Give the model that a name stands for; to be called on the event loop that asks it.
+
+    Raises:
+        ConfigurationError: nobody provides such a model.
+    """
+    if not isinstance(model, str):
+        return model
+    known = _known.setdefault(asyncio.get_running_loop(), _Known())
+    if model not in known.models:
+        known.models[model] = _made(model, known)
+    return known.models[model]
+
+
+def effective_model(agent: Any) -> Model[Any] | None:
+    """Give the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
+
+    Raises:
+        ConfigurationError: nobody provides such a model.
+    """
+    override = getattr(agent, "_override_model", None)  # the library tells it nowhere in public
+    chosen = None if override is None else override.get()
+    model = agent.model if chosen is None else chosen.value
+    return None if model is None else model_for(model)
+
+
+def _made(name: str, known: _Known) -> Model[Any]:
+    if name == MOCK:
+        return _echo()
+    try:
+        return infer_model(name, provider_factory=known.provider)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"there is no model '{name}'", suggestion="write `provider:model`, such as `openai:gpt-4o`", cause=error
+        ) from error
+
+
+def _echo() -> Model[Any]:
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        prompts = [part for message in messages for part in message.parts if part.part_kind == "user-prompt"]
+        said = str(prompts[-1].content) if prompts else ""
+        if info.output_tools and not info.allow_text_output:
+            return ModelResponse([ToolCallPart(info.output_tools[0].name, _arguments(said))])
+        return ModelResponse([TextPart(said)])
+
+    return FunctionModel(respond, model_name="mock")
+
+
+def _arguments(said: str) -> str:
+    """Write the arguments of a call; what is no JSON object stands under the key that the library gives plain values."""
+    try:
+        value = json.loads(said)
+    except ValueError:
+        value = said
+    return json.dumps(value if isinstance(value, dict) else {"response": value})
+
+
+def each_of(model: Model[Any]) -> list[Model[Any]]:
+    """Give the models that a model may ask: itself, or those that it falls back on."""
+    others = getattr(model, "models", None)
+    return list(others) if isinstance(others, list | tuple) else [model]
+
+
+def retries_itself(model: Model[Any]) -> bool:
+    """Tell whether a model has a provider's client, whose own retries can be turned off for a request."""
+    return any(each.provider is not None and "max_retries" not in each.unsupported_settings for each in each_of(model))
+
+
+def dropped_by(model: Model[Any], settings: Mapping[str, Any]) -> list[str]:
+    """Name the settings that a model does not send, of those that are given (C-36)."""
+    given = [name for name, value in settings.items() if value is not None and name != "max_retries"]
+    ignored = model.unsupported_settings | _by_profile(model, settings)
+    return [name for name in given if name in ignored]
+
+
+def _by_profile(model: Model[Any], settings: Mapping[str, Any]) -> frozenset[str]:
+    try:
+        profile: Mapping[str, Any] = model.profile
+    except NotImplementedError:
+        return frozenset()
+    names = set(profile.get("openai_unsupported_model_settings", ()))
+    if profile.get("anthropic_disallows_sampling_settings"):
+        names.update(_SAMPLING_OF_ANTHROPIC)
+    if profile.get("openai_supports_reasoning") and _reasons(profile, settings):
+        names.update(_SAMPLING)
+    return frozenset(names)
+
+
+def _reasons(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Tell whether a model of OpenAI's reasons for this request: then it takes no sampling settings."""
+    efforts = profile.get("openai_reasoning_efforts")
+    can_be_off = profile.get("openai_supports_reasoning_effort_none") if efforts is None else "none" in efforts
+    if not can_be_off:
+        return True
+    effort = settings.get("openai_reasoning_effort")
+    if effort is not None:
+        return bool(effort != "none")
+    thinking = settings.get("thinking")
+    if thinking is None:
+        return bool(profile.get("thinking_enabled_by_default"))
+    return thinking is not False or bool(profile.get("thinking_always_enabled"))

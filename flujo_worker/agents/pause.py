@@ -1,0 +1,40 @@
+"""A question that an agent asks while it is another one's tool, and a person's answer to it (M-327).
+
+The run pauses, and when the answer is there the step is performed again from its beginning; where the same question comes up in the same
+tool, the answer is what the agent gave. It must not wait itself. In: a pause and the tool it was raised in. Out: the answer, or the pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.serial import decode
+from flujo_worker.attempts.inside import current_work
+from flujo_worker.attempts.wording import message_of
+
+if TYPE_CHECKING:
+    from flujo_client.errors import PausedException
+
+
+async def answer_to(pause: PausedException, tool: str) -> Any:
+    """Give what a person has answered to this question at this step: the first time it comes up the first answer, and so on.
+
+    Raises:
+        PausedException: `pause` itself; nobody has answered yet.
+    """
+    work = current_work()
+    if work is None or work.notes.pause is pause:  # of a tool inside this one
+        raise pause
+    said = message_of(pause, None).strip()
+    work.notes.questions[tool, said] += 1
+    replies = await asyncio.get_running_loop().run_in_executor(work.threads, work.replies)
+    given = [
+        each.answer
+        for each in replies
+        if each.answer is not None and each.question.get("tool") == tool and said in ("", each.question["message"])
+    ]
+    if len(given) < work.notes.questions[tool, said]:
+        work.notes.pause, work.notes.paused_in = pause, tool
+        raise pause
+    return decode(given[work.notes.questions[tool, said] - 1].value.tree(), resolve=work.resolve, path="answer")

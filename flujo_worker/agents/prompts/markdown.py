@@ -1,0 +1,97 @@
+"""Plain data as text that stays in its place: JSON for a fenced block, Markdown lists, lines and paragraphs.
+
+Data comes from models and strangers: whatever it holds, it must neither end the block that it stands in nor begin another one.
+In: plain data. Out: text. Nothing is lost: what cannot be shown as it is, is shown as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+EMPTY: Final = "*(empty)*"
+
+_FENCES: Final = re.compile(r"`{3,}|~{3,}")
+_BREAKS: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x7f\x85\u2028\u2029"})
+"""What some readers take for the end of a line, and JSON leaves as it is."""
+_STARTS_A_BLOCK: Final = re.compile(r"[-+*>#|\[]|\d{1,9}[.)]|`{3}|~{3}|<")
+_SECTION: Final = re.compile(r"(?m)^( {0,3})(#{1,6}(?=\s|$)|`{3,}|~{3,}|(?:[-*_=][ \t]*){3,}$|-(?=\s*$)|=(?=\s*$))")
+
+
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """Write JSON that cannot end a fenced block: rows of three backticks or tildes, which only stand in texts, are escaped."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=_made).translate(_BREAKS)
+    return _FENCES.sub(lambda fence: f"\\u{ord(fence[0][0]):04x}" * len(fence[0]), text)
+
+
+def _made(value: Any) -> Any:
+    """Write what a template made itself, such as what `map` gives, as the list that it is."""
+    return list(value) if isinstance(value, Iterable) else str(value)
+
+
+def line(value: Any) -> str:
+    """Write a value in one line: a text as it is if it is one line, anything else as JSON."""
+    if not isinstance(value, str):
+        return as_json(value, None)
+    is_plain = value == value.strip() != "" and len(value.splitlines()) == 1 and value.isprintable()
+    return value if is_plain else as_json(value, None)
+
+
+def prose(value: Any) -> str:
+    """Write a text of several lines without headings, rules and fences of its own: they are escaped as Markdown does it."""
+    text = "\n".join(value.strip().splitlines()) if isinstance(value, str) else line(value)
+    return _SECTION.sub(r"\1\\\2", text)
+
+
+def nested_markdown(value: Any) -> str:
+    """Write plain data as a nested list (M-320, M-321).
+
+    A mapping's entries are `- **key**: value`; entries that hold others indent them by two spaces; an item of a list that holds others is
+    `- [0]:`. A text of several lines, or that would begin a list or a heading of its own, stands as JSON.
+    """
+    return "\n".join(_bullets(value, 0)) if _is_nested(value) or not isinstance(value, dict | list) else EMPTY
+
+
+def _bullets(value: Any, depth: int) -> Iterator[str]:
+    before = "  " * depth + "- "
+    if isinstance(value, dict):
+        yield from _entries(value, before, depth)
+    elif isinstance(value, list):
+        yield from _items(value, before, depth)
+    else:
+        yield before + _item(value)
+
+
+def _entries(mapping: Mapping[str, Any], before: str, depth: int) -> Iterator[str]:
+    for key, value in mapping.items():
+        named = f"{before}**{line(key).replace('*', chr(92) + '*')}**:"
+        if _is_nested(value):
+            yield named
+            yield from _bullets(value, depth + 1)
+        else:
+            yield f"{named} {EMPTY if isinstance(value, dict | list) else line(value)}"
+
+
+def _items(values: Sequence[Any], before: str, depth: int) -> Iterator[str]:
+    for number, value in enumerate(values):
+        if _is_nested(value):
+            yield f"{before}[{number}]:"
+            yield from _bullets(value, depth + 1)
+        else:
+            yield before + _item(value)
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, dict | list) and bool(value)
+
+
+def _item(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return EMPTY
+    shown = line(value)
+    return as_json(value, None) if isinstance(value, str) and _STARTS_A_BLOCK.match(shown) else shown

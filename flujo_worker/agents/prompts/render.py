@@ -1,0 +1,153 @@
+"""Find a template and render it: the one way from a template and values to a prompt (M-314).
+
+Variables become plain data first: a template sees texts, numbers, lists and mappings, never an object of Python's, and never compiles
+any of them. In: a template's name, or its text, and variables. Out: text, or a `TemplateError` that names the template.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import BaseLoader, ChainableUndefined, FileSystemLoader, StrictUndefined
+from jinja2.exceptions import TemplateNotFound, TemplateSyntaxError, UndefinedError
+
+from flujo_client.errors import TemplateError
+from flujo_client.sections import Template
+from flujo_client.serial import safe_serialize
+from flujo_worker.agents.prompts.meter import Exhausted, metered
+from flujo_worker.agents.prompts.sandbox import MOST_SOURCE, Sandbox
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import jinja2
+
+SHIPPED: Final = Path(__file__).parent / "templates"
+
+_section: ContextVar[Template] = ContextVar("template", default=Template())  # noqa: B039 - frozen
+_missing: ContextVar[dict[str, None] | None] = ContextVar("missing", default=None)
+
+
+@contextmanager
+def rendering_by(section: Template) -> Iterator[None]:
+    """Render every template inside by the project's settings."""
+    token = _section.set(section)
+    try:
+        yield
+    finally:
+        _section.reset(token)
+
+
+def render_template(name: str, /, **variables: Any) -> str:
+    """Render a template.
+
+    Args:
+        name: a file in one of the project's `[template] folders`, else one of Flujo's own; or `package:path`, such as
+            `acme.prompts:review.md.j2`, for a file inside a package.
+        variables: what the template may use, as plain data.
+
+    Raises:
+        TemplateError: there is none of that name, it is wrong, it would grow without end, or, where the settings are strict, it uses
+            a variable that is not there.
+    """
+    return _render(name, lambda sandbox: sandbox.get_template(name), variables)
+
+
+def render_text(source: str, /, **variables: Any) -> str:
+    """Render a template that is given as text; otherwise as `render_template`."""
+    return _render("given as text", lambda sandbox: _compiled(sandbox, source), variables)
+
+
+def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: dict[str, Any]) -> str:
+    section = _section.get()
+    missing: dict[str, None] = {}
+    token = _missing.set(missing)
+    try:
+        with metered(section.max_chars, section.max_s):
+            plain = safe_serialize(variables, max_nodes=section.max_chars)
+            text = find(_sandbox(section)).render(plain)
+    except Exception as error:
+        raise _told(name, error) from error
+    finally:
+        _missing.reset(token)
+    if missing:
+        tell("template.undefined", "warning", template=name, variables=list(missing))
+    return text
+
+
+@lru_cache(maxsize=8)
+def _sandbox(section: Template) -> Sandbox:
+    return Sandbox(_Finder(section.folders), _UNDEFINED[section.undefined_variables])
+
+
+@lru_cache(maxsize=128)
+def _compiled(sandbox: Sandbox, source: str) -> jinja2.Template:
+    return sandbox.from_string(_bounded(source))
+
+
+class _Finder(BaseLoader):
+    """Finds a template in the project's folders, among ours, or in a package that its name names."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self._files = FileSystemLoader([*folders, SHIPPED])
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, None]:
+        package, colon, path = template.partition(":")
+        files, path = (_files_of(package), path) if colon else (self._files, template)
+        source, place, _ = files.get_source(environment, path)
+        return _bounded(source), place, None
+
+
+def _files_of(package: str) -> FileSystemLoader:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise TemplateNotFound(f"package {package}")
+    return FileSystemLoader(list(spec.submodule_search_locations))
+
+
+def _bounded(source: str) -> str:
+    if len(source) > MOST_SOURCE:
+        raise Exhausted(f"{len(source):,} characters of template; at most {MOST_SOURCE:,} may be")
+    return source
+
+
+class _Told(ChainableUndefined):
+    """Renders as nothing, and is told at the end."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        missing = _missing.get()
+        if missing is not None:
+            missing[str(self._undefined_name)] = None
+        return ""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(str(self))
+
+
+_UNDEFINED: Final = {"warn": _Told, "ignore": ChainableUndefined, "strict": StrictUndefined}
+
+
+def _told(name: str, error: Exception) -> TemplateError:
+    what, way_out = f"{type(error).__name__}: {error}", None
+    if isinstance(error, TemplateNotFound):
+        what = f"there is no {error.name}"
+        way_out = "name a file in one of `[template] folders`, or `package:path`"
+    elif isinstance(error, TemplateSyntaxError):
+        what = f"line {error.lineno}: {error.message}"
+    elif isinstance(error, UndefinedError):
+        what, way_out = str(error.message), "give the variable, or test for it with `is defined`"
+    elif isinstance(error, Exhausted):
+        what = f"too much for one prompt: {error}"
+        way_out = "`[template] max_chars` and `max_s` bound a prompt"
+    return TemplateError(f"template '{name}': {what}", suggestion=way_out, cause=error)

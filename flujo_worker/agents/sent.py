@@ -1,0 +1,102 @@
+"""What is told of a request to a model: who is asked, the system prompt, the prompts, the output's schema (requirements §2.9).
+
+A capability, one for each run. It must not change a request. In: what the library is about to send. Out: events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelRequest, SystemPromptPart
+
+from flujo_client.attempt import current_attempt
+from flujo_client.redact import preview
+from flujo_worker.agents.telling import hidden, text_of
+from flujo_worker.observe.log import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pydantic_ai import RunContext
+    from pydantic_ai.messages import ModelRequestPart, ModelResponse
+    from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+
+
+class Sent(AbstractCapability[Any]):
+    """Tells of a run's requests, each part of the conversation once.
+
+    Args:
+        shown: the run's prompt, as it may be shown.
+        most: characters of each text.
+    """
+
+    def __init__(self, shown: str, most: int) -> None:
+        self._shown, self._most = shown, most
+        self._told, self._schema = 0, ""
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+    ) -> ModelResponse:
+        """Tell, then ask."""
+        self._tell(request_context)
+        return await handler(request_context)
+
+    def _tell(self, asked: ModelRequestContext) -> None:
+        news = [message for message in asked.messages[self._told :] if isinstance(message, ModelRequest)]
+        if self._told == 0:
+            self._tell_system(asked, news)
+            self._tell_prompt(self._shown)
+        else:
+            for text in (_said(part) for message in news for part in message.parts):
+                self._tell_prompt(text)
+        self._told = len(asked.messages)
+        self._tell_schema(asked.model, asked.model_request_parameters)
+
+    def _tell_system(self, asked: ModelRequestContext, news: list[ModelRequest]) -> None:
+        system, info = _system(news), current_attempt()
+        tell(
+            "agent.system",
+            "debug",
+            model_id=asked.model.model_name,
+            attempt=info and info.number,
+            system_prompt_preview=preview(system, self._most) if system else None,
+        )
+
+    def _tell_prompt(self, text: str) -> None:
+        tell("agent.prompt", "debug", prompt_preview=preview(text, self._most))
+
+    def _tell_schema(self, model: Model[Any], asked: ModelRequestParameters) -> None:
+        schema = _schema(asked)
+        if schema and schema != self._schema:
+            mode = _mode_of(model) if asked.output_mode == "auto" else asked.output_mode
+            tell("agent.schema", "debug", mode=mode, schema_preview=preview(schema, self._most))
+        self._schema = schema
+
+
+def _schema(asked: ModelRequestParameters) -> str:
+    form = asked.output_object
+    tools = [{"name": tool.name, "schema": tool.parameters_json_schema} for tool in asked.output_tools]
+    forms = tools if form is None else [{"name": form.name, "schema": form.json_schema}]
+    return orjson.dumps(forms).decode() if forms else ""
+
+
+def _mode_of(model: Model[Any]) -> str:
+    try:
+        return str(model.profile.get("default_structured_output_mode", "tool"))
+    except NotImplementedError:  # a fallback over several models has no profile
+        return "auto"
+
+
+def _system(messages: list[ModelRequest]) -> str:
+    parts = [part.content for message in messages for part in message.parts if isinstance(part, SystemPromptPart)]
+    return "\n\n".join([*parts, *(message.instructions for message in messages if message.instructions)])
+
+
+def _said(part: ModelRequestPart) -> str:
+    return text_of(hidden(getattr(part, "content", part)))

@@ -1,0 +1,197 @@
+"""An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it (M-327).
+
+It must not decide what is accepted; the tool does. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits
+are the calling agent's. In: a tool and a call. Out: what came of it; what it spent stands in the notes of the attempt it runs in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from pydantic import BaseModel
+
+from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
+from flujo_client.pipeline.identity import agent_name
+from flujo_client.redact import preview
+from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.base import DEFAULT_TEMPLATE, rendered
+from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.contract import Judgement, plain
+from flujo_worker.agents.factory import is_pydantic_agent
+from flujo_worker.agents.pause import answer_to
+from flujo_worker.agents.pricing import declared
+from flujo_worker.agents.tool import INPUT_INVALID
+from flujo_worker.attempts.inject import injectable
+from flujo_worker.attempts.inside import current_work
+from flujo_worker.attempts.spent import noted
+from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
+from flujo_worker.attempts.watch import watching
+from flujo_worker.attempts.wording import message_of
+from flujo_worker.attempts.work import Notes
+from flujo_worker.observe.log import bound, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from flujo_worker.agents.shaping import Shaping
+    from flujo_worker.agents.tool import AgentTool, Asked
+    from flujo_worker.attempts.work import Work
+
+_LONGEST: Final = 200
+_NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask a tool's agent for another agent; what it spends is the attempt's."""
+    work = current_work()
+    try:
+        judged: Judgement = await noted(_called(tool, given, _ask_or_read), Notes() if work is None else work.notes)
+    except AgentError as error:
+        if type(error) is not AgentError:  # what the agent says of itself; a kind of it is said by others
+            raise
+        return {"success": False, "error": message_of(error, None)}
+    if judged.refusal is not None:
+        return dict(judged.refusal)
+    return {"success": True, "output": plain(judged.value)}
+
+
+async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: Shaping | None) -> Answer:
+    """Ask a tool's agent for a step, whose input is the call."""
+    given = {"task": data} if isinstance(data, str) else _named(data)
+    answer = await _called(tool, given, partial(_ask, options=options, shaping=shaping))
+    judged: Judgement = answer.output
+    if judged.refusal is None:
+        return replace(answer, output=judged.value)
+    said = "{error}: at {path}: {validation_message}".format_map(judged.refusal)
+    if judged.refusal["error"] == INPUT_INVALID:
+        raise NonRetryableError(said, suggestion=judged.refusal["hint"])
+    misfit = AgentIOValidationError(said, suggestion=judged.refusal["hint"])
+    misfit.flujo_usage = answer.usage  # type: ignore[attr-defined]
+    raise misfit
+
+
+async def _called(
+    tool: AgentTool, given: Mapping[str, Any], ask: Callable[[AgentTool, Asked, str], Awaitable[Answer]]
+) -> Answer:
+    """Ask, if the call is accepted; the answer's output is the judgement of it."""
+    with _telling(tool, given):
+        asked = tool.accept(given)
+        if isinstance(asked, dict):
+            _tell_refusal("input", asked)
+            return Answer(Judgement(None, (), asked))
+        _tell_dropped("input", asked.dropped)
+        answer = await ask(tool, asked, await asyncio.to_thread(_prompted, tool.agent, asked))
+        judged = tool.conclude(answer.output)
+        _tell_dropped("output", judged.dropped)
+        if judged.refusal is not None:
+            _tell_refusal("output", judged.refusal)
+        return replace(answer, output=judged)
+
+
+def _named(data: Any) -> dict[str, Any]:
+    """A step's input as the arguments of a call."""
+    if isinstance(data, BaseModel | Mapping):
+        return dict(data)
+    raise NonRetryableError(
+        f"an agent tool is called with names, and the step's input is a {type(data).__name__}",
+        suggestion="let the step before give a mapping with a `task`, or the task alone as a text",
+    )
+
+
+async def _ask_or_read(tool: AgentTool, asked: Asked, prompt: str) -> Answer:
+    """Ask, or give what a person has answered in the agent's place."""
+    work = current_work()
+    try:
+        return await (_ask(tool, asked, prompt) if work is None else _ask_watched(tool, asked, prompt, work))
+    except PausedException as pause:
+        given = await answer_to(pause, tool.name)
+        return Answer(given, pause.__dict__.pop("flujo_usage", NO_USAGE))
+
+
+async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str, work: Work) -> Answer:
+    """Ask inside another agent's call, with what is told and counted of any call."""
+    its = replace(work, agent=tool.agent, data={"task": asked.task, **asked.context}, guidance=None)
+    with watching(tool.agent), telling_what_is_asked(its, call=tool.name):
+        answer = await _ask(tool, asked, prompt)
+    tell_answer(its, answer, call=tool.name)
+    return answer
+
+
+async def _ask(
+    tool: AgentTool, asked: Asked, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS, shaping: Shaping | None = None
+) -> Answer:
+    agent, work = tool.agent, current_work()
+    at_hand = dict(options)
+    if not is_pydantic_agent(agent):
+        at_hand |= {**asked.options, "context": asked.context, "resources": work.resources if work else None}
+    threads = work.threads if work else None
+    answer = await call_agent(agent, prompt, at_hand, threads=threads, shaping=shaping)
+    return replace(answer, usage=declared(answer.output, answer.usage))
+
+
+def _prompted(agent: Any, asked: Asked) -> str:
+    """The task alone for an agent that takes the context besides; for any other both in one prompt, so that nothing is lost.
+
+    To be called in a thread: a large context takes a while.
+    """
+    takes_context = not is_pydantic_agent(agent) and injectable(agent, {"context": asked.context})
+    return asked.task if takes_context else rendered(DEFAULT_TEMPLATE, asked.task, asked.context)
+
+
+@contextmanager
+def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
+    """Tell a call's beginning and end; all that is told meanwhile says which call it belongs to."""
+    began = time.monotonic()
+    with _numbered(tool.name):
+        tell(
+            "agent_tool.called",
+            agent=agent_name(tool.agent),
+            provided=sorted(map(str, given)),
+            input_contract=tool.input and tool.input.hash,
+            output_contract=tool.output and tool.output.hash,
+        )
+        try:
+            yield
+        except BaseException as error:  # cancelled by the attempt's timeout, too
+            tell("agent_tool.raised", error=type(error).__name__, latency_ms=_ms_since(began))
+            raise
+        tell("agent_tool.returned", latency_ms=_ms_since(began))
+
+
+@contextmanager
+def _numbered(name: str) -> Iterator[None]:
+    work = current_work()
+    if work is None:
+        with bound(tool=name):
+            yield
+        return
+    work.notes.tool_calls += 1
+    within = structlog.contextvars.get_contextvars().get("tool_call")
+    with bound(tool=name, tool_call=work.notes.tool_calls, within=within):
+        yield
+
+
+def _tell_refusal(of: str, refusal: Mapping[str, Any]) -> None:
+    """Tell what was refused, its message cut short."""
+    told = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
+    tell(
+        f"agent_tool.{of}_invalid", "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST)
+    )
+
+
+def _tell_dropped(of: str, pointers: Sequence[str]) -> None:
+    if pointers:
+        tell("agent_tool.dropped", "warning", of=of, properties=list(pointers))
+
+
+def _ms_since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 1)

@@ -1,0 +1,59 @@
+"""How much is told of what models are asked, and how texts are shown: cut short and without secrets (requirements §2.9).
+
+It must not know of the agent library: what is sent is told by `sent.py`. In: values. Out: texts for events.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from flujo_client.redact import PREVIEW, preview, redact_tree
+from flujo_client.serial import safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST: Final = {"preview": PREVIEW, "full": 65_536}
+"""Characters of each text, by the setting `log.prompts`."""
+
+_most: ContextVar[int] = ContextVar("most", default=0)
+
+
+@contextmanager
+def telling_prompts(mode: str) -> Iterator[None]:
+    """Tell of every request inside, so much of each text as `log.prompts` says."""
+    token = _most.set(MOST.get(mode, 0))
+    try:
+        yield
+    finally:
+        _most.reset(token)
+
+
+def most_told() -> int:
+    """Give the characters that are told of a text; 0 where nothing is told."""
+    return _most.get()
+
+
+def tell_variables(template: str, variables: dict[str, Any]) -> None:
+    """Tell which variables a system prompt was rendered with."""
+    if most := _most.get():
+        from flujo_worker.observe.log import tell
+
+        values = {name: preview(text_of(hidden(value, name)), most) for name, value in variables.items()}
+        tell("agent.system.vars", "debug", template=template, variables=values)
+
+
+def text_of(value: Any) -> str:
+    """Write what a model is shown of a value: a text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    return orjson.dumps(safe_serialize(value), option=orjson.OPT_INDENT_2).decode()
+
+
+def hidden(value: Any, name: str = "") -> Any:
+    """A value without what its fields' names tell to hide: in a text they could not be told any more."""
+    return redact_tree(value if isinstance(value, str) else safe_serialize(value), name)

@@ -1,0 +1,105 @@
+"""`make_templated_agent_async`: an agent whose system prompt is rendered for each call (requirements §2.5).
+
+The template sees the pipeline's context, the step's input, and variables of its author's; what it is given is told as `agent.system.vars`.
+What a context holds can come from strangers: it is rendered as data, but into the system prompt, where a model heeds it most. Put there
+what you trust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.identity import digest, identify
+from flujo_client.serial import safe_serialize
+from flujo_worker.agents.base import as_mapping
+from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents.telling import tell_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.factory import AnyModel, FlujoAgent
+    from flujo_worker.agents.shaping import Shaping
+
+
+def make_templated_agent_async(
+    model: AnyModel,
+    template: str,
+    output_type: Any = str,
+    *,
+    variables: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> TemplatedAgent:
+    """Make an agent whose system prompt is a template.
+
+    Args:
+        model: as for `make_agent_async`.
+        template: a template's name, as for `render_template`, if it ends in `.j2`; else the template itself.
+        output_type: as for `make_agent_async`.
+        variables: what the template may use besides `context` and `input`; one of these names is hidden by it.
+        options: the other parameters of `make_agent_async`.
+    """
+    return TemplatedAgent(make_agent_async(model, "", output_type, **options), template, dict(variables or {}))
+
+
+class TemplatedAgent:
+    """An agent made by `make_templated_agent_async`."""
+
+    def __init__(self, agent: FlujoAgent, template: str, variables: dict[str, Any]) -> None:
+        self.agent, self.template, self.variables = agent, template, variables
+        self.name, self.output_type = agent.name, agent.output_type
+
+    @property
+    def __flujo_asks__(self) -> FlujoAgent:
+        return self.agent
+
+    @property
+    def __flujo_defaults__(self) -> dict[str, Any]:
+        return self.agent.__flujo_defaults__
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        prompt = digest(safe_serialize([self.template, self.variables]))
+        return {"templated": prompt, "target": identify(self.agent)}
+
+    async def run(  # noqa: PLR0913 - a step passes on only what is named
+        self,
+        data: Any,
+        *,
+        context: Any = None,
+        guidance: str | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        shaping: Shaping | None = None,
+    ) -> Answer:
+        """Render the system prompt and ask the model once; otherwise as `FlujoAgent.run`.
+
+        Raises:
+            TemplateError: the template cannot be rendered.
+        """
+        known = {**self.variables, "context": as_mapping(context) or {}, "input": safe_serialize(data)}
+        system = await asyncio.to_thread(self._rendered, known)
+        tell_variables(self.template if self._is_named else "given as text", known)
+        return await self.agent.run(
+            data,
+            guidance=guidance,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            shaping=shaping,
+            instructions=system,
+        )
+
+    @property
+    def _is_named(self) -> bool:
+        return self.template.endswith(".j2")
+
+    def _rendered(self, known: dict[str, Any]) -> str:
+        from flujo_worker.agents.prompts import render_template, render_text
+
+        return (render_template if self._is_named else render_text)(self.template, **known)

@@ -1,0 +1,259 @@
+"""An agent as another agent's tool: one call in, what came of it out, as data (SYS-27).
+
+It must not ask the agent itself, and imports neither pydantic-ai nor a checker until a worker needs them. In: what the calling agent
+passed. Out: what the sub-agent is asked, or a refusal that the calling agent can act on; then what it answered, or why that does not do.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import SchemaValidator, core_schema
+
+from flujo_client.errors import ConfigurationError, SerializationError
+from flujo_client.pipeline.identity import agent_name, defaults_of, identify
+from flujo_client.serial import loads
+from flujo_worker.agents.contract import Contract, Judgement, refused
+from flujo_worker.agents.factory import asker_of
+from flujo_worker.attempts.inject import innermost
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic_ai import Tool
+
+    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.shaping import Shaping
+
+INPUT_INVALID: Final = "Input contract validation failed"
+OUTPUT_INVALID: Final = "Output contract validation failed"
+RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
+"""What a call says besides the sub-agent's context (M-301, M-303)."""
+
+_TASK: Final = {"type": "string", "description": "What the agent is to do, in a sentence or more."}
+_CONTEXT: Final = {
+    "type": "object",
+    "description": "What the agent is to know, by name; the other arguments are put into it and go before what has the same name here.",
+    "additionalProperties": True,  # said, for what is not said is closed on the way to some providers
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a sub-agent is asked.
+
+    Attributes:
+        task: in words.
+        context: a copy of all that the caller passed besides; the run's own context is no part of it (M-328).
+        options: passed on to a sub-agent that takes them by name.
+        dropped: JSON pointers of what the caller passed and the contract does not know (C-27).
+    """
+
+    task: str
+    context: dict[str, Any]
+    options: Mapping[str, Any]
+    dropped: tuple[str, ...] = ()
+
+
+class AgentTool:
+    """Offers an agent to others as a tool, or to a step as its agent.
+
+    Args:
+        agent: who is asked: whatever a step could run. One that takes `context` gets the task and the context apart; any other gets one prompt.
+        name: of the agent, if it is not to be its own; the tool is called `run_<name>` (M-313).
+        description: what the agent does, told to the calling model.
+        input_schema: the JSON Schema of the context, or the path of a file that holds it. What does not fit is refused before the agent
+            is asked, as data (M-305, M-306).
+        output_schema: likewise of the agent's output.
+        strict: refuse properties that a contract does not know, too; else they are dropped if nothing else is wrong (C-27).
+
+    Raises:
+        ConfigurationError: what is no agent, a name that no provider takes for a tool's, or a contract that is none.
+    """
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        input_schema: Mapping[str, Any] | Path | None = None,
+        output_schema: Mapping[str, Any] | Path | None = None,
+        strict: bool = False,
+    ) -> None:
+        if not (callable(agent) or callable(getattr(agent, "run", None))):
+            raise ConfigurationError(
+                f"AgentTool: a {type(agent).__name__} is no agent",
+                suggestion="give a callable, or an object with `run`",
+            )
+        self.agent, self.strict = agent, strict
+        self.name = f"run_{_name_of(agent, name)}"
+        self._does = description or f"Hands a task to the agent `{self.name.removeprefix('run_')}`."
+        self.input = None if input_schema is None else Contract(input_schema, what=f"{self.name}: input_schema")
+        self.output = None if output_schema is None else Contract(output_schema, what=f"{self.name}: output_schema")
+        described = self.input.schema.get("properties") or {} if self.input is not None else {}
+        clash = [key for key in RESERVED if key in described]
+        if clash:
+            raise ConfigurationError(
+                f"{self.name}: input_schema has the property '{clash[0]}', which never reaches the context",
+                suggestion=f"the contract describes the context only; these names are a call's own: {', '.join(RESERVED)}",
+            )
+
+    @property
+    def __flujo_asks__(self) -> Any:
+        return asker_of(self.agent)
+
+    @property
+    def __flujo_defaults__(self) -> Mapping[str, Any]:
+        return defaults_of(self.agent)
+
+    @property
+    def output_type(self) -> Any:
+        """What the agent declares to answer with; `str` where it declares nothing."""
+        from flujo_worker.aros.typed import structured_type
+
+        return structured_type(innermost(self.agent)) or str
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        hashes = {key: each.hash for key, each in (("input", self.input), ("output", self.output)) if each is not None}
+        return {"tool": self.name, "agent": identify(self.agent), "strict": self.strict, **hashes}
+
+    @property
+    def description(self) -> str:
+        """What the calling model is told, with the required inputs (M-311)."""
+        required = self.input.required if self.input is not None else []
+        listed = f"REQUIRED INPUT (as arguments of their own, or in `context`): {', '.join(required)}"
+        return f"{self._does}\n\n{listed}" if required else self._does
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments: the task, and each property of the contract with its description (M-312)."""
+        known = self.input.properties if self.input is not None else {}
+        definitions = self.input.definitions if self.input is not None else {}
+        properties = {"task": _TASK, **known, "context": _CONTEXT}
+        return copy.deepcopy({"type": "object", "properties": properties, "required": ["task"], **definitions})
+
+    async def execute(self, /, **kwargs: Any) -> dict[str, Any]:
+        """Ask the agent.
+
+        Args:
+            kwargs: `task`; optionally `context`, `run_identifier`, `expected_outputs` and `output_contract_schema`; all else is put into
+                the context, and goes before what has the same name there (M-301, M-302).
+
+        Returns:
+            `{"success": True, "output": …}`, or the eight keys of a refusal (M-306): of the input, then the agent was not asked, or of
+            the output; or `success` False with the `error` that the agent says of itself, by an `AgentResult` or an `AgentError`.
+
+        Raises:
+            Exception: whatever the agent raises, unchanged: pauses, aborts and limits too (M-327).
+        """
+        from flujo_worker.agents.sub_agent import execute
+
+        return await execute(self, kwargs)
+
+    async def run(
+        self,
+        data: Any,
+        *,
+        guidance: str | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        shaping: Shaping | None = None,
+    ) -> Answer:
+        """Ask the agent for a step.
+
+        Args:
+            data: the step's input: a mapping or a model of what `execute` takes, or the task alone as a text.
+            guidance: why the attempt before this one failed, for agents that take it, as all below.
+            temperature: as for `FlujoAgent.run`, as all below.
+            top_p: likewise.
+            top_k: likewise.
+            max_tokens: likewise.
+            shaping: likewise.
+
+        Raises:
+            NonRetryableError: the input is refused.
+            AgentIOValidationError: the output is.
+            Exception: whatever the agent raises, unchanged.
+        """
+        from flujo_worker.agents.sub_agent import run
+
+        options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
+        return await run(self, data, {"guidance": guidance, **options}, shaping)
+
+    def as_tool(self) -> Tool[Any]:
+        """Make a pydantic-ai tool of it. `make_agent_async(tools=[…])` does that by itself."""
+        from pydantic_ai import Tool
+
+        tool = Tool.from_schema(self.execute, self.name, self.description, self.parameters)
+        tool.function_schema.validator = _ARGUMENTS
+        return tool
+
+    def accept(self, given: Mapping[str, Any]) -> Asked | dict[str, Any]:
+        """Make of a call what the agent is asked, or the refusal of it."""
+        task, explicit = given.get("task"), given.get("context")
+        extras = {key: value for key, value in given.items() if key not in RESERVED}
+        if explicit is not None and not isinstance(explicit, Mapping):
+            return self._refused(f"{type(explicit).__name__} is not of type 'object'", "context", extras)
+        context = copy.deepcopy({**(explicit or {}), **extras})
+        if "task" not in given:
+            return self._refused("'task' is a required property", None, context)
+        if not isinstance(task, str) or not task.strip():
+            return self._refused("'task' is not a text that says what is to be done", "task", context)
+        judged = Judgement(context) if self.input is None else self.input.judge(context, strict=self.strict)
+        if judged.refusal is not None:
+            return {"success": False, "error": INPUT_INVALID, **judged.refusal}
+        options = {key: given[key] for key in RESERVED if key in given and key not in ("task", "context")}
+        return Asked(task, judged.value, options, tuple(judged.dropped))
+
+    def conclude(self, output: Any) -> Judgement:
+        """Judge what the agent answered; under a contract it becomes plain data."""
+        if self.output is None:
+            return Judgement(output)
+        judged = self.output.judge(_data(output, self.output), strict=self.strict)
+        if judged.refusal is None:
+            return judged
+        return replace(judged, refusal={"success": False, "error": OUTPUT_INVALID, **judged.refusal})
+
+    def _refused(self, message: str, wrong: str | None, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Refuse a call for its own arguments; all that the contract misses is told with it."""
+        required = ["task", *(self.input.required if self.input is not None else ())]
+        missing = [name for name in required if name not in context and (name != "task" or wrong is None)]
+        path = [] if wrong is None else [wrong]
+        refusal = refused(message, path, required, missing, context, lacks=wrong is None)
+        return {"success": False, "error": INPUT_INVALID, **refusal}
+
+
+def _as_call(arguments: Any) -> dict[str, Any]:
+    """Take for the task whatever a model passes that is no object: it is accepted or refused as one, and breaks nothing."""
+    return arguments if isinstance(arguments, dict) else {"task": arguments}
+
+
+_ARGUMENTS: Final = SchemaValidator(core_schema.no_info_plain_validator_function(_as_call))
+
+
+def _name_of(agent: Any, name: str | None) -> str:
+    name = name or agent_name(agent)
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
+        raise ConfigurationError(
+            f"'{name}' cannot stand in the name of a tool",
+            suggestion="pass name=: 1 to 60 letters, digits, '_' and '-', which is what providers take",
+        )
+    return name
+
+
+def _data(output: Any, contract: Contract) -> Any:
+    """A model's text where the contract wants data: what it says as JSON, if it does."""
+    if not isinstance(output, str) or contract.takes_text:
+        return output
+    try:
+        return loads(output.encode())
+    except SerializationError:
+        return output

@@ -1,0 +1,32 @@
+"""The attempt that code runs inside of: found by what is called from deep within an agent's own machinery, such as a tool.
+
+It must not change the attempt. In: an attempt's work and a block; out: the same work, to whoever asks inside, in tasks and threads too.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_worker.attempts.work import Work
+
+_work: ContextVar[Work | None] = ContextVar("work", default=None)
+
+
+@contextmanager
+def performing_on(work: Work) -> Iterator[None]:
+    """Let what runs inside find this work."""
+    token = _work.set(work)
+    try:
+        yield
+    finally:
+        _work.reset(token)
+
+
+def current_work() -> Work | None:
+    """The work of the attempt that runs here; None outside of attempts."""
+    return _work.get()
