@@ -34,6 +34,8 @@ IMPORTS = (
     "kombu.transport.redis",
 )
 PARENT = "--parent="
+CODE = Path(__file__).parents[1]
+"""What is forked runs the code beside these tests."""
 
 
 class Forked:
@@ -72,7 +74,8 @@ class Nursery:
 
     def __init__(self) -> None:
         ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
-        self._process = subprocess.Popen([sys.executable, __file__], text=True, **ends)
+        environment = {**os.environ, "PYTHONPATH": str(CODE)}  # whatever a test has just made of it
+        self._process = subprocess.Popen([sys.executable, __file__], text=True, env=environment, **ends)
         self._lock = threading.Lock()
 
     def fork(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked:
@@ -121,12 +124,11 @@ def status(pid: int, ended: dict[int, int]) -> int | None:
 
 def become(arguments: Sequence[str], environment: Mapping[str, str], log: str, folder: str) -> None:
     """Make of this process what `python -m flujo_worker` would have been."""
-    ours = {str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
     asked = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:] = [folder, *asked, *(each for each in sys.path if each not in ours)]
+    sys.path[:] = [folder, *asked, *(each for each in sys.path if each != str(Path(__file__).parent))]
     sys.argv[1:] = [f"{PARENT}{os.getppid()}" if each.startswith(PARENT) else each for each in arguments]
     with Path(os.devnull).open() as nothing, Path(log).open("ab") as printed:
         os.dup2(nothing.fileno(), 0)
