@@ -5,6 +5,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── SettingsError           a value in flujo.toml or the environment
 │   ├── PipelineError           a pipeline that cannot be sent: all findings at once
 │   ├── BlueprintError          a blueprint, or a `processing` block, that cannot be used: all findings at once, each with its key
+│   │   └── BlueprintTextError  an expression or a template that cannot be read; says where in it
 │   ├── MissingAgentError       a step without anything to run
 │   ├── PricingNotConfiguredError    costs are strict, and a model has no price
 │   ├── SchemaVersionError      the database is older or newer than the code
@@ -28,6 +29,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── PipelineContextInitializationError   the initial context does not fit its model
 │   └── ContextMergeError       an output that cannot be merged into the context
 ├── ValidationError             a validator refused the output
+│   └── TemplateResolutionError     an expression or a template that the values at hand do not fit; says where in it
 ├── SerializationError          a value that cannot travel; names the path inside it
 │   └── SnapshotTooLarge
 └── ClientError
@@ -105,6 +107,16 @@ class BlueprintError(ConfigurationError):
     def __init__(self, message: str = "", *, findings: tuple[Any, ...] = (), told: Sequence[str] = (), **rest: Any) -> None:
         super().__init__("\n".join([message, *(f"  - {each}" for each in told)]), **rest)
         self.findings = findings
+
+
+class BlueprintTextError(BlueprintError):
+    """An expression or a template that cannot be read. `offset` counts characters from 0, `line` and `column` from 1."""
+
+    code = "BLUEPRINT_TEXT"
+
+    def __init__(self, message: str = "", *, offset: int = 0, line: int = 1, column: int = 1, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.offset, self.line, self.column = offset, line, column
 
 
 class MissingAgentError(ConfigurationError):
@@ -254,6 +266,29 @@ class ContextMergeError(ContextError):
 
 class ValidationError(FlujoError):
     code = "VALIDATION"
+
+
+class TemplateResolutionError(ValidationError):
+    """An expression or a template that cannot be evaluated with the values at hand (§2.10).
+
+    `missing` is the name that was not there, as it is written, and None where something else is wrong. `offset` counts characters from 0,
+    `line` and `column` from 1.
+    """
+
+    code = "TEMPLATE_RESOLUTION"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        missing: str | None = None,
+        offset: int = 0,
+        line: int = 1,
+        column: int = 1,
+        **rest: Any,
+    ) -> None:
+        super().__init__(message, **rest)
+        self.missing, self.offset, self.line, self.column = missing, offset, line, column
 
 
 class SerializationError(FlujoError):

@@ -28,14 +28,16 @@ MAX_VALUES: Final = 50_000
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is there: 1 MiB takes it half a second, and the one in Python five."""
 
-_WHOLE = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_CORE: Final = "tag:yaml.org,2002:"
-_WORDS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
+CORE: Final = "tag:yaml.org,2002:"
+WHOLE: Final = re.compile(r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
+NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+WORD: Final = {
+    "null": re.compile(r"(~|null|Null|NULL|)\Z"),
+    "bool": re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"),
+    "merge": re.compile(r"<<\Z"),
 }
+"""What YAML 1.2's core schema does not take for texts."""
+
 _MOST_DIGITS = 20
 
 
@@ -235,13 +237,15 @@ class _Reading:
     def _scalar(self, node: _Node, path: Path) -> Any:
         event = node.event
         text = event.value
-        if event.tag == f"{_CORE}str" or event.style or (not event.implicit[0] and event.tag is None):
+        if event.tag == f"{CORE}str" or event.style or (not event.implicit[0] and event.tag is None):
             return text
-        if text in _WORDS:
-            return _WORDS[text]
-        if _WHOLE.fullmatch(text):
+        if WORD["null"].match(text):
+            return None
+        if WORD["bool"].match(text):
+            return text.lower() == "true"
+        if WHOLE.match(text):
             return self._number(node, path, int(text, 0 if text[:2] in ("0o", "0x") else 10) if len(text) <= _MOST_DIGITS else None)
-        if _NUMBER.fullmatch(text):
+        if NUMBER.match(text):
             number = float(text) if len(text) <= 10 * _MOST_DIGITS else float("inf")
             return self._number(node, path, number if abs(number) < float("inf") else None)
         return text
@@ -254,10 +258,10 @@ class _Reading:
 
     def _check_tag(self, node: _Node, path: Path) -> None:
         tag = node.event.tag
-        if tag is None or tag == "!" or tag in {f"{_CORE}{each}" for each in ("str", "map", "seq")}:
+        if tag is None or tag == "!" or tag in {f"{CORE}{each}" for each in ("str", "map", "seq")}:
             return
-        name = tag.replace(_CORE, "!!")
-        self._find("Y-TAG", node, path, f"tag '{shown(name)}' is not known; blueprints make no objects", allowed="!!str")
+        name = tag.replace(CORE, "!!")
+        self._find("Y-TAG", node, path, f"tag '{shown(name)}' is not known; blueprints make no objects")
 
     def _find(self, rule: str, node: _Node, path: Path, message: str, **more: Any) -> None:
         self.findings.append(Finding(rule, message, written(path), self.file, *_at(node.event), **more))

@@ -1,0 +1,120 @@
+"""The words of expressions, each with its place in the text. Pure.
+
+In: a text, and where to begin. Out: names, numbers, texts and signs, and an end; or a `BlueprintTextError` that says where. Names are
+ASCII, so that no letter can pass for another. One pass, and no more than `MAX_LENGTH` characters of it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from flujo_client.errors import BlueprintTextError
+
+MAX_LENGTH = 4_000
+"""Characters in an expression, and in a tag of a template."""
+
+_SHOWN = 40
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_TOKEN = re.compile(
+    r"""(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<number>(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
+    |(?P<text>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
+    |(?P<sign>==|!=|<=|>=|[-<>.,()\[\]]|\|(?!\|))""",
+    re.VERBOSE,
+)
+_FOREIGN = re.compile(r"&&|\|\||:=|[-+*/%&^~!=?:;{}@#$`\\]|'|\"|.", re.DOTALL)
+_WAYS_OUT = {
+    "=": "write == to compare",
+    "&&": "write and",
+    "||": "write or",
+    "!": "write not",
+    "'": "close the text with '",
+    '"': 'close the text with "',
+    "{": "there are no mappings to write here; a list is [1, 2]",
+    "}": "a tag ends with }}",
+}
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
+
+
+class Token(NamedTuple):
+    """`kind` is name, number, text, sign or end; `at` and `end` are its place in the whole text."""
+
+    kind: str
+    text: str
+    at: int
+    end: int
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else shown(self.text)
+
+
+def shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def refused(text: str, offset: int, what: str, way_out: str | None = None) -> BlueprintTextError:
+    line, column = line_and_column(text, offset)
+    return BlueprintTextError(
+        f"line {line}, column {column}: {what}", suggestion=way_out, offset=offset, line=line, column=column
+    )
+
+
+def tokens(text: str, start: int = 0, *, closed_by: str | None = None) -> list[Token]:
+    """Cut a text into words from `start` to its end, or to what closes it, which is then the last one.
+
+    Raises:
+        BlueprintTextError: for a character that has no place here, a text without its end, or more than 4 000 characters.
+    """
+    found: list[Token] = []
+    at = _after_blanks(text, start)
+    while at < len(text) and not (closed_by and text.startswith(closed_by, at)):
+        if at - start > MAX_LENGTH:
+            raise refused(text, start, f"longer than {MAX_LENGTH} characters", "do this in a step")
+        found.append(_token(text, at))
+        at = _after_blanks(text, found[-1].end)
+    if at - start > MAX_LENGTH:
+        raise refused(text, start, f"longer than {MAX_LENGTH} characters", "do this in a step")
+    if closed_by and at >= len(text):
+        raise refused(text, start, f"this is not closed by {closed_by}", "for the braces themselves write {{ '{{' }}")
+    end = at + len(closed_by or "")
+    return [*found, Token("end", "", at, end)]
+
+
+def _after_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at, at + MAX_LENGTH + 1)
+    return blanks.end() if blanks else at
+
+
+def _token(text: str, at: int) -> Token:
+    match = _TOKEN.match(text, at, at + MAX_LENGTH)
+    if match is None:
+        raise _foreign(text, at)
+    return Token(match.lastgroup or "", match.group(), at, match.end())
+
+
+def _foreign(text: str, at: int) -> BlueprintTextError:
+    match = _FOREIGN.match(text, at)
+    sign = match.group() if match else ""
+    if sign in {"'", '"'}:
+        return refused(text, at, "this text has no end on its line", _WAYS_OUT[sign])
+    what = f"{sign!r} has no place here" if sign.isascii() else f"{sign!r} (U+{ord(sign):04X}) has no place here"
+    other = "names are made of a-z, A-Z, 0-9 and _; read any other as ['…']" if sign.isalpha() else None
+    return refused(text, at, what, _WAYS_OUT.get(sign, other or "there is no arithmetic: do this in a step"))
+
+
+def text_of(text: str, token: Token) -> str:
+    """The text that a token in quotes stands for."""
+
+    def escaped(match: re.Match[str]) -> str:
+        if match[1] not in _ESCAPED:
+            at = token.at + 1 + match.start()
+            raise refused(text, at, f"unknown escape {shown(match[0])}", r"known: \n \t \r \\ \' " + r"\"")
+        return _ESCAPED[match[1]]
+
+    return _ESCAPE.sub(escaped, token.text[1:-1])
