@@ -65,7 +65,7 @@ class Host:
         self._post = RedisPost(settings, app)
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
-        catalog = Catalog(settings.allowed_imports)
+        catalog = Catalog(settings.allowed_imports, self._store.plan)
         coordinator = Coordinator(
             self._store,
             self._sender.send,

@@ -98,6 +98,7 @@ class _Building:
             "processing": self.processing(agent.get("processing"), data.get("processing")),
             "processors": AgentProcessors([*([] if schema is None else [Fits(schema)]), *before], after),
             "queue": data.get("queue"),
+            "input": data.get("input"),
         }
 
     def plugin(self, given: Any) -> Any:

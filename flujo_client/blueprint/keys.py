@@ -42,7 +42,7 @@ from flujo_client.pipeline.human import ON_EXPIRY
 from flujo_client.pipeline.machine import ENDINGS
 from flujo_client.pipeline.nested import FAILURES, INPUTS
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy
-from flujo_client.pipeline.resources import RESOURCES
+from flujo_client.pipeline.reference import RESOURCES, is_file
 from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
@@ -109,11 +109,6 @@ def is_import(step: Mapping[str, Any]) -> bool:
     """Tell whether a step runs an imported blueprint."""
     uses = step.get("uses")
     return step.get("kind", "step") == "step" and isinstance(uses, str) and uses.startswith("imports.")
-
-
-def is_file(named: str) -> bool:
-    """Tell whether an import names a file."""
-    return named.endswith((".yaml", ".yml"))
 
 
 STEP: Final = StepShape()

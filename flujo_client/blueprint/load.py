@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import Finding, refuse, shown
-from flujo_client.blueprint.keys import DOCUMENT, VERSION, is_file
+from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.shapes import Spot, wrong
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError, FlujoError
+from flujo_client.pipeline.reference import is_file
 from flujo_client.text.templates import compile_template
 
 if TYPE_CHECKING:

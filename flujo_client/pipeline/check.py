@@ -13,8 +13,10 @@ from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compose import Pipeline, steps_of
+from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
+from flujo_client.pipeline.formula import template_of
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
@@ -180,8 +182,20 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     yield from backend_findings(getattr(step, "cache_backend", None), allowed)
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
         yield f"queue {step.queue[:40]!r} is no queue's name"
+    if step.input is not None:
+        yield from _input_findings(step.input)
     if step.sink_to is not None and not is_dotted(step.sink_to):
         yield f"sink_to '{step.sink_to}' is not a dotted path"
+
+
+def _input_findings(given: Any) -> Iterator[str]:
+    if not isinstance(given, str):
+        yield f"input, a {type(given).__name__}, is no template"
+        return
+    try:
+        template_of(given)
+    except FlujoError as error:
+        yield f"input: {error.message}"
 
 
 def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
@@ -207,6 +221,8 @@ def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
             yield error.message
         else:
             yield from _agent_findings(agent, allowed)
+    elif isinstance(agent, DeclaredAgent):
+        yield from ()
     elif not (callable(agent) or callable(getattr(agent, "run", None))):
         yield f"its agent, a {type(agent).__name__}, is no callable and has no run"
     elif inspect.isclass(agent):

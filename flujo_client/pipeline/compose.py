@@ -12,6 +12,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pydantic import BaseModel
 
@@ -30,6 +31,8 @@ class Pipeline:
         resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it (§2.4): an
             object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
+        blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
+            that workers need neither a file nor a module for it; one that was composed of it has none.
     """
 
     steps: Sequence[Step]
@@ -37,6 +40,33 @@ class Pipeline:
     version: str = "latest"
     context_model: type[BaseModel] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
+    blueprint: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_yaml_text(
+        cls, text: str | bytes, *, name: str | None = None, folder: Path | None = None, allowed: Sequence[str] | None = None
+    ) -> Pipeline:
+        """Build a pipeline of a blueprint (requirements §2.6, docs/reference/blueprints.md).
+
+        Args:
+            text: YAML, at most 1 MiB.
+            name: what the runs are listed under if the text does not say.
+            folder: from where the text names files; without one it can name none.
+            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+
+        Raises:
+            BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
+        """
+        from flujo_client.blueprint.load import load_text
+
+        return load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
+
+    @classmethod
+    def from_yaml_file(cls, path: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
+        """Build a pipeline of a blueprint's file, which gives it its name if the text does not. Otherwise as `from_yaml_text`."""
+        from flujo_client.blueprint.load import load_file
+
+        return load_file(path, allowed=_allowed(allowed))
 
     @classmethod
     def from_step(cls, step: Step, **rest: Any) -> Pipeline:
@@ -45,9 +75,9 @@ class Pipeline:
 
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
         if isinstance(other, Step):
-            return replace(self, steps=[*self.steps, other])
+            return replace(self, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
-        return replace(self, steps=[*self.steps, *other.steps], resources=resources)
+        return replace(self, steps=[*self.steps, *other.steps], resources=resources, blueprint=None)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
@@ -71,6 +101,14 @@ def _unfolded(step: Step) -> Step:
     if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
+
+
+def _allowed(given: Sequence[str] | None) -> Sequence[str]:
+    if given is not None:
+        return given
+    from flujo_client.config import ConfigManager
+
+    return ConfigManager().settings().allowed_imports
 
 
 def model_name(model: type[BaseModel] | None) -> str | None:

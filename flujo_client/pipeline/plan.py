@@ -116,7 +116,11 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pipeline as data, with the SHA-256 of it."""
+    """A pipeline as data, with the SHA-256 of it.
+
+    Attributes:
+        blueprint: the text it was built from; None for a pipeline that a module holds.
+    """
 
     name: str
     version: str
@@ -124,6 +128,7 @@ class Plan:
     context_model: str | None
     fingerprint: str
     resources: dict[str, Any] | None = None
+    blueprint: str | None = None
 
     def locate(self, address: str) -> Spot:
         """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
@@ -148,13 +153,15 @@ class Plan:
             "context_model": self.context_model,
             "nodes": [node.to_tree() for node in self.nodes],
             **({} if self.resources is None else {"resources": self.resources}),
+            **({} if self.blueprint is None else {"blueprint": self.blueprint}),
         }
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
         """Read a stored plan."""
         nodes = tuple(Node.from_tree(node) for node in tree["nodes"])
-        return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree), tree.get("resources"))
+        named = tree["name"], tree["version"], nodes, tree["context_model"]
+        return cls(*named, digest(tree), tree.get("resources"), tree.get("blueprint"))
 
 
 def _under(address: str, part: str) -> str:
@@ -180,6 +187,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         context_model=model_name(pipeline.context_model),
         fingerprint="",
         resources=None if pipeline.resources is None else identify(pipeline.resources),
+        blueprint=pipeline.blueprint,
     )
     return Plan.from_tree(plan.to_tree())
 
@@ -225,7 +233,7 @@ def _traits(step: Step) -> dict[str, Any]:
 
 
 def _shaping(step: Step) -> dict[str, Any]:
-    """What its `processing`, processors and limits change; nothing for a step that has none, so that its fingerprint stays."""
+    """What its `processing`, processors, input and limits change; nothing for a step that has none, so that its fingerprint stays."""
     traits: dict[str, Any] = {}
     if step.processing is not None:
         block = dict(step.processing)
@@ -239,6 +247,8 @@ def _shaping(step: Step) -> dict[str, Any]:
             traits[key] = [identify(each) for each in given]
     if step.usage_limits is not None:
         traits["usage_limits"] = step.usage_limits.model_dump()
+    if step.input is not None:
+        traits["input"] = step.input
     return traits
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import sys
@@ -22,6 +23,22 @@ RESOURCES = "resources object"
 """What errors call what a pipeline names as its resources."""
 
 _WITH = "?resources="
+_BLUEPRINT = "blueprint:"
+
+
+def blueprint_reference(text: str) -> str:
+    """Write the reference of a pipeline that is found by its blueprint: `blueprint:` and the SHA-256 of the text."""
+    return f"{_BLUEPRINT}{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def is_file(named: str) -> bool:
+    """Tell whether a blueprint's file is named."""
+    return named.endswith((".yaml", ".yml"))
+
+
+def is_blueprint(reference: str) -> bool:
+    """Tell whether a reference names a pipeline by its blueprint."""
+    return reference.startswith(_BLUEPRINT)
 
 
 def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
@@ -32,7 +49,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
-    place, _, resources = reference.partition(_WITH)
+    place = without_resources(reference)
     thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
         thing = _make(thing, place)
@@ -40,13 +57,19 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
         thing = Pipeline.from_step(thing)
     if not isinstance(thing, Pipeline):
         raise PipelineError(f"'{place}' is a {type(thing).__name__}, not a Pipeline")
+    return having_resources(thing, reference)
+
+
+def having_resources(pipeline: Pipeline, reference: str) -> Pipeline:
+    """Give a pipeline with the resources that its reference names, if it names any."""
+    place, _, resources = reference.partition(_WITH)
     if not resources:
-        return thing
-    return replace(thing, name=thing.name or place.rpartition(":")[2], resources=resources)
+        return pipeline
+    return replace(pipeline, name=pipeline.name or place.rpartition(":")[2], resources=resources)
 
 
-def with_resources(pipeline: str | Pipeline | Step, resources: Any) -> str:
-    """Write a reference to a pipeline that has these resources instead of its own.
+def with_resources(pipeline: str | Pipeline | Step, resources: Any) -> str | Pipeline:
+    """Give a pipeline that has these resources instead of its own: as a reference, or itself if it travels as its blueprint.
 
     Args:
         pipeline: its reference, or the object.
@@ -55,8 +78,10 @@ def with_resources(pipeline: str | Pipeline | Step, resources: Any) -> str:
     Raises:
         PipelineError: no importable module holds one of the objects.
     """
-    place = pipeline if isinstance(pipeline, str) else reference_of(pipeline)
     named = resources if isinstance(resources, str) else reference_of(resources, what=RESOURCES)
+    if isinstance(pipeline, Pipeline) and pipeline.blueprint is not None:
+        return replace(pipeline, resources=named)
+    place = pipeline if isinstance(pipeline, str) else reference_of(pipeline)
     return f"{place}{_WITH}{named}"
 
 
@@ -128,6 +153,14 @@ def _make(function: Callable[[], Any], reference: str) -> Any:
     except (Exception, SystemExit) as error:
         message = f"'{reference}' is a function and calling it raised {type(error).__name__}: {error}"
         raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
+
+
+def reference_to(pipeline: Pipeline | Step) -> str:
+    """Write how workers find a pipeline: by its blueprint, else by the module that holds it; raises PipelineError."""
+    if not isinstance(pipeline, Pipeline) or pipeline.blueprint is None:
+        return reference_of(pipeline)
+    named = pipeline.resources
+    return blueprint_reference(pipeline.blueprint) + (f"{_WITH}{named}" if isinstance(named, str) else "")
 
 
 def reference_of(thing: Any, *, what: str = "pipeline") -> str:

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.plan import Plan, compile_plan
-from flujo_client.pipeline.reference import RESOURCES, load, load_pipeline
+from flujo_client.pipeline.reference import (
+    RESOURCES,
+    blueprint_reference,
+    having_resources,
+    is_blueprint,
+    load,
+    load_pipeline,
+    without_resources,
+)
 from flujo_client.pipeline.walk import walk
+from flujo_worker.agents.declared import make_declared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from flujo_client.pipeline.step import Step
 
@@ -39,17 +49,22 @@ class Entry:
         return named
 
 
+MOST_KEPT = 1_000
+"""Pipelines, and agents and resources, that a process keeps: modules hold few, blueprints may come and go."""
+
+
 class Catalog:
     """Finds pipelines, agents and resources; each is resolved once per process.
 
     Args:
         allowed: import prefixes they may stand under.
+        plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
     """
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self._allowed = tuple(allowed)
+    def __init__(self, allowed: Sequence[str], plan_of: Callable[[str], Plan | None]) -> None:
+        self._allowed, self._plan_of = tuple(allowed), plan_of
         self._entries: dict[str, Entry] = {}
-        self._live: dict[str, Any] = {}
+        self._live: dict[Any, Any] = {}
 
     def entry(self, reference: str, fingerprint: str) -> Entry:
         """Find the pipeline of a run.
@@ -59,7 +74,8 @@ class Catalog:
         """
         entry = self._entries.get(reference)
         if entry is None:
-            entry = self._entries[reference] = self._load(reference)
+            entry = self._load(reference, fingerprint)
+            _keep(self._entries, reference, entry)
         if entry.plan.fingerprint != fingerprint:
             raise Unfit(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
@@ -68,8 +84,12 @@ class Catalog:
         return entry
 
     def agent(self, agent: Any) -> Any:
-        """Find a step's live agent; a reference is imported."""
-        return self._found(agent, "agent")
+        """Find a step's live agent; a reference is imported, a declared one is made."""
+        if not isinstance(agent, DeclaredAgent):
+            return self._found(agent, "agent")
+        if agent not in self._live:
+            _keep(self._live, agent, make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool")))
+        return self._live[agent]
 
     def resources(self, named: Any) -> Any:
         """Find live resources; a reference is imported."""
@@ -79,15 +99,36 @@ class Catalog:
         if not isinstance(thing, str):
             return thing
         if thing not in self._live:
-            self._live[thing] = load(thing, allowed=self._allowed, what=what)
+            _keep(self._live, thing, load(thing, allowed=self._allowed, what=what))
         return self._live[thing]
 
-    def _load(self, reference: str) -> Entry:
+    def _load(self, reference: str, fingerprint: str) -> Entry:
         try:
-            pipeline = load_pipeline(reference, allowed=self._allowed)
+            pipeline = (
+                self._built(reference, fingerprint)
+                if is_blueprint(reference)
+                else load_pipeline(reference, allowed=self._allowed)
+            )
+        except Unfit:
+            raise
         except FlujoError as error:
             raise Unfit(f"this worker cannot load its pipeline: {error.message}") from error
         except Exception as error:
             raise Unfit(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
         plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
         return Entry(pipeline, plan, dict(walk(pipeline)))
+
+    def _built(self, reference: str, fingerprint: str) -> Pipeline:
+        """Build a pipeline of the text that was stored with its plan, if that is the text the reference names."""
+        plan = self._plan_of(fingerprint)
+        text = None if plan is None else plan.blueprint
+        if text is None or blueprint_reference(text) != without_resources(reference):
+            raise Unfit(f"no blueprint is stored that '{reference}' names")
+        return having_resources(Pipeline.from_yaml_text(text, allowed=self._allowed), reference)
+
+
+def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep a value, and let go of the one that was found first when there are too many."""
+    known[key] = value
+    if len(known) > MOST_KEPT:
+        known.pop(next(iter(known)), None)
