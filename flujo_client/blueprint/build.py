@@ -1,25 +1,25 @@
 """From a sound document to a pipeline. Pure but for the imports that references name: the client and every worker build alike.
 
 It must not look at files, and finds nothing wrong: `load.py` has asked the shapes before. In: a self-contained document;
-out: a `Pipeline`. `BUILDERS` has a function for each kind of step.
+out: a `Pipeline`. How a step of each kind is built says `kinds.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
 from flujo_client.blueprint.keys import TIMEOUT, is_import
+from flujo_client.blueprint.kinds import BUILDERS, INIT, changes_of
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fits import Fits
-from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.reference import load, load_pipeline
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 
@@ -33,11 +33,11 @@ def build(document: Data, *, allowed: Sequence[str]) -> Pipeline:
         document: self-contained and sound.
         allowed: import prefixes that its references may stand under.
     """
-    return _Building(document, tuple(allowed)).pipeline
+    return Building(document, tuple(allowed)).pipeline
 
 
 @dataclass(frozen=True)
-class _Building:
+class Building:
     """The building of one document; imported ones are built by others of this kind."""
 
     document: Data
@@ -59,12 +59,22 @@ class _Building:
         return load(reference, allowed=self.allowed, what=what)
 
     def steps(self, body: Any) -> list[Step]:
-        return [self.step(each) for each in ([body] if isinstance(body, Mapping) else body)]
+        return [step for each in ([body] if isinstance(body, Mapping) else body) for step in self.with_init(each)]
+
+    def with_init(self, data: Data) -> list[Step]:
+        """A step, after the one that makes the changes of the context that a loop begins with."""
+        init = data["loop"].get(INIT) if data.get("kind") == "loop" else None
+        before = [] if init is None else [Step(f"{self.name(data)}.{INIT}", changes_of(init))]
+        return [*before, self.step(data)]
+
+    def name(self, data: Data) -> str:
+        """A step's name; a cache's may be that of the step in it."""
+        return str(data.get("name", data.get("step", "")))
 
     def body(self, body: Any) -> Pipeline | Step:
         """What a container runs."""
         steps = self.steps(body)
-        return steps[0] if isinstance(body, Mapping) else Pipeline(steps)
+        return steps[0] if isinstance(body, Mapping) and len(steps) == 1 else Pipeline(steps)
 
     def step(self, data: Data) -> Step:
         kind = "import" if is_import(data) else data.get("kind", "step")
@@ -74,7 +84,7 @@ class _Building:
         """The arguments that every step takes."""
         limits, fallback = data.get("usage_limits"), data.get("fallback")
         return {
-            "name": data.get("name", data.get("step", "")),
+            "name": self.name(data),
             "meta": dict(data.get("meta", {})),
             "usage_limits": None if limits is None else UsageLimits(**limits),
             "fallback_step": None if fallback is None else self.step(fallback),
@@ -82,7 +92,8 @@ class _Building:
 
     def contained(self, data: Data) -> dict[str, Any]:
         """The arguments that every container takes."""
-        return self.every(data) | {"config": StepConfig(**{key: data["config"][key] for key in data.get("config", ()) if key == "execution_mode"})}
+        mode = {key: value for key, value in data.get("config", {}).items() if key == "execution_mode"}
+        return self.every(data) | {"config": StepConfig(**mode)}
 
     def working(self, data: Data, agent: Data) -> dict[str, Any]:
         """The arguments of whatever asks an agent; `agent` is its entry in the document, if it stands there."""
@@ -168,27 +179,3 @@ def _over(block: dict[str, Any], under: Data) -> dict[str, Any]:
         elif isinstance(own, Mapping) and isinstance(value, Mapping):
             block[key] = _over(dict(own), value)
     return block
-
-
-def _step(build: _Building, data: Data) -> Step:
-    given = data.get("uses", data.get("agent"))
-    agent, entry = build.agent(given, data.get("name", data.get("step"))), build.entry(given)
-    options = build.working(data, entry)
-    schema = data.get("output_schema")
-    if schema is not None and isinstance(agent, DeclaredAgent):
-        agent = replace(agent, output_schema=schema)
-    elif schema is not None:
-        options["validators"] = [*options["validators"], Fits(schema)]
-    return Step(
-        agent=agent, updates_context=data.get("updates_context", False), sink_to=data.get("sink_to"), **options
-    )
-
-
-def _import(build: _Building, data: Data) -> Step:
-    config = {key: value for key, value in data.get("config", {}).items() if key != "execution_mode"}
-    if isinstance(config.get("outputs"), list):
-        config["outputs"] = [(each["child"], each["parent"]) for each in config["outputs"]]
-    return ImportStep(pipeline=build.imported(data["uses"].partition(".")[2]), **config, **build.contained(data))
-
-
-BUILDERS: Final[dict[str, Callable[[_Building, Data], Step]]] = {"step": _step, "import": _import}

@@ -47,7 +47,7 @@ class Finding:
     rule: str
     message: str
     key: str = ""
-    file: str = "blueprint"
+    file: str = "<text>"
     line: int | None = None
     column: int | None = None
     severity: Literal["error", "warning"] = "error"

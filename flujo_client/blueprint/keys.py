@@ -15,7 +15,9 @@ from flujo_client.blueprint import agents
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.shapes import (
     ANY,
+    EXPRESSION,
     FLAG,
+    TEMPLATE,
     TEXT,
     Either,
     JsonSchema,
@@ -29,7 +31,7 @@ from flujo_client.blueprint.shapes import (
     Processing,
     Reference,
     Table,
-    Text,
+    Templates,
     Word,
     WordOr,
     is_function,
@@ -50,8 +52,16 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.shapes import Shape, Spot
 
 VERSION: Final = "0.1"
+def is_reference(text: str) -> bool:
+    """Tell `package.module:attribute` from an expression, in which a colon stands in texts only."""
+    return ":" in text and all(each.isidentifier() for part in text.split(":", 1) for each in part.split("."))
+
+
 TIMEOUT: Final = MappingProxyType({"timeout": "timeout_s"})
 """Other names of a config's fields."""
+
+
+_CONDITION: Final = Reference("condition", is_function)
 
 
 class StepShape:
@@ -88,6 +98,18 @@ class ImportShape:
             yield from _PIPELINE.findings(value, spot)
 
 
+class WhenShape:
+    """A condition: an expression, or a reference to a function."""
+
+    said = f"{EXPRESSION.said}; or {_CONDITION.said}"
+
+    def fits(self, value: Any) -> bool:
+        return TEXT.fits(value)
+
+    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+        yield from (_CONDITION if is_reference(value) else EXPRESSION).findings(value, spot)
+
+
 class BodyShape:
     """What a container runs: a list of steps, or one step."""
 
@@ -113,8 +135,6 @@ def is_import(step: Mapping[str, Any]) -> bool:
 
 STEP: Final = StepShape()
 BODY: Final = BodyShape()
-EXPRESSION: Final = Text("an expression")
-TEMPLATE: Final = Text("a template")
 
 
 def _function(what: str) -> Reference:
@@ -185,7 +205,7 @@ _STATE: Final = ListOf(
     Table(
         {
             "target": Key(TEXT, "A dotted path in the context.", required=True),
-            "value": Key(ANY, "What is put there; texts in it are templates.", required=True),
+            "value": Key(Templates(), "What is put there; texts in it are templates.", required=True),
         },
         "a change of the context",
     )
@@ -215,7 +235,7 @@ _LOOP: Final = Table(
             Either((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
             "The next iteration's input: `previous_output`, `context`, `auto`, or a template.",
         ),
-        "output": Key(Either((TEMPLATE, MapOf(ANY))), "The loop's output: a template, or a mapping of them."),
+        "output": Key(Templates(), "The loop's output: a template, or a mapping of them."),
         "output_template": Key(TEMPLATE, "The loop's output as a template."),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
         "conversation": refused("Conversation turns told to agents by themselves.", _OWN_HISTORY),
@@ -248,7 +268,7 @@ _TRANSITION: Final = Table(
         "from": Key(TEXT, "The state that ended, or `*` for any.", required=True),
         "on": Key(Word(ENDINGS), "How it ended; `success` without it."),
         "to": Key(TEXT, "The state that comes next.", required=True),
-        "when": Key(EXPRESSION, "An expression, or a reference to `(output, context) -> bool`; always without it."),
+        "when": Key(WhenShape(), "An expression, or a reference to `(output, context) -> bool`; always without it."),
     },
     "a transition",
 )
@@ -352,14 +372,11 @@ _ONE_OF: Final[Mapping[str, Any]] = {"cache": (), "conditional": (_A_NAME, ("con
 
 def _others(kind: str) -> dict[str, str]:
     """The keys that stand on other kinds only, by those."""
-    own = {"step": _STEP.keys, **_OWN}[kind]
-    tables = {"step": _STEP.keys, **_OWN}
-    return {
-        name: " or ".join(f"a {each}" for each, keys in tables.items() if name in keys)
-        for keys in tables.values()
-        for name in keys
-        if name not in own and name not in _EVERY
-    }
+    tables: dict[str, Mapping[str, Key]] = {f"a {each}": keys for each, keys in {"step": _STEP.keys, **_OWN}.items()}
+    tables |= {"a loop, under `loop`": _LOOP.keys, "a map, under `map`": _MAP.keys, "a router, under `router`": _ROUTER.keys}
+    known = {*_EVERY, *({"step": _STEP.keys, **_OWN}[kind])}
+    names = {name for keys in tables.values() for name in keys} - known
+    return {name: " or ".join(where for where, keys in tables.items() if name in keys) for name in names}
 
 
 def _container(kind: str) -> Table:

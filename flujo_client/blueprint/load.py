@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
     from flujo_client.pipeline.compose import Pipeline
 
+NO_NAME: Final = "pipeline"
+"""What runs are listed under where neither the text nor a file gives a name."""
+
 MAX_IMPORTS: Final = 20
 """Blueprints that import each other in a row, from the first to the last."""
 
@@ -43,7 +46,7 @@ def load_text(text: str | bytes, *, allowed: Sequence[str], name: str | None = N
     Raises:
         BlueprintError: everything that is wrong with it.
     """
-    return _Loading(tuple(allowed)).pipeline(text, file=name or "blueprint", name=name, folder=folder)
+    return _Loading(tuple(allowed)).pipeline(text, file=name or "<text>", name=name, folder=folder)
 
 
 def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
@@ -80,7 +83,7 @@ class _Loading:
         document = self._document(text, file, _Origin(folder, ()))
         if any(each.severity == "error" for each in self.findings):
             raise refuse(file, self.findings)
-        definition = dump({"version": VERSION, **({"name": name} if name else {}), **document})
+        definition = dump({"version": VERSION, "name": name or NO_NAME, **document})
         if len(definition.encode()) > MAX_BYTES:
             told = f"with what it imports it has more than {MAX_BYTES:,} bytes"
             raise refuse(file, [Finding("Y-LIMIT", told, file=file)])

@@ -64,7 +64,7 @@ class Source:
         return Finding(rule, message, written(path), self.file, line, column, **more)
 
 
-def read(text: str | bytes, *, file: str = "blueprint") -> Source:
+def read(text: str | bytes, *, file: str = "<text>") -> Source:
     """Read a document.
 
     Raises:

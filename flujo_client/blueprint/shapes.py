@@ -15,7 +15,8 @@ import pydantic
 from flujo_client.blueprint.finding import Finding, nearest, shown
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import ProcessingConfigModel
-from flujo_client.errors import FlujoError
+from flujo_client.errors import BlueprintTextError, FlujoError
+from flujo_client.pipeline.formula import expression_of, template_of
 from flujo_client.pipeline.reference import load
 
 if TYPE_CHECKING:
@@ -378,6 +379,40 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
+class Formula:
+    """A text that `read` has to be able to read; what is wrong in it is told with its place in the document."""
+
+    said: str
+    read: Callable[[str], Any]
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, str) and bool(value.strip())
+
+    def findings(self, value: str, spot: Spot) -> Iterator[Finding]:
+        try:
+            self.read(value)
+        except BlueprintTextError as error:
+            yield spot.finding("Y-FORMULA", error.message, allowed=error.suggestion)
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """A value in which every text is a template."""
+
+    said: str = "any value; texts in it are templates"
+
+    def fits(self, value: Any) -> bool:  # noqa: ARG002
+        return True
+
+    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+        if isinstance(value, str):
+            yield from TEMPLATE.findings(value, spot)
+        elif isinstance(value, Mapping | list):
+            for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+                yield from self.findings(each, spot.at(key))
+
+
+@dataclass(frozen=True, slots=True)
 class JsonSchema:
     """A JSON Schema, as a mapping."""
 
@@ -458,3 +493,5 @@ def _deepest(spot: Spot, dotted: str) -> Spot:
 
 
 TEXT, FLAG, ANY = Text(), Flag(), Anything()
+EXPRESSION = Formula("an expression, such as previous_step.score > 0.8", expression_of)
+TEMPLATE = Formula("a template, such as Answer {{ previous_step }}", template_of)
