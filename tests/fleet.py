@@ -36,10 +36,13 @@ T = TypeVar("T")
 
 STEPS = Path(__file__).parent / "acceptance"
 FOLDER = "ACCEPTANCE_FOLDER"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 REDIS_DATABASES = 16
 BRISK = {"lease_s": 1.5, "renew_s": 0.5, "sweep_s": 0.3}
-"""A lease short enough that a test need not wait for it."""
+"""A lease short enough that a test of lost workers need not wait for it."""
+
+STEADY = {**BRISK, "lease_s": 60.0}
+"""For tests in which nothing is lost: no lease lapses because the machine is busy, so nothing is done twice."""
 
 
 def wait_until(condition: Callable[[], T], deadline: float = PATIENCE_S, *, what: str | Callable[[], str] = "") -> T:

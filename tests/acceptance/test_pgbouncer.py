@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from fleet import BRISK, Site, wait_until
+from fleet import STEADY, Site, wait_until
 from services import passable_folder
 
 pytestmark = [
@@ -42,7 +42,7 @@ def free_port() -> int:
 @pytest.fixture
 def bounced(services, tmp_path):
     """A site whose client and workers reach Postgres through PgBouncer alone."""
-    with Site(services, tmp_path, worker=BRISK, prepare_statements=False) as site:
+    with Site(services, tmp_path, worker=STEADY, prepare_statements=False) as site:
         direct = urlsplit(str(site.settings.database_url))
         options, listen, folder = parse_qs(direct.query), free_port(), passable_folder()
         host = options.get("host", [direct.hostname])[0]

@@ -11,7 +11,7 @@ from random import Random
 import bad_container_pipelines as bad
 import pytest
 from bad_container_pipelines import Notes, ok, same
-from fleet import BRISK, Site
+from fleet import STEADY, Site
 from pydantic import BaseModel
 
 from flujo_client.errors import InfiniteFallbackError, PipelineError
@@ -27,7 +27,7 @@ yes = bad.answers(True)
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
     folder, agents = tmp_path_factory.mktemp("containers"), {"function_timeout_s": 0.5}
-    with Site(services, folder, worker=BRISK, agents=agents) as site:
+    with Site(services, folder, worker=STEADY, agents=agents) as site:
         yield site
 
 

@@ -193,4 +193,4 @@ def test_an_unreachable_backend_gives_up_within_seconds():
         before = time.monotonic()
         with pytest.raises(DispatchError, match="run:outer"):
             RedisPost(settings, _own_app(settings)).open_chord("run", OUTER, 1)
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 20
