@@ -130,9 +130,9 @@ class _Reader:
 
     def _add_line(self, start: int, after: int) -> None:
         """The same for a block's tag; if it is alone on its line, the line goes with it."""
-        begin = self._text.rfind("\n", 0, start) + 1
+        begin = self.at + len(self._text[self.at : start].rstrip(" \t"))
         rest = _REST_OF_LINE.match(self._text, after)
-        is_alone = rest is not None and not self._text[begin:start].strip(" \t")
+        is_alone = rest is not None and self._text[begin - 1 : begin] in {"", "\n"}
         self._add_text(*(begin, rest.end()) if rest and is_alone else (start, after))
 
     def _begin(self, kind: str, tag: Tag) -> None:
@@ -158,9 +158,10 @@ class _Reader:
         allowed = (*self._allowed, *EACH_NAMES) if is_each else self._allowed
         parser = Parser(self._text, tokens(self._text, at, closed_by="}}"), allowed)
         node = parser.expression()
-        for _ in range(MAX_FILTERS):
-            if not parser.take("|"):
-                break
+        filters = 0
+        while bar := parser.take("|"):
+            if (filters := filters + 1) > MAX_FILTERS:
+                parser.stop(bar, f"a tag has more than {MAX_FILTERS} filters", "do this in a step")
             node = _filtered(node, parser)
         self.paths |= {path for path in parser.paths if not (is_each and path[0] in EACH_NAMES)}
         return Tag(node, start), parser.end().end

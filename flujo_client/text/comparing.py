@@ -47,9 +47,11 @@ def _same(left: Any, right: Any, work: Work) -> bool:
             work.spend(1 + len(one))
             pairs.extend(zip(one, other, strict=True))
         elif (fields := fields_of(one)) is not None and (others := fields_of(other)) is not None:
-            if not _alike(one, other) or fields.keys() != others.keys():
+            if not _alike(one, other) or len(fields) != len(others):
                 return False
             work.spend(1 + len(fields))
+            if fields.keys() != others.keys():
+                return False
             pairs.extend((fields[key], others[key]) for key in fields)
         elif not _equal(one, other, work):
             return False

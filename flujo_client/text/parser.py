@@ -17,8 +17,8 @@ from flujo_client.text.values import METHODS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-MAX_DEPTH = 32
-"""How deep parentheses, lists, `not` and the parts of a path may be nested."""
+MAX_DEPTH = 16
+"""How deep parentheses, lists and `not` may be nested, and how many parts a path may have: together they bound the stack."""
 
 Path = tuple[str, ...]
 
@@ -28,8 +28,7 @@ _WORDS = {"and", "or", "not", "in"}
 _FOREIGN = {
     "is": "write == null, or != null",
     "if": "write `a and b or c`, or #if in a template",
-    "|": "filters stand in templates only",
-    "lambda": "an expression is no function",
+    "|": "filters stand in templates only, once after all else",
     "for": "do this in a step, or with #each in a template",
 }
 _LONGEST = 80
@@ -109,15 +108,14 @@ class Parser:
         """A value, and what is read of it or called on it."""
         start, node = self.word, self._atom()
         path, is_written_out = ([node.name], True) if isinstance(node, Name) else ([], False)
-        for _ in range(MAX_DEPTH):
-            if not (sign := self.take(".", "[")):
-                break
+        parts = 0
+        while sign := self.take(".", "["):
+            if (parts := parts + 1) > MAX_DEPTH:
+                self.stop(sign, f"a path has more than {MAX_DEPTH} parts", "do this in a step")
             node = self._part(node, start) if sign.text == "." else self._item(node, start)
             key = node.key.of if isinstance(node, Part) and isinstance(node.key, Literal) else None
             if is_written_out := is_written_out and isinstance(key, str):
                 path.append(str(key))
-        else:
-            self.stop(self.word, f"a path has more than {MAX_DEPTH} parts")
         if path:
             self.paths.add(tuple(path))
         return node

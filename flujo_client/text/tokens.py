@@ -25,6 +25,7 @@ _TOKEN = re.compile(
 )
 _FOREIGN = re.compile(r"&&|\|\||:=|[-+*/%&^~!=?:;{}@#$`\\]|'|\"|.", re.DOTALL)
 _WAYS_OUT = {
+    **dict.fromkeys("+-*/%", "there is no arithmetic: do this in a step"),
     "=": "write == to compare",
     "&&": "write and",
     "||": "write or",
@@ -105,7 +106,7 @@ def _foreign(text: str, at: int) -> BlueprintTextError:
         return refused(text, at, "this text has no end on its line", _WAYS_OUT[sign])
     what = f"{sign!r} has no place here" if sign.isascii() else f"{sign!r} (U+{ord(sign):04X}) has no place here"
     other = "names are made of a-z, A-Z, 0-9 and _; read any other as ['…']" if sign.isalpha() else None
-    return refused(text, at, what, _WAYS_OUT.get(sign, other or "there is no arithmetic: do this in a step"))
+    return refused(text, at, what, _WAYS_OUT.get(sign, other))
 
 
 def text_of(text: str, token: Token) -> str:

@@ -17,10 +17,13 @@ from pydantic import BaseModel
 
 from flujo_client.contract.expect import nearest
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 300_000
 """Steps of one evaluation: a value read, compared or written is one, and so are 64 characters of a text."""
 
 LISTS = (list, tuple)
+SIMPLE = frozenset({str, int, float, bool, type(None)})
+"""The classes of values that have no parts and no surprises; most are of these, and looking them up is quick."""
+
 _CHARACTERS_IN_A_STEP = 64
 _KEYS_LOOKED_AT = 200
 _LONGEST_NAME = 80
@@ -79,7 +82,7 @@ class Work:
 
     def spend_on(self, value: Any) -> None:
         """Spend what a look at one value takes: more for a long text."""
-        self.spend(1 + len(value) // _CHARACTERS_IN_A_STEP if isinstance(value, (str, bytes)) else 1)
+        self.spend(1 + len(value) // _CHARACTERS_IN_A_STEP if isinstance(value, str) else 1)
 
 
 def kind(value: Any) -> str:
@@ -94,6 +97,8 @@ def kind(value: Any) -> str:
 
 def fields_of(value: Any) -> Mapping[Any, Any] | None:
     """The keys of a mapping or the fields of a model with their values; None for what has neither."""
+    if type(value) in SIMPLE:
+        return None
     if isinstance(value, Mapping):
         return value
     if isinstance(value, BaseModel):
@@ -137,7 +142,7 @@ def _got(holder: Any, key: Any, otherwise: Any = None) -> Any:
 
 def bare(value: Any) -> Any:
     """An enumeration's member as the value it stands for; anything else as it is."""
-    return value.value if isinstance(value, Enum) else value
+    return value.value if type(value) not in SIMPLE and isinstance(value, Enum) else value
 
 
 def has(fields: Mapping[Any, Any], key: Any) -> bool:

@@ -1,0 +1,246 @@
+"""The language of conditions: what it says, what it refuses and where, and what it reads of data (§2.6)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import Enum
+from types import SimpleNamespace
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from flujo_client.errors import BlueprintError, BlueprintTextError, TemplateResolutionError, ValidationError
+from flujo_client.text.expressions import NAMES, compile_expression
+from flujo_client.text.values import MAX_STEPS
+
+
+class Mood(Enum):
+    GOOD = "good"
+
+
+class Letter(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    title: str = "Bees"
+    mood: Mood = Mood.GOOD
+
+    @property
+    def secret(self):
+        return "never read"
+
+    def shout(self):
+        return "never called"
+
+
+@dataclass
+class Point:
+    x: int = 1
+
+
+VALUES = {
+    "previous_step": {"tags": ["draft", "bees"], "n": 3, "text": " Hello ", "none": None, "größe": 4, "_id": 7},
+    "context": {"score": 0.9, "rows": [{"id": 1}, {"id": 2}], "which": "score", "flag": False},
+    "steps": {"draft": {"output": "a draft"}},
+}
+
+
+def value_of(text, **values):
+    return compile_expression(text).evaluate({**VALUES, **values})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    {
+        "context.score > 0.8 and 'draft' in output.tags": True,
+        "previous_step.n == output.n": True,
+        "steps.draft.output": "a draft",
+        "steps['draft']['output'].upper()": "A DRAFT",
+        "context.rows[-1].id": 2,
+        "context[context.which]": 0.9,
+        "output['größe']": 4,
+        "output['_id']": 7,
+        "output.text.strip().lower().startswith('hell')": True,
+        "output.text.endswith('o ')": True,
+        "context.get('gone')": None,
+        "context.get('gone', [1, 'two'])": [1, "two"],
+        "1 < output.n <= 3 != 4": True,
+        "'score' in context and 'gone' not in context": True,
+        "not output.n in [1, 2]": True,
+        "context.flag or output.none or 'last'": "last",
+        "output.n and context.flag": False,
+        "[true, True, false, False, null, none, None]": [
+            True, True, False, False, None, None, None
+        ],
+        "-1.5e3": -1500.0,
+        "'it\\'s\\n' == \"it's\\n\"": True,
+        " output . n\n": 3,
+        "context.flag == false and not context.flag": True,
+        "[1, [2]] == [1, [2.0]]": True,
+        "context.rows == [context.rows[0], context.rows[1]]": True,
+        "'x' == 1": False,
+    }.items(),
+)  # fmt: skip
+def test_it_says(text, value):
+    assert value_of(text) == value
+
+
+def test_fields_of_models_and_dataclasses_are_read_and_nothing_else_of_them():
+    letter = Letter(pages=2)
+    assert value_of("context.title", context=letter) == "Bees"
+    assert value_of("context.pages == 2 and 'pages' in context", context=letter) is True
+    assert value_of("context.get('secret', 'no')", context=letter) == "no"
+    assert value_of("context.x", context=Point()) == 1
+    for text, value in {
+        "context.secret": letter,
+        "context.shout": letter,
+        "context.model_fields": letter,
+        "context['__class__']": letter,
+        "context.x": SimpleNamespace(x=1),
+        "context.real": 1,
+    }.items():
+        with pytest.raises(TemplateResolutionError, match="is not there"):
+            value_of(text, context=value)
+
+
+def test_a_member_of_an_enumeration_is_its_value():
+    assert value_of("context.mood == 'good' and 'good' in [context.mood]", context=Letter()) is True
+
+
+def test_models_are_equal_to_models_of_their_class_with_the_same_fields():
+    context = {"a": Letter(), "b": Letter(), "c": Letter(title="Wasps"), "d": Point(), "e": {"x": 1}}
+    assert value_of("context.a == context.b", context=context) is True
+    assert value_of("context.a == context.c or context.d == context.e", context=context) is False
+
+
+def test_dates_are_ordered():
+    assert value_of("context[0] < context[1]", context=[dt.date(2026, 1, 1), dt.date(2026, 1, 2)]) is True
+
+
+def test_reading_adds_nothing_to_a_mapping():
+    context = defaultdict(list)
+    with pytest.raises(TemplateResolutionError):
+        value_of("context.gone", context=context)
+    assert value_of("context.get('gone')", context=context) is None
+    assert not context
+
+
+def test_it_knows_what_it_reads():
+    expression = compile_expression("steps.draft.output[0].id and steps['a.b'].get('x') or context[output.n].y")
+    assert expression.names == {("steps", "draft", "output"), ("steps", "a.b"), ("context",), ("previous_step", "n")}
+
+
+def test_other_roots_may_be_allowed():
+    assert compile_expression("this.id", allowed=(*NAMES, "this")).evaluate({"this": {"id": 5}}) == 5
+
+
+def short(value):
+    return str(value)[:40]
+
+
+REFUSED = {
+    "": (1, "expected a value, not the end"),
+    "contxt.score": (1, "did you mean 'context'"),
+    "this": (1, "known: previous_step, context, steps, resume_input"),
+    "context.__class__": (9, "begins with _"),
+    "output._id": (8, "begins with _"),
+    "().__class__": (2, "expected a value"),
+    "context.score + 1": (15, "no arithmetic"),
+    "output.n = 3": (10, "write =="),
+    "output.n is None": (10, "write == null"),
+    "output && context": (8, "write and"),
+    "output || context": (8, "write or"),
+    "output.n | length": (10, "filters stand in templates"),
+    "len(output)": (1, "'len' cannot be called"),
+    "output.n.format()": (10, "'format' cannot be called"),
+    "output.lowr()": (8, "did you mean 'lower'"),
+    "output.get()": (8, "get takes 1 or 2 arguments, not 0"),
+    "output.lower(1)": (8, "lower takes 0 arguments, not 1"),
+    "1 if output else 2": (3, "#if"),
+    "[x for x in output]": (2, "unknown name 'x'"),
+    "lambda: 1": (7, "':' has no place here"),
+    "(1, 2)": (3, "expected ')', not ','"),
+    "[1, 2": (6, "expected ']', not the end"),
+    "context.rows[0:1]": (15, "':' has no place here"),
+    "f'{output}'": (1, "unknown name 'f'"),
+    "'abc": (1, "no end on its line"),
+    "'a\\x41'": (3, "unknown escape"),
+    "output..n": (8, "expected a name after '.'"),
+    "output.rows.0": (13, "read as items[0]"),
+    "007": (2, "expected an operator"),
+    "1_000": (2, "expected an operator"),
+    "\uff4futput": (1, "U+FF4F"),
+    "\u043eutput": (1, "U+043E"),
+    "output.größe": (10, "read any other as ['…']"),
+    "output\xa0== 1": (7, "U+00A0"),
+    "output == not true": (11, "expected a value, not 'not'"),
+    "a" * 4_001: (1, "longer than 4000"),
+    "(" * 100: (18, "deeper than 16"),
+    "not " * 100: (69, "deeper than 16"),
+    "context" + ".a" * 17: (40, "more than 16 parts"),
+}
+
+
+@pytest.mark.parametrize(("text", "column", "said"), [(text, *rest) for text, rest in REFUSED.items()], ids=short)
+def test_it_refuses_and_says_where(text, column, said):
+    with pytest.raises(BlueprintTextError) as refused:
+        compile_expression(text)
+    assert said in str(refused.value)
+    assert (refused.value.line, refused.value.column, refused.value.offset) == (1, column, column - 1)
+
+
+def test_a_place_is_a_line_and_a_column():
+    with pytest.raises(BlueprintError, match=r"^line 3, column 3: unknown name 'contxt'") as refused:
+        compile_expression("output and\n\n  contxt.a")
+    assert refused.value.offset == 14
+
+
+UNRESOLVED = {
+    "context.scor": (9, "context.scor", "did you mean 'score'"),
+    "context.rows[2].id": (14, "context.rows[2]", "is a list"),
+    "steps.gone.output": (7, "steps.gone", "is a mapping"),
+    "output.n.x": (10, "output.n.x", "is a number"),
+    "resume_input == 1": (1, "resume_input", "is not there"),
+    "context.gone or 1": (9, "context.gone", "is not there"),
+    "output.tags < 3": (13, None, "a list < a number has no answer"),
+    "output.n > 'x'": (10, None, "a number > a text"),
+    "output.tags > output.tags": (13, None, "has no answer"),
+    "output.n.lower()": (10, None, "a number has no lower()"),
+    "output.text.startswith(1)": (13, None, "takes a text, not a number"),
+    "output.text.get('x')": (13, None, "a text has no get()"),
+    "1 in output.n": (3, None, "a number holds nothing"),
+    "1 in output.text": (3, None, "a text holds only texts"),
+}
+
+
+@pytest.mark.parametrize(("text", "column", "missing", "said"), [(text, *rest) for text, rest in UNRESOLVED.items()])
+def test_values_that_do_not_fit_are_told_with_their_place(text, column, missing, said):
+    with pytest.raises(TemplateResolutionError) as wrong:
+        value_of(text)
+    assert isinstance(wrong.value, ValidationError)
+    assert said in str(wrong.value)
+    assert (wrong.value.column, wrong.value.missing) == (column, missing)
+
+
+def test_no_value_is_in_an_error():
+    for text in ("output.secret.x", "output.secret > 1", "output.secret.get('x')", "1 in output.secret"):
+        with pytest.raises(TemplateResolutionError) as wrong:
+            value_of(text, previous_step={"secret": "hunter2"})
+        assert "hunter2" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("text", ["'x' in context", "context == output", "steps in context"])
+def test_no_more_is_done_than_a_bound(text):
+    much = [0] * (MAX_STEPS + 1)
+    with pytest.raises(TemplateResolutionError, match="takes more than"):
+        value_of(text, context=much, previous_step=list(much))
+
+
+def test_a_value_that_holds_itself_ends():
+    context = []
+    context.append(context)
+    other = []
+    other.append(other)
+    with pytest.raises(TemplateResolutionError, match="takes more than"):
+        value_of("context == output", context=context, previous_step=other)
