@@ -104,7 +104,9 @@ class BlueprintError(ConfigurationError):
 
     code = "BLUEPRINT"
 
-    def __init__(self, message: str = "", *, findings: tuple[Any, ...] = (), told: Sequence[str] = (), **rest: Any) -> None:
+    def __init__(
+        self, message: str = "", *, findings: tuple[Any, ...] = (), told: Sequence[str] = (), **rest: Any
+    ) -> None:
         super().__init__("\n".join([message, *(f"  - {each}" for each in told)]), **rest)
         self.findings = findings
 

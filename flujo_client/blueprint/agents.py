@@ -45,9 +45,13 @@ AGENT: Final = Table(
         "model": Key(TEXT, "The model that is asked, as `provider:model`.", required=True),
         "system_prompt": Key(Either((TEXT, PROMPT)), "What the model is told before every input."),
         "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
-        "model_settings": Key(MapOf(ANY, "setting"), "Sent with every call, such as `temperature`; a step's `config` goes before."),
+        "model_settings": Key(
+            MapOf(ANY, "setting"), "Sent with every call, such as `temperature`; a step's `config` goes before."
+        ),
         "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps that do not say."),
-        "max_retries": Key(Number(least=0, whole=True), "Attempts after the first one failed, for its steps that do not say."),
+        "max_retries": Key(
+            Number(least=0, whole=True), "Attempts after the first one failed, for its steps that do not say."
+        ),
         "tools": Key(ListOf(Reference("tool", is_function)), "Functions that the model may call."),
         "processing": Key(Processing(), "AROS for its steps; a step's own `processing` goes before, key by key."),
     },

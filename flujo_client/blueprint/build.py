@@ -152,7 +152,9 @@ class Building:
         if name not in self.imports:
             given = self.document["imports"][name]
             inner = isinstance(given, Mapping)
-            self.imports[name] = build(given, allowed=self.allowed) if inner else load_pipeline(given, allowed=self.allowed)
+            self.imports[name] = (
+                build(given, allowed=self.allowed) if inner else load_pipeline(given, allowed=self.allowed)
+            )
         return self.imports[name]
 
 

@@ -88,7 +88,9 @@ def nearest(given: Any, known: Iterable[Any]) -> str | None:
 
 def refuse(name: str, findings: Sequence[Finding]) -> BlueprintError:
     """Make the error that tells all findings that refuse a blueprint, in the order of their places."""
-    wrong = sorted((each for each in findings if each.severity == "error"), key=lambda each: (each.file, each.line or 0))
+    wrong = sorted(
+        (each for each in findings if each.severity == "error"), key=lambda each: (each.file, each.line or 0)
+    )
     more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
     told = [*map(str, wrong[:_MOST_TOLD]), *more]
     return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), told=told)

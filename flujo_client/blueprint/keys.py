@@ -36,7 +36,6 @@ from flujo_client.blueprint.shapes import (
     WordOr,
     is_function,
     refused,
-    wrong,
 )
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.pipeline.compose import Pipeline
@@ -49,9 +48,11 @@ from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Finding
-    from flujo_client.blueprint.shapes import Shape, Spot
+    from flujo_client.blueprint.shapes import Spot
 
 VERSION: Final = "0.1"
+
+
 def is_reference(text: str) -> bool:
     """Tell `package.module:attribute` from an expression, in which a colon stands in texts only."""
     return ":" in text and all(each.isidentifier() for part in text.split(":", 1) for each in part.split("."))
@@ -165,7 +166,7 @@ _MODE: Final = Key(
     Table(
         {"execution_mode": Key(Word(("sync", "background")), "`background`: a run of its own that nobody waits for.")},
         "a container's config",
-        MappingProxyType({name: "the steps inside" for name in StepConfig.model_fields}),
+        MappingProxyType(dict.fromkeys(StepConfig.model_fields, "the steps inside")),
     ),
     "Only `execution_mode`; everything else stands on the steps inside.",
 )
@@ -178,10 +179,15 @@ _PLUGIN: Final = Table(
 )
 _WORK: Final[Mapping[str, Key]] = {
     "input": Key(TEMPLATE, "What the agent gets, instead of the output of the step before."),
-    "config": Key(Model(StepConfig, "config", TIMEOUT), "Retries, timeout (`timeout` is `timeout_s`) and model options."),
-    "plugins": Key(ListOf(Either((Reference("plugin"), _PLUGIN))), "Objects with `validate(data)`; a refusal ends the step."),
+    "config": Key(
+        Model(StepConfig, "config", TIMEOUT), "Retries, timeout (`timeout` is `timeout_s`) and model options."
+    ),
+    "plugins": Key(
+        ListOf(Either((Reference("plugin"), _PLUGIN))), "Objects with `validate(data)`; a refusal ends the step."
+    ),
     "validators": Key(
-        ListOf(Reference("validator")), "Objects with `validate(output, *, context)`, or functions; a refusal ends the step."
+        ListOf(Reference("validator")),
+        "Objects with `validate(output, *, context)`, or functions; a refusal ends the step.",
     ),
     "processing": Key(Processing(), "How the model's output is asked for, read and repaired (AROS)."),
     "prompt_processors": Key(ListOf(Reference("processor")), "What the input passes before the agent is asked."),
@@ -189,8 +195,12 @@ _WORK: Final[Mapping[str, Key]] = {
     "queue": Key(TEXT, "A Celery queue of your own."),
 }
 _FAN_OUT: Final[Mapping[str, Key]] = {
-    "merge_strategy": Key(_words(MergeStrategy, "merge function"), "How contexts come together; `context_update` without it."),
-    "on_branch_failure": Key(Word(tuple(map(str, BranchFailureStrategy))), "What a failed branch means; `propagate` without it."),
+    "merge_strategy": Key(
+        _words(MergeStrategy, "merge function"), "How contexts come together; `context_update` without it."
+    ),
+    "on_branch_failure": Key(
+        Word(tuple(map(str, BranchFailureStrategy))), "What a failed branch means; `propagate` without it."
+    ),
     "context_include_keys": Key(ListOf(TEXT), "The context's fields that branches get; all without it."),
     "max_concurrency": Key(Number(least=1, whole=True), "Branches at work at one time; all without it."),
 }
@@ -223,11 +233,15 @@ _LOOP: Final = Table(
     {
         "body": Key(BODY, "What one iteration runs.", required=True),
         "max_loops": Key(Number(least=1, whole=True), "Iterations at most; 5 without it."),
-        "exit_condition": Key(_function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."),
+        "exit_condition": Key(
+            _function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."
+        ),
         "exit_expression": Key(EXPRESSION, "The same as an expression."),
         "stop_when": Key(Word(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
         "initial_input_mapper": Key(_function("mapper"), "`(input, context)`, gives the first iteration's input."),
-        "iteration_input_mapper": Key(_function("mapper"), "`(output, context, index)`, gives the next iteration's input."),
+        "iteration_input_mapper": Key(
+            _function("mapper"), "`(output, context, index)`, gives the next iteration's input."
+        ),
         "loop_output_mapper": Key(_function("mapper"), "`(last_output, context)`, gives the loop's output."),
         "init": Key(STATE, "Changes of the context before the first iteration."),
         "state": Key(STATE, "Changes of the context at the end of every iteration."),
@@ -251,7 +265,9 @@ _LOOP: Final = Table(
 )
 _MAP: Final = Table(
     {
-        "iterable_input": Key(TEXT, "Where the items are: a dotted path in the context, or `steps.<name>.output`.", required=True),
+        "iterable_input": Key(
+            TEXT, "Where the items are: a dotted path in the context, or `steps.<name>.output`.", required=True
+        ),
         "body": Key(BODY, "What runs for each item.", required=True),
         "parallel": Key(FLAG, "Run the items side by side."),
         **_FAN_OUT,
@@ -275,13 +291,22 @@ _TRANSITION: Final = Table(
 _STEP: Final = Table(
     {
         **_EVERY,
-        "agent": Key(agents.HERE, "Who does the work: `agents.<name>`, `package.module:attribute`, or an agent's own keys."),
-        "uses": Key(Named(("agents", "imports"), agents.PYTHON), "The same by name; `imports.<name>` runs an imported blueprint."),
+        "agent": Key(
+            agents.HERE, "Who does the work: `agents.<name>`, `package.module:attribute`, or an agent's own keys."
+        ),
+        "uses": Key(
+            Named(("agents", "imports"), agents.PYTHON),
+            "The same by name; `imports.<name>` runs an imported blueprint.",
+        ),
         **_WORK,
         "updates_context": Key(FLAG, "Merge the output, a mapping, into the context."),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the output."),
-        "input_schema": Key(JsonSchema(), "What the input has to be; another one fails the step, and its agent is not asked."),
-        "output_schema": Key(JsonSchema(), "What the output has to be; for an agent of this document instead of its own."),
+        "input_schema": Key(
+            JsonSchema(), "What the input has to be; another one fails the step, and its agent is not asked."
+        ),
+        "output_schema": Key(
+            JsonSchema(), "What the output has to be; for an agent of this document instead of its own."
+        ),
         "validate_fields": refused(
             "Check what is merged into the context.", "what is merged into the context is always checked; leave it out"
         ),
@@ -297,7 +322,9 @@ IMPORT: Final = Table(
             Table(
                 {
                     "inherit_context": Key(FLAG, "Begin with this pipeline's context; otherwise with one of its own."),
-                    "input_to": Key(Word(INPUTS), "Where its context gets the step's input; `initial_prompt` without it."),
+                    "input_to": Key(
+                        Word(INPUTS), "Where its context gets the step's input; `initial_prompt` without it."
+                    ),
                     "input_scratchpad_key": Key(TEXT, "The key under which `import_artifacts` gets it."),
                     "outputs": Key(
                         Either(
@@ -337,7 +364,9 @@ _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
     "conditional": {
         "condition": Key(_function("condition"), "`(output, context) -> key`."),
         "condition_expression": Key(EXPRESSION, "The same as an expression."),
-        "branches": Key(MapOf(BODY, "branch"), "What may run, by a text, true, false or a whole number.", required=True),
+        "branches": Key(
+            MapOf(BODY, "branch"), "What may run, by a text, true, false or a whole number.", required=True
+        ),
         "default_branch": Key(BODY, "What runs when no branch has the key; without it, that is a failure."),
         "branch_input_mapper": Key(_function("mapper"), "`(input, context)`, gives the branch's input."),
         "branch_output_mapper": Key(_function("mapper"), "`(output, key, context)`, gives the output."),
@@ -373,7 +402,11 @@ _ONE_OF: Final[Mapping[str, Any]] = {"cache": (), "conditional": (_A_NAME, ("con
 def _others(kind: str) -> dict[str, str]:
     """The keys that stand on other kinds only, by those."""
     tables: dict[str, Mapping[str, Key]] = {f"a {each}": keys for each, keys in {"step": _STEP.keys, **_OWN}.items()}
-    tables |= {"a loop, under `loop`": _LOOP.keys, "a map, under `map`": _MAP.keys, "a router, under `router`": _ROUTER.keys}
+    tables |= {
+        "a loop, under `loop`": _LOOP.keys,
+        "a map, under `map`": _MAP.keys,
+        "a router, under `router`": _ROUTER.keys,
+    }
     known = {*_EVERY, *({"step": _STEP.keys, **_OWN}[kind])}
     names = {name for keys in tables.values() for name in keys} - known
     return {name: " or ".join(where for where, keys in tables.items() if name in keys) for name in names}
@@ -409,7 +442,9 @@ DOCUMENT: Final = Table(
         "agents": Key(MapOf(agents.AGENT, "agent"), "Agents, by name."),
         "imports": Key(MapOf(ImportShape(), "import"), "Other blueprints, by name."),
         "steps": Key(BODY, "What runs, one after the other.", required=True),
-        "static_invariants": refused("Rules for every context.", "write a validator on the steps that could break them"),
+        "static_invariants": refused(
+            "Rules for every context.", "write a validator on the steps that could break them"
+        ),
     },
     "a blueprint",
 )

@@ -84,7 +84,9 @@ def _conditional(build: Building, data: Data) -> Step:
         condition_callable=build.load(data["condition"], "condition") if expression is None else Expressed(expression),
         branches=_bodies(build, data["branches"]),
         default_branch_pipeline=None if default is None else build.body(default),
-        **_functions(build, data, {"branch_input_mapper": "branch_input_mapper", "branch_output_mapper": "branch_output_mapper"}),
+        **_functions(
+            build, data, {"branch_input_mapper": "branch_input_mapper", "branch_output_mapper": "branch_output_mapper"}
+        ),
         **build.contained(data),
     )
 

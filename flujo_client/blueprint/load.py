@@ -16,8 +16,10 @@ from flujo_client.blueprint.finding import Finding, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.shapes import Spot, wrong
+from flujo_client.blueprint.where import where
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError, FlujoError
+from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.reference import is_file
 from flujo_client.text.templates import compile_template
 
@@ -34,7 +36,9 @@ MAX_IMPORTS: Final = 20
 """Blueprints that import each other in a row, from the first to the last."""
 
 
-def load_text(text: str | bytes, *, allowed: Sequence[str], name: str | None = None, folder: File | None = None) -> Pipeline:
+def load_text(
+    text: str | bytes, *, allowed: Sequence[str], name: str | None = None, folder: File | None = None
+) -> Pipeline:
     """Load a blueprint from a text.
 
     Args:
@@ -80,29 +84,32 @@ class _Loading:
     size: int = 0
 
     def pipeline(self, text: str | bytes, *, file: str, name: str | None, folder: File | None) -> Pipeline:
-        document = self._document(text, file, _Origin(folder, ()))
-        if any(each.severity == "error" for each in self.findings):
-            raise refuse(file, self.findings)
+        source = read(text, file=file)
+        document = self._document(source, _Origin(folder, ()))
+        self._refuse(file)
         definition = dump({"version": VERSION, "name": name or NO_NAME, **document})
         if len(definition.encode()) > MAX_BYTES:
             told = f"with what it imports it has more than {MAX_BYTES:,} bytes"
-            raise refuse(file, [Finding("Y-LIMIT", told, file=file)])
-        try:
-            return replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
-        except FlujoError as error:
-            raise BlueprintError(f"blueprint {file}: {error.message}", suggestion=error.suggestion, cause=error) from error
+            self.findings.append(Finding("Y-LIMIT", told, file=file))
+            self._refuse(file)
+        pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
+        self.findings += [
+            source.finding("Y-PIPELINE", where(source.data, each.path), each.text)
+            for each in findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
+        ]
+        self._refuse(file)
+        return pipeline
 
-    def _document(self, text: str | bytes, file: str, origin: _Origin) -> dict[str, Any]:
-        """Read one blueprint, and give it with all in it that it names by file."""
-        try:
-            source = read(text, file=file)
-        except BlueprintError as error:
-            self.findings += error.findings
-            return {}
+    def _refuse(self, file: str) -> None:
+        if any(each.severity == "error" for each in self.findings):
+            raise refuse(file, self.findings)
+
+    def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
+        """Give a blueprint with all in it that it names by file."""
         self.findings += wrong(DOCUMENT, source.data, Spot(source, (), self.allowed, source.data))
         if not isinstance(source.data, Mapping):
             return {}
-        document = self._with_prompts(source, dict(source.data), (), origin)
+        document: dict[str, Any] = self._with_prompts(source, source.data, (), origin)
         imports = source.data.get("imports")
         if isinstance(imports, Mapping):
             document["imports"] = {
@@ -155,13 +162,20 @@ class _Loading:
         if file is None:
             return {}
         if file in origin.above or len(origin.above) >= MAX_IMPORTS:
-            told = "imports itself" if file in origin.above else f"is the end of more than {MAX_IMPORTS} imports in a row"
+            told = (
+                "imports itself" if file in origin.above else f"is the end of more than {MAX_IMPORTS} imports in a row"
+            )
             self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(file.name)}' {told}"))
             return {}
         text = self._read(source, file, path)
         if text is None:
             return {}
-        return {"name": file.stem, **self._document(text, str(file), _Origin(file.parent, (*origin.above, file)))}
+        try:
+            inner = read(text, file=str(file))
+        except BlueprintError as error:
+            self.findings += error.findings
+            return {}
+        return {"name": file.stem, **self._document(inner, _Origin(file.parent, (*origin.above, file)))}
 
     def _file(self, source: Source, named: Any, path: Path, origin: _Origin) -> File | None:
         """Find a file; None, and a finding, where it may not be read."""

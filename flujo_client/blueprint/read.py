@@ -75,7 +75,9 @@ def read(text: str | bytes, *, file: str = "<text>") -> Source:
         reading = _Reading(file)
         data = reading.value(node, (), 0)
     except _Refused as refused:
-        raise refuse(file, [Finding(refused.rule, refused.message, "", file, *(refused.mark or (None, None)))]) from None
+        raise refuse(
+            file, [Finding(refused.rule, refused.message, "", file, *(refused.mark or (None, None)))]
+        ) from None
     except yaml.YAMLError as error:
         raise refuse(file, [_syntax(error, file)]) from None
     if reading.findings:
@@ -110,7 +112,7 @@ def _syntax(error: yaml.YAMLError, file: str) -> Finding:
     if "mapping values are not allowed" in problem:
         problem += "; a text with ': ' in it needs quotes, and keys of one mapping begin in one column"
     line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-    return Finding("Y-SYNTAX", f"this is no YAML: {shown(problem) if len(problem) > 300 else problem}", "", file, line, column)
+    return Finding("Y-SYNTAX", f"this is no YAML: {problem}", "", file, line, column)
 
 
 def _at(node: Any) -> Mark:
@@ -244,7 +246,9 @@ class _Reading:
         if WORD["bool"].match(text):
             return text.lower() == "true"
         if WHOLE.match(text):
-            return self._number(node, path, int(text, 0 if text[:2] in ("0o", "0x") else 10) if len(text) <= _MOST_DIGITS else None)
+            return self._number(
+                node, path, int(text, 0 if text[:2] in ("0o", "0x") else 10) if len(text) <= _MOST_DIGITS else None
+            )
         if NUMBER.match(text):
             number = float(text) if len(text) <= 10 * _MOST_DIGITS else float("inf")
             return self._number(node, path, number if abs(number) < float("inf") else None)

@@ -137,7 +137,13 @@ class Number(_Sound):
 
     @property
     def said(self) -> str:
-        bound = f" from {self.least:g}" if self.least is not None else f" above {self.above:g}" if self.above is not None else ""
+        bound = (
+            f" from {self.least:g}"
+            if self.least is not None
+            else f" above {self.above:g}"
+            if self.above is not None
+            else ""
+        )
         return f"a {'whole ' if self.whole else ''}number{bound}"
 
     def fits(self, value: Any) -> bool:
@@ -162,7 +168,9 @@ class Word:
     def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
         if value not in self.words:
             near = nearest(value, self.words)
-            yield spot.finding("Y-VALUE", f"'{shown(value)}' is not known", allowed=f"it takes {self.said}", nearest=near)
+            yield spot.finding(
+                "Y-VALUE", f"'{shown(value)}' is not known", allowed=f"it takes {self.said}", nearest=near
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +318,7 @@ class Reference:
     """`package.module:attribute`, under an allowed prefix; `check` says what is wrong with what it names."""
 
     what: str
-    check: Callable[[Any], str | None] = lambda found: None
+    check: Callable[[Any], str | None] | None = None
 
     @property
     def said(self) -> str:
@@ -325,7 +333,7 @@ class Reference:
         except FlujoError as error:
             yield spot.finding("Y-REFERENCE", error.message, allowed=error.suggestion)
             return
-        if problem := self.check(found):
+        if self.check is not None and (problem := self.check(found)):
             yield spot.finding("Y-REFERENCE", f"'{shown(value)}' {problem}")
 
 
@@ -470,7 +478,9 @@ class Model:
 class Processing:
     """A `processing` block: AROS's own reader judges it (M-148)."""
 
-    said: str = "a mapping of structured_output, aop, coercion, schema, enforce_grammar, reasoning_precheck and others (AROS)"
+    said: str = (
+        "a mapping of structured_output, aop, coercion, schema, enforce_grammar, reasoning_precheck and others (AROS)"
+    )
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)

@@ -25,7 +25,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.yaml_implicit_resolvers = {}
-for _tag, _pattern in {"bool": WORD["bool"], "null": WORD["null"], "int": WHOLE, "float": NUMBER, "merge": WORD["merge"]}.items():
+for _tag, _pattern in {
+    "bool": WORD["bool"],
+    "null": WORD["null"],
+    "int": WHOLE,
+    "float": NUMBER,
+    "merge": WORD["merge"],
+}.items():
     _Dumper.add_implicit_resolver(f"{CORE}{_tag}", _pattern, None)
 _Dumper.yaml_implicit_resolvers[""] = [(f"{CORE}null", WORD["null"])]
 _Dumper.add_representer(str, _Dumper.text)

@@ -34,6 +34,23 @@ MAX_PATH = 1_000
 _QUEUE = r"[\w.:-]{1,120}"
 
 
+class Finding(NamedTuple):
+    """What is wrong with a pipeline, or with the step at a path in its plan."""
+
+    text: str
+    path: str = ""
+    is_missing_agent: bool = False
+    is_endless: bool = False
+
+    def __str__(self) -> str:
+        return f"step '{self.path}': {self.text}" if self.path else self.text
+
+
+def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[Finding]:
+    """Find what cannot run. Takes what `check` takes."""
+    return list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+
+
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
     """Refuse what cannot run.
 
@@ -47,22 +64,16 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         MissingAgentError: all that is wrong is that steps have no agent.
         PipelineError: everything that was found.
     """
-    findings = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+    findings = findings_of(pipeline, allowed=allowed, has_context=has_context)
     if not findings:
         return
-    if endless := [each.text for each in findings if each.is_endless]:
+    if endless := [str(each) for each in findings if each.is_endless]:
         said = "; ".join(endless)
         raise InfiniteFallbackError(said, suggestion="let the last fallback be a step that has none")
     if all(finding.is_missing_agent for finding in findings):
-        raise MissingAgentError("; ".join(each.text for each in findings), suggestion="give each step an agent")
+        raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
-    raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(each.text for each in findings))
-
-
-class _Finding(NamedTuple):
-    text: str
-    is_missing_agent: bool = False
-    is_endless: bool = False
+    raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(map(str, findings)))
 
 
 class _Above(NamedTuple):
@@ -88,39 +99,39 @@ class _Reading:
         self._allowed = allowed
         self._nodes = 0
 
-    def all(self, pipeline: Pipeline, place: Place) -> Iterator[_Finding]:
+    def all(self, pipeline: Pipeline, place: Place) -> Iterator[Finding]:
         if not pipeline.steps:
-            yield _Finding("it has no steps")
-        yield from map(_Finding, resources_findings(pipeline.resources, self._allowed))
+            yield Finding("it has no steps")
+        yield from map(Finding, resources_findings(pipeline.resources, self._allowed))
         yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._nodes > MAX_NODES:
-            yield _Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
+            yield Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
 
-    def _sequence(self, body: Body, spot: _Spot) -> Iterator[_Finding]:
+    def _sequence(self, body: Body, spot: _Spot) -> Iterator[Finding]:
         given: Sequence[Any] = steps_of(body)
         steps = [each for each in given if isinstance(each, Step)]
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 where = f"in '{spot.above.removesuffix('/')}', " if spot.above else ""
-                yield _Finding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
+                yield Finding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
         for name, count in Counter(step.name for step in steps).items():
             if count > 1:
                 text = f"{count} steps have this name; names are addresses, so each needs its own"
-                yield _Finding(f"step '{spot.above}{name}': {text}")
+                yield Finding(text, f"{spot.above}{name}")
         for step in steps:
             self._nodes += 1
             if self._nodes > MAX_NODES:
                 return
             yield from self._step(step, spot)
 
-    def _step(self, step: Step, spot: _Spot) -> Iterator[_Finding]:
+    def _step(self, step: Step, spot: _Spot) -> Iterator[Finding]:
         path = f"{spot.above}{step.name}"
         texts = [*_step_findings(step, self._allowed), *step.findings(spot.place), *_context_findings(step, spot.place)]
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
-        yield from (_Finding(f"step '{path}': {text}") for text in texts)
+        yield from (Finding(text, path) for text in texts)
         if step.agent is None and step.performs:
-            yield _Finding(f"step '{path}': it has no agent", is_missing_agent=True)
+            yield Finding("it has no agent", path, is_missing_agent=True)
         for key, body in step.bodies().items():
             name = body.name if isinstance(body, Pipeline) and body.name else step.name
             trail = (*spot.trail, _Above(body, name, step.kind == FALLBACK_KIND and key == FALLBACK))
@@ -128,11 +139,11 @@ class _Reading:
             wrong = _body_finding(body, inside)
             if wrong is None:
                 resources = resources_findings(getattr(body, "resources", None), self._allowed)
-                yield from (_Finding(f"step '{path}': in {key!r}, {text}") for text in resources)
+                yield from (Finding(f"in {key!r}, {text}", path) for text in resources)
                 yield from self._sequence(body, inside)
             else:
-                text = f"step '{path}': its {key if key == 'body' else repr(key)} {wrong}"
-                yield _Finding(text, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
+                text = f"its {key if key == 'body' else repr(key)} {wrong}"
+                yield Finding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
@@ -182,13 +193,14 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     yield from backend_findings(getattr(step, "cache_backend", None), allowed)
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
         yield f"queue {step.queue[:40]!r} is no queue's name"
-    if step.input is not None:
-        yield from _input_findings(step.input)
+    yield from _input_findings(step.input)
     if step.sink_to is not None and not is_dotted(step.sink_to):
         yield f"sink_to '{step.sink_to}' is not a dotted path"
 
 
 def _input_findings(given: Any) -> Iterator[str]:
+    if given is None:
+        return
     if not isinstance(given, str):
         yield f"input, a {type(given).__name__}, is no template"
         return

@@ -44,7 +44,12 @@ class Pipeline:
 
     @classmethod
     def from_yaml_text(
-        cls, text: str | bytes, *, name: str | None = None, folder: Path | None = None, allowed: Sequence[str] | None = None
+        cls,
+        text: str | bytes,
+        *,
+        name: str | None = None,
+        folder: Path | None = None,
+        allowed: Sequence[str] | None = None,
     ) -> Pipeline:
         """Build a pipeline of a blueprint (requirements §2.6, docs/reference/blueprints.md).
 

@@ -5,12 +5,14 @@ It must not know an agent library: that is the workers' part. In: what its autho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import digest
 from flujo_client.serial import safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, eq=False)

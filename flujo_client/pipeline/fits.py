@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.question import fits_schema
 from flujo_client.contract.verdict import ValidationResult
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.identity import digest
 from flujo_client.serial import safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, eq=False)

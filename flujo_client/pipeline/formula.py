@@ -114,7 +114,10 @@ class Finished:
         return {"stop_when": "agent_finished"}
 
     def __call__(self, output: Any, _context: Any) -> bool:
-        said = [output.get(name) if isinstance(output, Mapping) else getattr(output, name, None) for name in ("action", "type")]
+        said = [
+            output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+            for name in ("action", "type")
+        ]
         return "finish" in said
 
 
@@ -163,9 +166,13 @@ def _changed(operation: str, old: Any, value: Any, path: str) -> Any:
     if operation == "set":
         return value
     kind: type = list if operation == "append" else dict
-    wrong = [each for each in (old, *([value] if kind is dict else [])) if each is not None and not isinstance(each, kind)]
+    wrong = [
+        each for each in (old, *([value] if kind is dict else [])) if each is not None and not isinstance(each, kind)
+    ]
     if wrong:
-        raise NonRetryableError(f"cannot {operation} to '{path}': there is a {type(wrong[0]).__name__}, no {kind.__name__}")
+        raise NonRetryableError(
+            f"cannot {operation} to '{path}': there is a {type(wrong[0]).__name__}, no {kind.__name__}"
+        )
     return [*(old or []), value] if kind is list else {**(old or {}), **value}
 
 

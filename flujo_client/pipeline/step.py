@@ -219,7 +219,7 @@ def step(
     processors: AgentProcessors | None = None,
     fallback_step: Step | None = None,
     usage_limits: UsageLimits | None = None,
-    input: str | None = None,  # noqa: A002 - the original's name (§2.3)
+    input: str | None = None,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:

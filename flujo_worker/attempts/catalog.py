@@ -88,7 +88,9 @@ class Catalog:
         if not isinstance(agent, DeclaredAgent):
             return self._found(agent, "agent")
         if agent not in self._live:
-            _keep(self._live, agent, make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool")))
+            _keep(
+                self._live, agent, make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool"))
+            )
         return self._live[agent]
 
     def resources(self, named: Any) -> Any:

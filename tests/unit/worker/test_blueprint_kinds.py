@@ -53,7 +53,9 @@ def test_a_template_of_one_tag_keeps_the_value(run):
 def test_a_missing_name_leaves_a_gap_and_is_told(run, engine):
     result = run("steps: [{name: a, uses: 'blueprint_parts:echo', input: 'x {{ context.nothing }} y'}]", "hi")
     assert result.output == "x  y"
-    assert [each.data["name"] for each in engine.story(result.run_id) if each.name == "template.missing"] == ["context.nothing"]
+    assert [each.data["name"] for each in engine.story(result.run_id) if each.name == "template.missing"] == [
+        "context.nothing"
+    ]
 
 
 def test_what_a_step_gives_is_sunk_and_merged(run):
@@ -128,7 +130,8 @@ steps:
 
 
 @pytest.mark.parametrize(
-    ("reduce", "output"), [("values", [6, 4]), ("keys", ["a", "b"]), ("first", 6), ("last", 4), ("blueprint_parts:total", 10)]
+    ("reduce", "output"),
+    [("values", [6, 4]), ("keys", ["a", "b"]), ("first", 6), ("last", 4), ("blueprint_parts:total", 10)],
 )
 def test_a_reducer_makes_the_output(run, reduce, output):
     text = f"""
@@ -167,7 +170,9 @@ steps:
 
 
 @pytest.mark.parametrize(("value", "output"), [("hi", "hi!"), ("hello", "HELLO")])
-@pytest.mark.parametrize("condition", ["condition: blueprint_parts:is_long", "condition_expression: \"previous_step in ['hello']\""])
+@pytest.mark.parametrize(
+    "condition", ["condition: blueprint_parts:is_long", "condition_expression: \"previous_step in ['hello']\""]
+)
 def test_a_condition_chooses_the_branch(run, condition, value, output):
     text = f"""
 steps:
