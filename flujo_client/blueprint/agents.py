@@ -31,6 +31,7 @@ PYTHON: Final = Reference("agent", _agent)
 NAMED: Final = Named(("agents",), PYTHON)
 """An agent of this document, or one that a module holds."""
 
+PROCESSING: Final = Processing(NAMED)
 PROMPT: Final = Table(
     {
         "from_file": Key(TEXT, "A text file, by its path from the blueprint's folder."),
@@ -53,7 +54,7 @@ AGENT: Final = Table(
             Number(least=0, whole=True), "Attempts after the first one failed, for its steps that do not say."
         ),
         "tools": Key(ListOf(Reference("tool", is_function)), "Functions that the model may call."),
-        "processing": Key(Processing(), "AROS for its steps; a step's own `processing` goes before, key by key."),
+        "processing": Key(PROCESSING, "AROS for its steps; a step's own `processing` goes before, key by key."),
     },
     "an agent",
 )

@@ -14,7 +14,7 @@ import pydantic
 
 from flujo_client.blueprint.finding import Finding, nearest, shown
 from flujo_client.contract.json_schema import wrong_schema
-from flujo_client.contract.processing import ProcessingConfigModel
+from flujo_client.contract.processing import PRECHECK_AGENTS, PROCESSING_KEYS, ProcessingConfigModel
 from flujo_client.errors import BlueprintTextError, FlujoError
 from flujo_client.pipeline.formula import expression_of, template_of
 from flujo_client.pipeline.reference import load
@@ -476,22 +476,29 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """A `processing` block: AROS's own reader judges it (M-148)."""
+    """A `processing` block: AROS's own reader judges each of its keys (M-148), `agent` those that name one."""
 
-    said: str = (
-        "a mapping of structured_output, aop, coercion, schema, enforce_grammar, reasoning_precheck and others (AROS)"
-    )
+    agent: Shape
+    said: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
     def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+        for key, each in value.items():
+            yield from self._judged({key: each}, spot)
+        precheck = value.get("reasoning_precheck")
+        for key in PRECHECK_AGENTS:
+            if isinstance(precheck, Mapping) and precheck.get(key) is not None:
+                yield from wrong(self.agent, precheck[key], spot.at("reasoning_precheck", key))
+
+    def _judged(self, part: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
         try:
-            ProcessingConfigModel.read(value)
+            ProcessingConfigModel.read(part)
         except FlujoError as error:
             key, _, text = error.message.partition(": ")
-            path = _deepest(spot, key.removeprefix("processing").strip("."))
-            yield path.finding("Y-PROCESSING", text or error.message, allowed=error.suggestion)
+            where = _deepest(spot, key.removeprefix("processing").strip(".") or next(iter(part)))
+            yield where.finding("Y-PROCESSING", text or error.message, allowed=error.suggestion)
 
 
 def _deepest(spot: Spot, dotted: str) -> Spot:
