@@ -71,9 +71,8 @@ def unresolved(text: str, fault: Fault) -> TemplateResolutionError:
     offset = fault.at or 0
     line, column = line_and_column(text, offset)
     missing = fault.name if isinstance(fault, Missing) else None
-    what = f"`{missing}` is not there: {fault.what}" if missing else fault.what
     return TemplateResolutionError(
-        f"line {line}, column {column}: {what}",
+        f"line {line}, column {column}: {fault.what}",
         suggestion=fault.way_out(),
         missing=missing,
         offset=offset,

@@ -58,7 +58,7 @@ class Name:
         scope.work.spend()
         if self.name in scope.names:
             return bare(scope.names[self.name])
-        raise placed(Missing(scope.names, self.name), self.at, self.written)
+        raise placed(Missing(scope.names, self.name, self.written), self.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class Part:
     def value(self, scope: Scope) -> Any:
         holder, key = self.of.value(scope), self.key.value(scope)
         try:
-            return read(holder, key)
+            return read(holder, key, self.written)
         except Missing as missing:
-            raise placed(missing, self.at, self.written) from None
+            raise placed(missing, self.at) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ class Comparison:
         return True
 
 
-def placed(fault: Fault, at: int, name: str | None = None) -> Fault:
-    fault.at = at
-    if isinstance(fault, Missing) and name is not None:
-        fault.name = name
+def placed(fault: Fault, at: int) -> Fault:
+    """Say where a fault happened, unless that is known more closely."""
+    if fault.at is None:
+        fault.at = at
     return fault

@@ -39,7 +39,8 @@ class Parser:
     """Reads one expression. After it, `paths` holds what it reads: each root with the parts that are written out after it."""
 
     def __init__(self, text: str, words: list[Token], names: Collection[str]) -> None:
-        self._text, self._words, self._names = text, words, names
+        self._text, self._words = text, words
+        self._roots = {name: name for name in names} | {each: of for each, of in ALIASES.items() if of in names}
         self._next = self._depth = 0
         self.paths: set[Path] = set()
 
@@ -165,13 +166,12 @@ class Parser:
         return self.stop(word, f"expected a value, not {word}")
 
     def _root(self, word: Token) -> Node:
-        name = ALIASES.get(word.text, word.text)
-        if name in self._names:
-            return Name(name, word.text, word.at)
+        if root := self._roots.get(word.text):
+            return Name(root, word.text, word.at)
         if self.word.text == "(":
             self.stop(word, f"{shown(word.text)} cannot be called", _CALLS)
-        known = ", ".join(self._names)
-        way_out = _FOREIGN.get(word.text) or nearest(word.text[:_LONGEST], self._names) or f"known: {known}"
+        known = f"known: {', '.join(self._roots)}"
+        way_out = _FOREIGN.get(word.text) or nearest(word.text[:_LONGEST], self._roots) or known
         return self.stop(word, f"unknown name {shown(word.text)}", way_out)
 
     def _nested(self, read: Callable[[], Node]) -> Node:

@@ -37,6 +37,8 @@ class Rendering:
                 raise
             self.missing[missing.name] = None
             return None
+        except Fault as fault:
+            raise placed(fault, tag.at) from None
 
     def _texts(self, pieces: Sequence[Piece], names: Mapping[str, Any]) -> Iterator[str]:
         for piece in pieces:

@@ -7,6 +7,7 @@ tag that is alone on its line takes the line with it.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,7 @@ from flujo_client.text.tokens import refused
 from flujo_client.text.values import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from flujo_client.text.parser import Path
 
@@ -62,8 +63,8 @@ class Template:
             TemplateResolutionError: under `strict`, something is missing; or values do not fit what is done with them, or there is too much of
                 them.
         """
-        text: str = self._rendered(lambda rendering: rendering.text(self.pieces, names), limit, on_missing)
-        return text
+        with self._rendering(limit, on_missing) as rendering:
+            return rendering.text(self.pieces, names)
 
     def evaluate(
         self, names: Mapping[str, Any], *, limit: int = MAX_OUTPUT, on_missing: Callable[[str], object] | None = None
@@ -72,21 +73,19 @@ class Template:
         tags = [piece for piece in self.pieces if not (isinstance(piece, str) and not piece.strip())]
         if len(tags) != 1 or not isinstance(tags[0], Tag):
             return self.render(names, limit=limit, on_missing=on_missing)
-        tag = tags[0]
-        return self._rendered(lambda rendering: rendering.value(tag, names), limit, on_missing)
+        with self._rendering(limit, on_missing) as rendering:
+            return rendering.value(tags[0], names)
 
-    def _rendered(
-        self, render: Callable[[Rendering], Any], limit: int, on_missing: Callable[[str], object] | None
-    ) -> Any:
+    @contextmanager
+    def _rendering(self, limit: int, on_missing: Callable[[str], object] | None) -> Iterator[Rendering]:
         rendering = Rendering(limit, is_strict=self.undefined == "strict")
         try:
-            rendered = render(rendering)
+            yield rendering
         except Fault as fault:
             raise unresolved(self.text, fault) from None
         if on_missing and self.undefined == "warn":
             for name in rendering.missing:
                 on_missing(name)
-        return rendered
 
 
 def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Collection[str] = NAMES) -> Template:

@@ -73,18 +73,21 @@ def tokens(text: str, start: int = 0, *, closed_by: str | None = None) -> list[T
         BlueprintTextError: for a character that has no place here, a text without its end, or more than 4 000 characters.
     """
     found: list[Token] = []
-    at = _after_blanks(text, start)
-    while at < len(text) and not (closed_by and text.startswith(closed_by, at)):
-        if at - start > MAX_LENGTH:
-            raise refused(text, start, f"longer than {MAX_LENGTH} characters", "do this in a step")
+    at = start
+    while (at := _after_blanks(text, at)) - start <= MAX_LENGTH:
+        if closed_by and text.startswith(closed_by, at):
+            return [*found, Token("end", "", at, at + len(closed_by))]
+        if at == len(text):
+            return [*found, _end_of_text(text, start, closed_by)]
         found.append(_token(text, at))
-        at = _after_blanks(text, found[-1].end)
-    if at - start > MAX_LENGTH:
-        raise refused(text, start, f"longer than {MAX_LENGTH} characters", "do this in a step")
-    if closed_by and at >= len(text):
+        at = found[-1].end
+    raise refused(text, start, f"longer than {MAX_LENGTH} characters", "do this in a step")
+
+
+def _end_of_text(text: str, start: int, closed_by: str | None) -> Token:
+    if closed_by:
         raise refused(text, start, f"this is not closed by {closed_by}", "for the braces themselves write {{ '{{' }}")
-    end = at + len(closed_by or "")
-    return [*found, Token("end", "", at, end)]
+    return Token("end", "", len(text), len(text))
 
 
 def _after_blanks(text: str, at: int) -> int:
@@ -103,7 +106,8 @@ def _foreign(text: str, at: int) -> BlueprintTextError:
     match = _FOREIGN.match(text, at)
     sign = match.group() if match else ""
     if sign in {"'", '"'}:
-        return refused(text, at, "this text has no end on its line", _WAYS_OUT[sign])
+        what = f"this text has no end on its line, or more than {MAX_LENGTH} characters"
+        return refused(text, at, what, _WAYS_OUT[sign])
     what = f"{sign!r} has no place here" if sign.isascii() else f"{sign!r} (U+{ord(sign):04X}) has no place here"
     other = "names are made of a-z, A-Z, 0-9 and _; read any other as ['…']" if sign.isalpha() else None
     return refused(text, at, what, _WAYS_OUT.get(sign, other))

@@ -51,12 +51,11 @@ class Fault(Exception):
 
 
 class Missing(Fault):
-    """A key, a field or a place that a value does not have. Whoever reads it sets `name`, as it is written."""
+    """A key, a field or a place that a value does not have. `name` is the whole path, as it is written."""
 
-    def __init__(self, holder: Any, key: Any) -> None:
-        super().__init__(f"what it is read from is {kind(holder)}")
-        self._holder, self._key = holder, key
-        self.name = ""
+    def __init__(self, holder: Any, key: Any, name: str) -> None:
+        super().__init__(f"`{name}` is not there: what it is read from is {kind(holder)}")
+        self._holder, self._key, self.name = holder, key, name
 
     def way_out(self) -> str | None:
         """The nearest name that is there; looked for only when somebody is told."""
@@ -110,15 +109,15 @@ def fields_of(value: Any) -> Mapping[Any, Any] | None:
     return None
 
 
-def read(holder: Any, key: Any) -> Any:
-    """Read a key of a mapping, a field of a model, or a place in a list. Raises Missing."""
+def read(holder: Any, key: Any, name: str) -> Any:
+    """Read a key of a mapping, a field of a model, or a place in a list. Raises Missing, with the name of what is read."""
     fields = fields_of(holder)
     if fields is not None:
         if has(fields, key):
             return bare(fields[key])
     elif isinstance(holder, LISTS) and isinstance(key, int) and -len(holder) <= key < len(holder):
         return bare(holder[key])
-    raise Missing(holder, key)
+    raise Missing(holder, key, name)
 
 
 def called(name: str, value: Any, arguments: list[Any], work: Work) -> Any:

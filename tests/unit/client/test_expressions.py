@@ -142,7 +142,7 @@ def short(value):
 REFUSED = {
     "": (1, "expected a value, not the end"),
     "contxt.score": (1, "did you mean 'context'"),
-    "this": (1, "known: previous_step, context, steps, resume_input"),
+    "this": (1, "known: previous_step, context, steps, resume_input, output"),
     "context.__class__": (9, "begins with _"),
     "output._id": (8, "begins with _"),
     "().__class__": (2, "expected a value"),
