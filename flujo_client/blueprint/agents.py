@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Final
 
 from flujo_client.blueprint.shapes import (
@@ -23,6 +24,8 @@ from flujo_client.blueprint.shapes import (
 
 def _agent(found: Any) -> str | None:
     """Say what is wrong with what an agent's reference names."""
+    if inspect.isclass(found):
+        return "is a class; name an instance of it"
     fits = isinstance(found, str) or callable(found) or callable(getattr(found, "run", None))
     return None if fits else f"is a {type(found).__name__}, no callable, and has no run"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.items import ItemsShape
 from flujo_client.blueprint.shapes import (
     ANY,
     EXPRESSION,
@@ -264,9 +265,7 @@ _LOOP: Final = Table(
 )
 _MAP: Final = Table(
     {
-        "iterable_input": Key(
-            TEXT, "Where the items are: a dotted path in the context, or `steps.<name>.output`.", required=True
-        ),
+        "iterable_input": Key(ItemsShape(), "Where the items are.", required=True),
         "body": Key(BODY, "What runs for each item.", required=True),
         "parallel": Key(FLAG, "Run the items side by side."),
         **_FAN_OUT,

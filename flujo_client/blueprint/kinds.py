@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.blueprint.items import context_path
 from flujo_client.blueprint.keys import is_reference
 from flujo_client.pipeline.cache import CacheStep
 from flujo_client.pipeline.compose import Pipeline
@@ -146,20 +147,11 @@ def _map(build: Building, data: Data) -> Step:
     given: Data = data["map"]
     return MapStep(
         pipeline_to_run=build.body(given["body"]),
-        iterable_input=context_path(given["iterable_input"]),
+        iterable_input=str(context_path(given["iterable_input"])),
         **_given(given, "parallel"),
         **_fan_out(build, given),
         **build.contained(data),
     )
-
-
-def context_path(given: str) -> str:
-    """Write where a map's items are as a dotted path in the context."""
-    path = given.strip().removeprefix("{{").removesuffix("}}").strip()
-    first, *rest = path.split(".")
-    if first == "steps" and rest[1:2] == ["output"]:
-        return ".".join(["step_outputs", rest[0], *rest[2:]])
-    return ".".join(rest) if first == "context" and rest else path
 
 
 def _human(build: Building, data: Data) -> Step:

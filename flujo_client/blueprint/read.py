@@ -25,6 +25,9 @@ MAX_DEPTH: Final = 100
 MAX_VALUES: Final = 50_000
 """Values in a document, those that aliases repeat counted each time."""
 
+_MOST_EVENTS: Final = 4 * MAX_VALUES
+"""What a document of so many values may consist of: keys, and the ends of lists and mappings, too."""
+
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is there: 1 MiB takes it half a second, and the one in Python five."""
 
@@ -140,7 +143,9 @@ def _compose(text: str) -> _Node:
     """Make the tree of nodes, without recursion: how deep it is, is counted before anything walks it."""
     top = _Node(None, [])
     trail, anchors = [top], dict[str, _Node]()
-    for event in _events(text):
+    for count, event in enumerate(_events(text)):
+        if count > _MOST_EVENTS:
+            raise _Refused("Y-LIMIT", f"more than {MAX_VALUES:,} values")
         if isinstance(event, yaml.CollectionEndEvent):
             trail.pop().is_open = False
             continue

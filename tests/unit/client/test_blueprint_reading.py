@@ -15,11 +15,34 @@ from flujo_client.errors import BlueprintError
 
 WORDS = [
     *("on", "yes", "1e5", "0o17", "0x1f", "1_000", "null", "~", "", "<<", "2001-01-01", "=", "true", "- a", "a: b"),
-    *("#", "!x", "&a", "*a", "|", "\ta", "a\n b\n", "\n a", "  a\n", "a\n\n", "a \n", "1:30", ".5", "5.", ".inf", "..."),
+    *(
+        "#",
+        "!x",
+        "&a",
+        "*a",
+        "|",
+        "\ta",
+        "a\n b\n",
+        "\n a",
+        "  a\n",
+        "a\n\n",
+        "a \n",
+        "1:30",
+        ".5",
+        "5.",
+        ".inf",
+        "...",
+    ),
     *("---", "a\u2028b", "\ufeffa", "a\x85b", "{{ x }}\nb", "\x00", "%", "@a", "`a"),
 ]
 texts = st.sampled_from(WORDS) | st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
-leaves = st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False) | texts
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18), 10**18)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+)
 documents = st.recursive(leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4))
 
 
@@ -37,7 +60,12 @@ def test_what_is_written_is_read_again(document):
 
 def test_plain_words_are_those_of_yaml_1_2():
     """§2.6: a transition's `on` is a key like any other."""
-    assert read("on: yes\noff: 1_0\nt: 2001-01-01\nn: 0x10").data == {"on": "yes", "off": "1_0", "t": "2001-01-01", "n": 16}
+    assert read("on: yes\noff: 1_0\nt: 2001-01-01\nn: 0x10").data == {
+        "on": "yes",
+        "off": "1_0",
+        "t": "2001-01-01",
+        "n": 16,
+    }
 
 
 def test_every_value_has_its_place():
@@ -117,7 +145,34 @@ def test_no_text_raises_anything_else(text):
         assert error.findings
 
 
-@given(st.lists(st.sampled_from(["- ", "? ", ": ", "{", "}", "[", "]", "&a ", "*a ", "<<: ", "'", '"', "|\n", "\n", " ", "x", "!!str ", "#", ","]), max_size=40))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "- ",
+                "? ",
+                ": ",
+                "{",
+                "}",
+                "[",
+                "]",
+                "&a ",
+                "*a ",
+                "<<: ",
+                "'",
+                '"',
+                "|\n",
+                "\n",
+                " ",
+                "x",
+                "!!str ",
+                "#",
+                ",",
+            ]
+        ),
+        max_size=40,
+    )
+)
 def test_no_scraps_of_yaml_raise_anything_else(scraps):
     try:
         read("".join(scraps))
