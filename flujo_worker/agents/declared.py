@@ -5,8 +5,14 @@ It must not decide where tools may come from: whoever finds them does. In: a dec
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from pydantic import AfterValidator
+from pydantic_core.core_schema import no_info_after_validator_function
+
+from flujo_client.contract.question import fits_schema
+from flujo_client.errors import ConfigurationError
 from flujo_worker.agents.factory import make_agent_async
 
 if TYPE_CHECKING:
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.declared import DeclaredAgent
     from flujo_worker.agents.factory import FlujoAgent
 
+_KINDS: Final[Mapping[str, Any]] = {"array": list[Any], "string": str}
 _PLAIN: Final[Mapping[str, Any]] = {"string": str, "integer": int, "number": float, "boolean": bool}
 
 
@@ -41,16 +48,33 @@ def output_type(schema: Mapping[str, Any] | None) -> Any:
         return str
     if set(schema) == {"type"} and schema["type"] in _PLAIN:
         return _PLAIN[schema["type"]]
-    from pydantic import AfterValidator, WithJsonSchema
+    from flujo_worker.agents.outputs import Unsupported, described, structured
 
-    from flujo_client.contract.question import fits_schema
+    held = partial(_held, dict(schema))
+    try:
+        if schema.get("type") == "object":
+            return _holding(structured(dict(schema), "answer"), held)
+        return described(Annotated[_KINDS.get(schema.get("type", ""), Any), AfterValidator(held)], dict(schema))
+    except Unsupported as error:
+        raise ConfigurationError(
+            "its output_schema is one that no model can be asked for",
+            suggestion="write one without recursion, with an object or a plain type at its root",
+        ) from error
 
-    written = dict(schema)
 
-    def held(value: Any) -> Any:
-        if wrong := fits_schema(value, written):
-            raise ValueError(wrong)
-        return value
+def _held(schema: dict[str, Any], value: Any) -> Any:
+    if wrong := fits_schema(value, schema):
+        raise ValueError(wrong)
+    return value
 
-    kind: Any = {"object": dict[str, Any], "array": list[Any], "string": str}.get(schema.get("type", ""), Any)
-    return Annotated[kind, AfterValidator(held), WithJsonSchema(written)]
+
+def _holding(kind: Any, held: Callable[[Any], Any]) -> Any:
+    """Make a type of dictionaries that are asked for as those of `kind`, and held to the schema, which the library does not do."""
+
+    class Answer(kind):  # type: ignore[misc]  # a class known only now
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+            return no_info_after_validator_function(held, super().__get_pydantic_core_schema__(source, handler))
+
+    Answer.__name__ = Answer.__qualname__ = kind.__name__
+    return Answer
