@@ -94,7 +94,11 @@ class _Refused(Exception):
 
 
 def _decoded(text: str | bytes) -> str:
-    size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
+    if isinstance(text, str) and (half := re.search("[\ud800-\udfff]", text)):
+        before = text[: half.start()]
+        mark = Mark(before.count("\n") + 1, half.start() - (before.rfind("\n") + 1) + 1)
+        raise _Refused("Y-SYNTAX", "this is half of a character", mark)
+    size = len(text if isinstance(text, bytes) else text.encode())
     if size > MAX_BYTES:
         raise _Refused("Y-LIMIT", f"{size:,} bytes are too many: at most {MAX_BYTES:,}; put parts into imports")
     if isinstance(text, str):
