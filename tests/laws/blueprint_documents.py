@@ -12,7 +12,13 @@ PATHS = ["a", "scratchpad.a", "b.c.d"]
 SCHEMAS = [{"type": "integer"}, {"type": "object", "properties": {"a": {"enum": ["x", 1, None]}}}]
 AGENTS: dict[str, Any] = {
     "writer": {"model": "test", "system_prompt": "Write.\nWell.", "model_settings": {"temperature": 0.5}},
-    "judge": {"model": "test", "output_schema": {"type": "object"}, "timeout": 3, "max_retries": 4, "tools": [FUNCTION]},
+    "judge": {
+        "model": "test",
+        "output_schema": {"type": "object"},
+        "timeout": 3,
+        "max_retries": 4,
+        "tools": [FUNCTION],
+    },
     "careful": {"model": "test", "processing": {"aop": "full", "coercion": {"tolerant_level": 1}}},
 }
 NAMED = ["agents.writer", "agents.judge", "agents.careful", FUNCTION]
@@ -45,7 +51,16 @@ class Maker:
 
     def step(self, depth: int) -> dict[str, Any]:
         leaves = [self.plain, self.imported, self.human]
-        containers = [self.parallel, self.conditional, self.loop, self.map, self.router, self.cache, self.machine, self.fallback]
+        containers = [
+            self.parallel,
+            self.conditional,
+            self.loop,
+            self.map,
+            self.router,
+            self.cache,
+            self.machine,
+            self.fallback,
+        ]
         make = self.draw.choice(leaves if depth == 0 or self.draw.random() < 0.3 else containers)
         every = self.some(meta={"a": [1, {"b": None}]}, usage_limits={"total_tokens_limit": 9})
         return {**make(depth - 1), **every}
@@ -63,7 +78,9 @@ class Maker:
 
     def imported(self, _: int) -> dict[str, Any]:
         outputs = [[], {"a": "b"}, None, [{"child": "a", "parent": "b"}]]
-        config = self.some(inherit_context=[True], on_failure=["skip"], outputs=outputs, own_run=[True], default=[{"a": 1}])
+        config = self.some(
+            inherit_context=[True], on_failure=["skip"], outputs=outputs, own_run=[True], default=[{"a": 1}]
+        )
         return {"uses": self.draw.choice(["imports.child", "imports.other"]), "config": config}
 
     def human(self, _: int) -> dict[str, Any]:
@@ -75,7 +92,9 @@ class Maker:
 
     def branches(self, depth: int) -> dict[str, Any]:
         bodies = {name: self.body(depth) for name in self.draw.sample(["a", "b", "c"], 2)}
-        more = self.some(reduce=["keys", FUNCTION], ignore_branch_names=[True], field_mapping={next(iter(bodies)): ["a"]})
+        more = self.some(
+            reduce=["keys", FUNCTION], ignore_branch_names=[True], field_mapping={next(iter(bodies)): ["a"]}
+        )
         return {"branches": bodies, **self.fan_out(), **more}
 
     def parallel(self, depth: int) -> dict[str, Any]:
@@ -93,14 +112,19 @@ class Maker:
 
     def changes(self) -> dict[str, Any]:
         value = self.draw.choice([*TEMPLATES, {"a": ["{{ output }}", 1]}])
-        return self.some(**dict.fromkeys(("set", "append", "merge"), [[{"target": "scratchpad.a", "value": value}]]))
+        return self.some(**{key: [[{"target": "scratchpad.a", "value": value}]] for key in ("set", "append", "merge")})
 
     def loop(self, depth: int) -> dict[str, Any]:
         ends = [{"exit_condition": FUNCTION}, {"exit_expression": EXPRESSIONS[1]}, {"stop_when": "agent_finished"}]
         next_ones = ["context", "auto", "previous_output", {"next_input": "{{ this }}"}]
         follows = [{}, {"iteration_input_mapper": FUNCTION}, *({"propagation": each} for each in next_ones)]
-        more = self.some(max_loops=[1, 9], fails_at_max=[True], init=self.changes(), state=self.changes(), output=TEMPLATES)
-        return {"kind": "loop", "loop": {"body": self.body(depth), **self.draw.choice(ends), **self.draw.choice(follows), **more}}
+        more = self.some(
+            max_loops=[1, 9], fails_at_max=[True], init=self.changes(), state=self.changes(), output=TEMPLATES
+        )
+        return {
+            "kind": "loop",
+            "loop": {"body": self.body(depth), **self.draw.choice(ends), **self.draw.choice(follows), **more},
+        }
 
     def map(self, depth: int) -> dict[str, Any]:
         side_by_side = {"parallel": True, **self.fan_out()} if self.draw.random() < 0.5 else {}
@@ -112,12 +136,22 @@ class Maker:
 
     def machine(self, depth: int) -> dict[str, Any]:
         leads = [
-            {"from": self.draw.choice(["a", "*"]), "to": "end", **self.some(on=["success", "failure"], when=[*EXPRESSIONS, FUNCTION])}
+            {
+                "from": self.draw.choice(["a", "*"]),
+                "to": "end",
+                **self.some(on=["success", "failure"], when=[*EXPRESSIONS, FUNCTION]),
+            }
             for _ in range(self.draw.randint(0, 2))
         ]
         states = {"a": self.body(depth), "b": self.body(depth)}
         ways = [*leads, {"from": "b", "to": "end"}]
-        own = {"states": states, "start_state": "a", "end_states": ["end"], "transitions": ways, **self.some(max_visits=[3])}
+        own = {
+            "states": states,
+            "start_state": "a",
+            "end_states": ["end"],
+            "transitions": ways,
+            **self.some(max_visits=[3]),
+        }
         return {"kind": "StateMachine", **own}
 
     def fallback(self, _: int) -> dict[str, Any]:

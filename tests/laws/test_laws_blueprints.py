@@ -27,7 +27,7 @@ def load(text):
     return Pipeline.from_yaml_text(text, allowed=("builtins",))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SEEDS)
 def test_what_is_built_is_written_and_built_again(seed):
     pipeline = load(dump(Maker(seed).document()))
@@ -38,7 +38,7 @@ def test_what_is_built_is_written_and_built_again(seed):
     assert again.to_yaml() == written
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SEEDS)
 def test_its_own_text_builds_the_same_pipeline(seed):
     """What a worker builds is what the client sent."""
@@ -73,7 +73,7 @@ def spoiled(document, draw):
     return broken
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SEEDS)
 def test_whatever_is_done_to_a_document_it_is_built_or_refused(seed):
     text = dump(spoiled(Maker(seed).document(), Random(seed)))
