@@ -132,7 +132,10 @@ class Maker:
         return {"kind": "map", "map": {"iterable_input": where, "body": self.body(depth), **side_by_side}}
 
     def cache(self, _: int) -> dict[str, Any]:
-        return {"kind": "cache", "wrapped_step": {**self.plain(0), "name": "kept"}, **self.some(ttl_s=[0, 9.5])}
+        kept = {**self.plain(0), "name": "kept"}
+        if kept.get("input") not in (None, "plain", "{{ previous_step }}"):  # the others read more than what comes in
+            del kept["input"]
+        return {"kind": "cache", "wrapped_step": kept, **self.some(ttl_s=[0, 9.5])}
 
     def machine(self, depth: int) -> dict[str, Any]:
         leads = [
