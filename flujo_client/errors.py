@@ -4,7 +4,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 ├── ConfigurationError          the set-up is wrong; nothing was started
 │   ├── SettingsError           a value in flujo.toml or the environment
 │   ├── PipelineError           a pipeline that cannot be sent: all findings at once
-│   ├── BlueprintError          a step's `processing` block that cannot be; names the key
+│   ├── BlueprintError          a blueprint, or a `processing` block, that cannot be used: all findings at once, each with its key
 │   │   └── BlueprintTextError  an expression or a template that cannot be read; says where in it
 │   ├── MissingAgentError       a step without anything to run
 │   ├── TemplateError           a prompt's template that is missing, wrong, or would grow without end
@@ -42,7 +42,10 @@ FlujoError                      message, code, suggestion; survives a journey as
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class FlujoError(Exception):
@@ -95,7 +98,18 @@ class PipelineError(ConfigurationError):
 
 
 class BlueprintError(ConfigurationError):
+    """A blueprint, or a `processing` block, that cannot be used.
+
+    `findings` holds all that is wrong with a blueprint, as values with rule, key, line and column; `told` is how its text lists them.
+    """
+
     code = "BLUEPRINT"
+
+    def __init__(
+        self, message: str = "", *, findings: tuple[Any, ...] = (), told: Sequence[str] = (), **rest: Any
+    ) -> None:
+        super().__init__("\n".join([message, *(f"  - {each}" for each in told)]), **rest)
+        self.findings = findings
 
 
 class BlueprintTextError(BlueprintError):

@@ -34,7 +34,7 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import Plan, compile_plan
-from flujo_client.pipeline.reference import load_pipeline, reference_of
+from flujo_client.pipeline.reference import bare, having_besides, is_file, load_pipeline, reference_to
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import Resolver
 
@@ -281,6 +281,11 @@ def _story_of(run_id: str) -> Doing:
 
 
 def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Doing:
+    if isinstance(pipeline, str) and is_file(bare(pipeline)):
+        loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
+        pipeline = having_besides(loaded, pipeline)
+    elif isinstance(pipeline, Pipeline) and pipeline.blueprint is not None:
+        _check_unchanged(settings, pipeline)
     if isinstance(pipeline, str):
         try:
             live = load_pipeline(pipeline, allowed=settings.allowed_imports)
@@ -290,10 +295,21 @@ def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: b
             return (yield from _known(pipeline, error))
         reference = pipeline
     else:
-        reference = reference_of(pipeline)
+        reference = reference_to(pipeline)
         live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
     check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
     return Found(compile_plan(live, default_name=reference.rpartition(":")[2]), reference, live.context_model)
+
+
+def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
+    """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
+    reference, text = reference_to(pipeline), str(pipeline.blueprint)
+    written = having_besides(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
+    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
+        raise PipelineError(
+            "the pipeline was changed after it was read from its blueprint, so workers would build another one",
+            suggestion="change the blueprint; or replace(pipeline, blueprint=None) and let a module hold it",
+        )
 
 
 def _known(reference: str, error: FlujoError) -> Doing:

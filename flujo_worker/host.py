@@ -68,7 +68,7 @@ class Host:
         self._post = RedisPost(settings, app)
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
-        catalog = Catalog(settings.allowed_imports)
+        catalog = Catalog(settings.allowed_imports, self._store.plan)
         bench = bench_of(settings, self._loop, self._threads, self._results)
         hooks = Hooks(catalog, bench, strict=settings.hooks.strict)
         rung = threading.Event()

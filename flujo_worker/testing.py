@@ -24,6 +24,7 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.reference import blueprint_reference
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.pipeline.walk import walk
@@ -71,7 +72,7 @@ class LocalEngine:
         self.bus: deque[bytes] = deque()
         self.cache = InMemoryCache(clock=lambda: self.now)
         self._loop, self._threads = Loop(), Threads("flujo-user")
-        self._local = _LocalCatalog(self.settings.allowed_imports)
+        self._local = _LocalCatalog(self.settings.allowed_imports, self.store.plan)
         self._chords = _Chords()
         bench = bench_of(self.settings, self._loop, self._threads, self.cache)
         hooks = Hooks(self._local, bench, strict=self.settings.hooks.strict)
@@ -331,6 +332,8 @@ class _LocalCatalog(Catalog):
     """Also knows pipelines that no module holds, by a reference of its own making."""
 
     def put(self, pipeline: Pipeline) -> str:
+        if pipeline.blueprint is not None:
+            return blueprint_reference(pipeline.blueprint)
         reference = f"local:{id(pipeline)}"
         plan = compile_plan(pipeline)
         self._entries[reference] = Entry(pipeline, plan, dict(walk(pipeline)))

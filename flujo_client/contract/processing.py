@@ -37,6 +37,7 @@ PRECHECK_AGENTS: Final = ("validator_agent", "agent", "consensus_agent")
 
 _PARSER = ("aop", "coercion")
 _OTHERS = ("structured_output", "schema", "enforce_grammar", "reasoning_precheck", "shadow", "typed_fast_path")
+PROCESSING_KEYS: Final = (*_PARSER, *_OTHERS)
 _COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy")
 
 

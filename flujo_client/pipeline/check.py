@@ -13,8 +13,10 @@ from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compose import Pipeline, steps_of
+from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
+from flujo_client.pipeline.formula import OWN_NAMES, template_of
 from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
@@ -33,6 +35,23 @@ MAX_PATH = 1_000
 _QUEUE = r"[\w.:-]{1,120}"
 
 
+class Finding(NamedTuple):
+    """What is wrong with a pipeline, or with the step at a path in its plan."""
+
+    text: str
+    path: str | None = None
+    is_missing_agent: bool = False
+    is_endless: bool = False
+
+    def __str__(self) -> str:
+        return f"step '{self.path}': {self.text}" if self.path is not None else self.text
+
+
+def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[Finding]:
+    """Find what cannot run. Takes what `check` takes."""
+    return list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+
+
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
     """Refuse what cannot run.
 
@@ -46,22 +65,16 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         MissingAgentError: all that is wrong is that steps have no agent.
         PipelineError: everything that was found.
     """
-    findings = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+    findings = findings_of(pipeline, allowed=allowed, has_context=has_context)
     if not findings:
         return
-    if endless := [each.text for each in findings if each.is_endless]:
+    if endless := [str(each) for each in findings if each.is_endless]:
         said = "; ".join(endless)
         raise InfiniteFallbackError(said, suggestion="let the last fallback be a step that has none")
     if all(finding.is_missing_agent for finding in findings):
-        raise MissingAgentError("; ".join(each.text for each in findings), suggestion="give each step an agent")
+        raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
-    raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(each.text for each in findings))
-
-
-class _Finding(NamedTuple):
-    text: str
-    is_missing_agent: bool = False
-    is_endless: bool = False
+    raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(map(str, findings)))
 
 
 class _Above(NamedTuple):
@@ -87,13 +100,13 @@ class _Reading:
         self._allowed = allowed
         self._nodes = 0
 
-    def all(self, pipeline: Pipeline, place: Place) -> Iterator[_Finding]:
+    def all(self, pipeline: Pipeline, place: Place) -> Iterator[Finding]:
         if not pipeline.steps:
-            yield _Finding("it has no steps")
-        yield from map(_Finding, self._besides(pipeline))
+            yield Finding("it has no steps")
+        yield from map(Finding, self._besides(pipeline))
         yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._nodes > MAX_NODES:
-            yield _Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
+            yield Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
 
     def _besides(self, body: Body) -> Iterator[str]:
         """What is wrong with what a pipeline has besides its steps."""
@@ -101,42 +114,44 @@ class _Reading:
             yield from resources_findings(body.resources, self._allowed)
             yield from hooks_findings(body.hooks, self._allowed)
 
-    def _sequence(self, body: Body, spot: _Spot) -> Iterator[_Finding]:
+    def _sequence(self, body: Body, spot: _Spot) -> Iterator[Finding]:
         given: Sequence[Any] = steps_of(body)
         steps = [each for each in given if isinstance(each, Step)]
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 where = f"in '{spot.above.removesuffix('/')}', " if spot.above else ""
-                yield _Finding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
+                yield Finding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
         for name, count in Counter(step.name for step in steps).items():
             if count > 1:
                 text = f"{count} steps have this name; names are addresses, so each needs its own"
-                yield _Finding(f"step '{spot.above}{name}': {text}")
+                yield Finding(text, f"{spot.above}{name}")
         for step in steps:
             self._nodes += 1
             if self._nodes > MAX_NODES:
                 return
             yield from self._step(step, spot)
 
-    def _step(self, step: Step, spot: _Spot) -> Iterator[_Finding]:
+    def _step(self, step: Step, spot: _Spot) -> Iterator[Finding]:
         path = f"{spot.above}{step.name}"
-        texts = [*_step_findings(step, self._allowed), *step.findings(spot.place), *_context_findings(step, spot.place)]
+        place = spot.place
+        texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
+        texts += _input_findings(step.input, place)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
-        yield from (_Finding(f"step '{path}': {text}") for text in texts)
+        yield from (Finding(text, path) for text in texts)
         if step.agent is None and step.performs:
-            yield _Finding(f"step '{path}': it has no agent", is_missing_agent=True)
+            yield Finding("it has no agent", path, is_missing_agent=True)
         for key, body in step.bodies().items():
             name = body.name if isinstance(body, Pipeline) and body.name else step.name
             trail = (*spot.trail, _Above(body, name, step.kind == FALLBACK_KIND and key == FALLBACK))
             inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                yield from (_Finding(f"step '{path}': in {key!r}, {text}") for text in self._besides(body))
+                yield from (Finding(f"in {key!r}, {text}", path) for text in self._besides(body))
                 yield from self._sequence(body, inside)
             else:
-                text = f"step '{path}': its {key if key == 'body' else repr(key)} {wrong}"
-                yield _Finding(text, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
+                text = f"its {key if key == 'body' else repr(key)} {wrong}"
+                yield Finding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
@@ -190,6 +205,21 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
         yield f"sink_to '{step.sink_to}' is not a dotted path"
 
 
+def _input_findings(given: Any, place: Place) -> Iterator[str]:
+    if given is None:
+        return
+    if not isinstance(given, str):
+        yield f"input, a {type(given).__name__}, is no template"
+        return
+    try:
+        read = {path[0] for path in template_of(given).names}
+    except FlujoError as error:
+        yield f"input: {error.message}"
+        return
+    if place.is_cached and (beside := sorted(read - OWN_NAMES)):
+        yield f"input reads {', '.join(beside)} in a cached step, whose results are kept by what comes in alone: give it that as its input"
+
+
 def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     for key in PRECHECK_AGENTS:
         agent = ((step.processing or {}).get("reasoning_precheck") or {}).get(key)
@@ -213,6 +243,8 @@ def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
             yield error.message
         else:
             yield from _agent_findings(agent, allowed)
+    elif isinstance(agent, DeclaredAgent):
+        yield from ()
     elif not (callable(agent) or callable(getattr(agent, "run", None))):
         yield f"its agent, a {type(agent).__name__}, is no callable and has no run"
     elif inspect.isclass(agent):

@@ -12,6 +12,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pydantic import BaseModel
 
@@ -32,6 +33,8 @@ class Pipeline:
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
         hooks: functions that workers call with what happens to a run (§2.9), sync or async, or references to them. One whose parameter
             is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
+        blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
+             that workers need neither a file nor a module for it; one that was composed of it has none.
     """
 
     steps: Sequence[Step]
@@ -40,18 +43,68 @@ class Pipeline:
     context_model: type[BaseModel] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
+    blueprint: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
+        """Build a pipeline of a blueprint: of the file that is named, `….yaml` or `….yml`, else of the text."""
+        named = str(source)
+        is_named = named.endswith((".yaml", ".yml")) and "\n" not in named
+        return cls.from_yaml_file(named, allowed=allowed) if is_named else cls.from_yaml_text(named, allowed=allowed)
+
+    @classmethod
+    def from_yaml_text(
+        cls,
+        text: str | bytes,
+        *,
+        name: str | None = None,
+        folder: Path | None = None,
+        allowed: Sequence[str] | None = None,
+    ) -> Pipeline:
+        """Build a pipeline of a blueprint (requirements §2.6, docs/reference/blueprints.md).
+
+        Args:
+            text: YAML, at most 1 MiB.
+            name: what the runs are listed under if the text does not say.
+            folder: from where the text names files; without one it can name none.
+            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+
+        Raises:
+            BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
+        """
+        from flujo_client.blueprint.load import load_text
+
+        return load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
+
+    @classmethod
+    def from_yaml_file(cls, path: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
+        """Build a pipeline of a blueprint's file, which gives it its name if the text does not. Otherwise as `from_yaml_text`."""
+        from flujo_client.blueprint.load import load_file
+
+        return load_file(path, allowed=_allowed(allowed))
 
     @classmethod
     def from_step(cls, step: Step, **rest: Any) -> Pipeline:
         """A pipeline of one step."""
         return cls([step], **rest)
 
+    def to_yaml(self) -> str:
+        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
+
+        Raises:
+            BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
+        """
+        from flujo_client.blueprint.document import document_of
+        from flujo_client.blueprint.write import dump
+
+        return dump(document_of(self))
+
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
         if isinstance(other, Step):
-            return replace(self, steps=[*self.steps, other])
+            return replace(self, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
-        return replace(self, steps=[*self.steps, *other.steps], resources=resources, hooks=hooks)
+        return replace(self, steps=[*self.steps, *other.steps], resources=resources, hooks=hooks, blueprint=None)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
@@ -75,6 +128,14 @@ def _unfolded(step: Step) -> Step:
     if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
+
+
+def _allowed(given: Sequence[str] | None) -> Sequence[str]:
+    if given is not None:
+        return given
+    from flujo_client.config import ConfigManager
+
+    return ConfigManager().settings().allowed_imports
 
 
 def model_name(model: type[BaseModel] | None) -> str | None:

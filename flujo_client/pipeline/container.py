@@ -46,6 +46,7 @@ class Container(Step):
     processors: AgentProcessors = field(default_factory=AgentProcessors, init=False)
     fallback_step: Step | None = None
     usage_limits: UsageLimits | None = None
+    input: str | None = field(default=None, init=False)
 
     def rules(self) -> dict[str, Any]:
         return {"functions": sorted(self.functions())}

@@ -117,7 +117,9 @@ class Spot(NamedTuple):
 class Plan:
     """A pipeline as data, with the SHA-256 of it.
 
-    `hooks` are those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost.
+    Attributes:
+        hooks: those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost.
+        blueprint: the text it was built from; None for a pipeline that a module holds.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Plan:
     fingerprint: str
     resources: dict[str, Any] | None = None
     hooks: dict[str, Any] | None = None
+    blueprint: str | None = None
 
     def locate(self, address: str) -> Spot:
         """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
@@ -152,14 +155,15 @@ class Plan:
             "nodes": [node.to_tree() for node in self.nodes],
             **({} if self.resources is None else {"resources": self.resources}),
             **({} if self.hooks is None else {"hooks": self.hooks}),
+            **({} if self.blueprint is None else {"blueprint": self.blueprint}),
         }
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
         """Read a stored plan."""
         nodes = tuple(Node.from_tree(node) for node in tree["nodes"])
-        besides = tree.get("resources"), tree.get("hooks")
-        return cls(tree["name"], tree["version"], nodes, tree["context_model"], digest(tree), *besides)
+        named = tree["name"], tree["version"], nodes, tree["context_model"]
+        return cls(*named, digest(tree), tree.get("resources"), tree.get("hooks"), tree.get("blueprint"))
 
 
 def _under(address: str, part: str) -> str:
@@ -185,6 +189,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         fingerprint="",
         resources=None if pipeline.resources is None else identify(pipeline.resources),
         hooks=hooks or None,
+        blueprint=pipeline.blueprint,
     )
     return Plan.from_tree(plan.to_tree())
 
@@ -238,7 +243,7 @@ def _traits(step: Step) -> dict[str, Any]:
 
 
 def _shaping(step: Step) -> dict[str, Any]:
-    """What its `processing`, processors and limits change; nothing for a step that has none, so that its fingerprint stays."""
+    """What its `processing`, processors, input and limits change; nothing for a step that has none, so that its fingerprint stays."""
     traits: dict[str, Any] = {}
     if step.processing is not None:
         block = dict(step.processing)
@@ -252,6 +257,8 @@ def _shaping(step: Step) -> dict[str, Any]:
             traits[key] = [identify(each) for each in given]
     if step.usage_limits is not None:
         traits["usage_limits"] = step.usage_limits.model_dump()
+    if step.input is not None:
+        traits["input"] = step.input
     return traits
 
 

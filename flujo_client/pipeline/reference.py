@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import sys
@@ -16,7 +17,7 @@ from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 RESOURCES = "resources object"
 """What errors call what a pipeline names as its resources."""
@@ -24,6 +25,22 @@ RESOURCES = "resources object"
 _WITH = "?"
 _BESIDES = "resources", "hooks"
 """What may stand behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
+_BLUEPRINT = "blueprint:"
+
+
+def blueprint_reference(text: str) -> str:
+    """Write the reference of a pipeline that is found by its blueprint: `blueprint:` and the SHA-256 of the text."""
+    return f"{_BLUEPRINT}{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def is_file(named: str) -> bool:
+    """Tell whether a blueprint's file is named."""
+    return named.endswith((".yaml", ".yml"))
+
+
+def is_blueprint(reference: str) -> bool:
+    """Tell whether a reference names a pipeline by its blueprint."""
+    return reference.startswith(_BLUEPRINT)
 
 
 def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
@@ -35,7 +52,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
-    place, besides = _read(reference)
+    place = bare(reference)
     thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
         thing = _make(thing, place)
@@ -43,15 +60,29 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
         thing = Pipeline.from_step(thing)
     if not isinstance(thing, Pipeline):
         raise PipelineError(f"'{place}' is a {type(thing).__name__}, not a Pipeline")
+    return having_besides(thing, reference)
+
+
+def having_besides(pipeline: Pipeline, reference: str) -> Pipeline:
+    """Give a pipeline with the resources that its reference names instead of its own, and with the hooks it names after its own.
+
+    A reference to a blueprint names all of the hooks.
+    """
+    place, besides = _read(reference)
     if not besides:
-        return thing
-    hooks = (*thing.hooks, *filter(None, besides.get("hooks", "").split(",")))
-    resources = besides.get("resources", thing.resources)
-    return replace(thing, name=thing.name or place.rpartition(":")[2], resources=resources, hooks=hooks)
+        return pipeline
+    own = () if is_blueprint(place) else pipeline.hooks
+    hooks = (*own, *filter(None, besides.get("hooks", "").split(",")))
+    resources = besides.get("resources", pipeline.resources)
+    return replace(pipeline, name=pipeline.name or place.rpartition(":")[2], resources=resources, hooks=hooks)
 
 
-def with_besides(pipeline: str | Pipeline | Step, *, resources: Any = None, hooks: Sequence[Any] = ()) -> str:
-    """Write a reference to a pipeline that has these resources instead of its own, and these hooks after its own.
+def with_besides(
+    pipeline: str | Pipeline | Step, *, resources: Any = None, hooks: Sequence[Any] = ()
+) -> str | Pipeline:
+    """Give a pipeline that has these resources instead of its own, and these hooks after its own.
+
+    That is a reference, or the pipeline itself if it travels as its blueprint.
 
     Args:
         pipeline: its reference, or the object.
@@ -61,13 +92,14 @@ def with_besides(pipeline: str | Pipeline | Step, *, resources: Any = None, hook
     Raises:
         PipelineError: no importable module holds one of the objects.
     """
+    named: dict[str, Any] = {} if resources is None else {"resources": _named(resources, RESOURCES)}
+    added = [_named(hook, "hook") for hook in hooks]
+    if isinstance(pipeline, Pipeline) and pipeline.blueprint is not None:
+        return replace(pipeline, hooks=(*pipeline.hooks, *added), **named)
     place, besides = _read(pipeline if isinstance(pipeline, str) else reference_of(pipeline))
-    if resources is not None:
-        besides["resources"] = _named(resources, RESOURCES)
-    if hooks:
-        before = [besides["hooks"]] if "hooks" in besides else []
-        besides["hooks"] = ",".join([*before, *(_named(hook, "hook") for hook in hooks)])
-    return place + (_WITH + "&".join(f"{key}={besides[key]}" for key in _BESIDES if key in besides) if besides else "")
+    if added:
+        named["hooks"] = ",".join([*filter(None, [besides.get("hooks")]), *added])
+    return _written(place, besides | named)
 
 
 def bare(reference: str) -> str:
@@ -84,6 +116,10 @@ def _read(reference: str) -> tuple[str, dict[str, str]]:
             suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
         )
     return place, {key: value for key, _, value in pairs}
+
+
+def _written(place: str, besides: Mapping[str, str]) -> str:
+    return place + (_WITH + "&".join(f"{key}={besides[key]}" for key in _BESIDES if key in besides) if besides else "")
 
 
 def _named(thing: Any, what: str) -> str:
@@ -153,6 +189,16 @@ def _make(function: Callable[[], Any], reference: str) -> Any:
     except (Exception, SystemExit) as error:
         message = f"'{reference}' is a function and calling it raised {type(error).__name__}: {error}"
         raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
+
+
+def reference_to(pipeline: Pipeline | Step) -> str:
+    """Write how workers find a pipeline: by its blueprint, else by the module that holds it; raises PipelineError."""
+    if not isinstance(pipeline, Pipeline) or pipeline.blueprint is None:
+        return reference_of(pipeline)
+    besides = {"resources": pipeline.resources} if isinstance(pipeline.resources, str) else {}
+    if pipeline.hooks and all(isinstance(hook, str) for hook in pipeline.hooks):
+        besides["hooks"] = ",".join(pipeline.hooks)
+    return _written(blueprint_reference(pipeline.blueprint), besides)
 
 
 def reference_of(thing: Any, *, what: str = "pipeline") -> str:

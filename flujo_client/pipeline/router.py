@@ -20,7 +20,7 @@ class DynamicParallelRouterStep(ParallelStep):
 
     Args:
         router_agent: an agent as a step's; it answers a list of branch names, or one name. It is performed as a step with this
-            one's `config`, `plugins`, `validators`, `processing`, `processors` and `queue`. Names of no branch are left out; no name is a success.
+            one's `config`, `plugins`, `validators`, `processing`, `processors`, `input` and `queue`. Names of no branch are left out; no name is a success.
 
     The other arguments are those of a `ParallelStep`.
     """
@@ -35,6 +35,7 @@ class DynamicParallelRouterStep(ParallelStep):
     queue: str | None = None
     processing: Mapping[str, Any] | None = None
     processors: AgentProcessors = field(default_factory=AgentProcessors)
+    input: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -97,6 +97,8 @@ class Step(Factories):
         processors: what the agent's input and output pass through.
         fallback_step: what runs with this one's input when it has failed for good (M-406).
         usage_limits: what all attempts at it, and at all that runs inside it, may spend together in one run and its child runs.
+        input: a template (§2.6): what the agent gets, instead of the output of the step before. One that is a single tag gives the
+            value itself.
 
     Raises:
         BlueprintError: `processing` is no such block; the key is named (M-148).
@@ -118,6 +120,7 @@ class Step(Factories):
     processors: AgentProcessors = field(default_factory=AgentProcessors)
     fallback_step: Step | None = None
     usage_limits: UsageLimits | None = None
+    input: str | None = None
 
     def __post_init__(self) -> None:
         if "processing" in self.meta:
@@ -155,7 +158,7 @@ class Step(Factories):
         from flujo_client.pipeline.compose import Pipeline
 
         if isinstance(other, Pipeline):
-            return replace(other, steps=[self, *other.steps])
+            return replace(other, steps=[self, *other.steps], blueprint=None)
         return Pipeline([self, other])
 
     def fallback(self, step: Step) -> Self:
@@ -212,6 +215,7 @@ _NOT_CONFIG = (
     "processors",
     "fallback_step",
     "usage_limits",
+    "input",
 )
 
 
@@ -230,6 +234,7 @@ def step(
     processors: AgentProcessors | None = None,
     fallback_step: Step | None = None,
     usage_limits: UsageLimits | None = None,
+    input: str | None = None,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:

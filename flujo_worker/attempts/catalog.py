@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.plan import Plan, compile_plan
-from flujo_client.pipeline.reference import RESOURCES, load, load_pipeline
+from flujo_client.pipeline.reference import (
+    RESOURCES,
+    bare,
+    blueprint_reference,
+    having_besides,
+    is_blueprint,
+    load,
+    load_pipeline,
+)
 from flujo_client.pipeline.walk import walk
+from flujo_worker.agents.declared import make_declared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from flujo_client.pipeline.step import Step
 
@@ -71,17 +81,22 @@ class Entry:
                 yield "/".join(parts[: end + 1]), body
 
 
+MOST_KEPT = 1_000
+"""Pipelines, and agents and resources, that a process keeps: modules hold few, blueprints may come and go."""
+
+
 class Catalog:
     """Finds pipelines, agents and resources; each is resolved once per process.
 
     Args:
         allowed: import prefixes they may stand under.
+        plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
     """
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self._allowed = tuple(allowed)
+    def __init__(self, allowed: Sequence[str], plan_of: Callable[[str], Plan | None]) -> None:
+        self._allowed, self._plan_of = tuple(allowed), plan_of
         self._entries: dict[str, Entry] = {}
-        self._live: dict[str, Any] = {}
+        self._live: dict[Any, Any] = {}
 
     def entry(self, reference: str, fingerprint: str) -> Entry:
         """Find the pipeline of a run.
@@ -91,7 +106,8 @@ class Catalog:
         """
         entry = self._entries.get(reference)
         if entry is None:
-            entry = self._entries[reference] = self._load(reference)
+            entry = self._load(reference, fingerprint)
+            keep(self._entries, reference, entry)
         if entry.plan.fingerprint != fingerprint:
             raise Unfit(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
@@ -100,8 +116,14 @@ class Catalog:
         return entry
 
     def agent(self, agent: Any) -> Any:
-        """Find a step's live agent; a reference is imported."""
-        return self._found(agent, "agent")
+        """Find a step's live agent; a reference is imported, a declared one is made."""
+        if not isinstance(agent, DeclaredAgent):
+            return self._found(agent, "agent")
+        made = self._live.get(agent)
+        if made is None:
+            made = make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool"))
+            keep(self._live, agent, made)
+        return made
 
     def resources(self, named: Any) -> Any:
         """Find live resources; a reference is imported."""
@@ -114,16 +136,39 @@ class Catalog:
     def _found(self, thing: Any, what: str) -> Any:
         if not isinstance(thing, str):
             return thing
-        if thing not in self._live:
-            self._live[thing] = load(thing, allowed=self._allowed, what=what)
-        return self._live[thing]
+        live = self._live.get(thing)
+        if live is None:
+            live = load(thing, allowed=self._allowed, what=what)
+            keep(self._live, thing, live)
+        return live
 
-    def _load(self, reference: str) -> Entry:
+    def _load(self, reference: str, fingerprint: str) -> Entry:
         try:
-            pipeline = load_pipeline(reference, allowed=self._allowed)
+            pipeline = (
+                self._built(reference, fingerprint)
+                if is_blueprint(reference)
+                else load_pipeline(reference, allowed=self._allowed)
+            )
+        except Unfit:
+            raise
         except FlujoError as error:
             raise Unfit(f"this worker cannot load its pipeline: {error.message}") from error
         except Exception as error:
             raise Unfit(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
         plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
         return Entry(pipeline, plan, dict(walk(pipeline)))
+
+    def _built(self, reference: str, fingerprint: str) -> Pipeline:
+        """Build a pipeline of the text that was stored with its plan, if that is the text the reference names."""
+        plan = self._plan_of(fingerprint)
+        text = None if plan is None else plan.blueprint
+        if text is None or blueprint_reference(text) != bare(reference):
+            raise Unfit(f"no blueprint is stored that '{reference}' names")
+        return having_besides(Pipeline.from_yaml_text(text, allowed=self._allowed), reference)
+
+
+def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
+    known[key] = value
+    if len(known) > MOST_KEPT:
+        known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

@@ -11,10 +11,10 @@ from itertools import pairwise
 from string import ascii_letters
 
 import pytest
+from breadth import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from examples import examples
 from flujo_worker.aros import parse, prepare
 from flujo_worker.aros.decode import ERRORS, decode, same
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from random import Random
 
+from breadth import examples
 from closure_law import LIVE, Rough, plain, reference_of
 from closure_pipelines import Maker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import interpret
 
-from examples import examples
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.step import StepConfig
 from flujo_client.serial import Resolver, decode

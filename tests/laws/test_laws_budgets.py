@@ -10,10 +10,10 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from breadth import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from examples import examples
 from flujo_worker.domain.budget import Amount, Budget
 
 amounts = st.builds(Amount, st.integers(0, 50).map(lambda cents: Decimal(cents) / 100), st.integers(0, 50))

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from breadth import examples
 from closure_law import Rough, nothing_is_left
 from closure_parts import plain
 from closure_pipelines import pipeline_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from examples import examples
 from flujo_client.pipeline.step import Step
 from flujo_worker.evaluate import cache
 

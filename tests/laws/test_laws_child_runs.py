@@ -6,12 +6,12 @@ All imports of the closure law's pipelines are child runs here, in each other an
 from __future__ import annotations
 
 import pytest
+from breadth import examples
 from closure_law import LIVE, Rough, imports_in_runs_of_their_own, plain, reference_of
 from closure_pipelines import pipeline_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from examples import examples
 from flujo_client.pipeline.walk import walk
 from flujo_worker.replay.replay import replay
 

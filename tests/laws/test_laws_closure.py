@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from breadth import examples
 from closure_law import Rough, behaves, of_seed
 from closure_parts import Critic, Ledger, Worker
 from closure_pipelines import peopled, pipeline_of
@@ -18,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from examples import examples
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.loop import LoopStep

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from breadth import examples
 from builders import packed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, Rough
 
-from examples import examples
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.store.memory import MemoryStore
 

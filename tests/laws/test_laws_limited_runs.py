@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, Rough
 from test_laws_budgets import held_to_its_limit
 from test_laws_engine import meet
 
-from examples import examples
 from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import Answer

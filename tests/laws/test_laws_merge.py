@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from breadth import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from examples import examples
 from flujo_client.serial import Resolver, canonical, decode, dumps, encode, loads
 from flujo_worker.domain import merge as merging
 from flujo_worker.domain import patch as patching

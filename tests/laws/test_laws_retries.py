@@ -6,6 +6,7 @@ Over pipelines of anything nested in anything, with people and failures in them;
 from __future__ import annotations
 
 import pytest
+from breadth import examples
 from closure_law import Rough, nothing_is_left
 from closure_parts import plain
 from closure_pipelines import peopled, pipeline_of
@@ -13,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_laws_closure import LARGEST
 
-from examples import examples
 from flujo_worker.domain.draft import Draft
 from flujo_worker.domain.values import Begun
 from flujo_worker.store.memory_forks import ForksInMemory

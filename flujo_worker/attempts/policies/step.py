@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import InfiniteRedirectError, PluginError
+from flujo_client.pipeline.formula import Templated, names_of
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.factory import model_of
@@ -66,9 +67,20 @@ async def _first(work: Work) -> tuple[Any, Answer]:
     """
     async with _shape_of(work) as shape:
         async with blaming("agent", Usage(), work.timeout_s):
-            prompt = await processed(work.step.processors.prompt_processors, work.data, work)
+            prompt = await processed(work.step.processors.prompt_processors, input_of(work), work)
         answer = await (_ask(work, prompt) if shape is None else _ask_prechecked(work, prompt, shape))
         return prompt, await _finished(work, answer)
+
+
+def input_of(work: Work) -> Any:
+    """What the step's agent gets: its input, or what the template of it gives; names that are missing are told."""
+    if work.step.input is None:
+        return work.data
+
+    def tell_missing(name: str) -> None:
+        tell("template.missing", level="warning", name=name)
+
+    return Templated(work.step.input).filled(names_of(work.data, work.context), on_missing=tell_missing)
 
 
 async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answer:

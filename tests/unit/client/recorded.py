@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from breadth import examples
 from builders import packed
 from hypothesis import strategies as st
 
-from examples import examples
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
 

@@ -1,0 +1,66 @@
+"""The keys of agents, and how steps name them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+from flujo_client.blueprint.shapes import (
+    ANY,
+    TEXT,
+    Either,
+    JsonSchema,
+    Key,
+    ListOf,
+    MapOf,
+    Named,
+    Number,
+    Processing,
+    Reference,
+    Table,
+    is_function,
+)
+
+
+def _agent(found: Any) -> str | None:
+    """Say what is wrong with what an agent's reference names."""
+    if inspect.isclass(found):
+        return "is a class; name an instance of it"
+    fits = isinstance(found, str) or callable(found) or callable(getattr(found, "run", None))
+    return None if fits else f"is a {type(found).__name__}, no callable, and has no run"
+
+
+PYTHON: Final = Reference("agent", _agent)
+NAMED: Final = Named(("agents",), PYTHON)
+"""An agent of this document, or one that a module holds."""
+
+PROCESSING: Final = Processing(NAMED)
+PROMPT: Final = Table(
+    {
+        "from_file": Key(TEXT, "A text file, by its path from the blueprint's folder."),
+        "text": Key(TEXT, "The text itself: what `from_file` becomes in the blueprint that is stored with a run."),
+        "variables": Key(MapOf(ANY), "What stands in it for `{{ name }}`."),
+    },
+    "a prompt",
+    one_of=(("from_file", "text"),),
+)
+AGENT: Final = Table(
+    {
+        "model": Key(TEXT, "The model that is asked, as `provider:model`.", required=True),
+        "name": Key(TEXT, "What traces call it; its own key without it."),
+        "system_prompt": Key(Either((TEXT, PROMPT)), "What the model is told before every input."),
+        "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
+        "model_settings": Key(
+            MapOf(ANY, "setting"), "Sent with every call, such as `temperature`; a step's `config` goes before."
+        ),
+        "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps that do not say."),
+        "max_retries": Key(
+            Number(least=0, whole=True), "Attempts after the first one failed, for its steps that do not say."
+        ),
+        "tools": Key(ListOf(Reference("tool", is_function)), "Functions that the model may call."),
+        "processing": Key(PROCESSING, "AROS for its steps; a step's own `processing` goes before, key by key."),
+    },
+    "an agent",
+)
+HERE: Final = Either((NAMED, Table({"id": Key(NAMED, "Its reference.", required=True)}, "an agent's reference"), AGENT))
+"""What a step's `agent` takes."""

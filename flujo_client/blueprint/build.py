@@ -1,0 +1,184 @@
+"""From a sound document to a pipeline. Pure but for the imports that references name: the client and every worker build alike.
+
+It must not look at files, and finds nothing wrong: `load.py` has asked the shapes before. In: a self-contained document;
+out: a `Pipeline`. How a step of each kind is built says `kinds.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final
+
+from flujo_client.blueprint.keys import TIMEOUT, is_import
+from flujo_client.blueprint.kinds import BUILDERS, INIT, changes_of
+from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.fits import Fits
+from flujo_client.pipeline.reference import load, load_pipeline
+from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
+
+Data = Mapping[str, Any]
+
+
+def build(document: Data, *, allowed: Sequence[str]) -> Pipeline:
+    """Build the pipeline of a document.
+
+    Args:
+        document: self-contained and sound.
+        allowed: import prefixes that its references may stand under.
+    """
+    return Building(document, tuple(allowed)).pipeline
+
+
+@dataclass(frozen=True)
+class Building:
+    """The building of one document; imported ones are built by others of this kind."""
+
+    document: Data
+    allowed: tuple[str, ...]
+
+    @property
+    def pipeline(self) -> Pipeline:
+        named = self.document.get("context_model", PipelineContext)
+        return Pipeline(
+            self.steps(self.document["steps"]),
+            name=self.document.get("name"),
+            version=self.document.get("pipeline_version", "latest"),
+            context_model=self.load(named, "context model") if isinstance(named, str) else named,
+            resources=self.document.get("resources"),
+            hooks=tuple(self.document.get("hooks", ())),
+        )
+
+    def load(self, reference: str, what: str) -> Any:
+        """Import what a reference names."""
+        return load(reference, allowed=self.allowed, what=what)
+
+    def steps(self, body: Any) -> list[Step]:
+        return [step for each in ([body] if isinstance(body, Mapping) else body) for step in self.with_init(each)]
+
+    def with_init(self, data: Data) -> list[Step]:
+        """A step, after the one that makes the changes of the context that a loop begins with."""
+        init = data["loop"].get(INIT) if data.get("kind") == "loop" else None
+        before = [] if init is None else [Step(f"{self.name(data)}.{INIT}", changes_of(init))]
+        return [*before, self.step(data)]
+
+    def name(self, data: Data) -> str:
+        """A step's name; a cache's may be that of the step in it."""
+        return str(data.get("name", data.get("step", "")))
+
+    def body(self, body: Any) -> Pipeline | Step:
+        """What a container runs."""
+        steps = self.steps(body)
+        return steps[0] if isinstance(body, Mapping) and len(steps) == 1 else Pipeline(steps)
+
+    def step(self, data: Data) -> Step:
+        kind = "import" if is_import(data) else data.get("kind", "step")
+        return BUILDERS[kind](self, data)
+
+    def every(self, data: Data) -> dict[str, Any]:
+        """The arguments that every step takes."""
+        limits, fallback = data.get("usage_limits"), data.get("fallback")
+        return {
+            "name": self.name(data),
+            "meta": dict(data.get("meta", {})),
+            "usage_limits": None if limits is None else UsageLimits(**limits),
+            "fallback_step": None if fallback is None else self.step(fallback),
+        }
+
+    def contained(self, data: Data) -> dict[str, Any]:
+        """The arguments that every container takes."""
+        mode = {key: value for key, value in data.get("config", {}).items() if key == "execution_mode"}
+        return self.every(data) | {"config": StepConfig(**mode)}
+
+    def working(self, data: Data, agent: Data) -> dict[str, Any]:
+        """The arguments of whatever asks an agent; `agent` is its entry in the document, if it stands there."""
+        defaults = {name: agent[key] for key, name in _OF_AGENTS.items() if key in agent}
+        config = {TIMEOUT.get(key, key): value for key, value in data.get("config", {}).items()}
+        before = [self.load(each, "processor") for each in data.get("prompt_processors", ())]
+        after = [self.load(each, "processor") for each in data.get("output_processors", ())]
+        schema = data.get("input_schema")
+        return self.every(data) | {
+            "config": StepConfig(**{**defaults, **config}),
+            "plugins": [self.plugin(each) for each in data.get("plugins", ())],
+            "validators": [self.load(each, "validator") for each in data.get("validators", ())],
+            "processing": self.processing(agent.get("processing"), data.get("processing")),
+            "processors": AgentProcessors([*([] if schema is None else [Fits(schema)]), *before], after),
+            "queue": data.get("queue"),
+            "input": data.get("input"),
+        }
+
+    def plugin(self, given: Any) -> Any:
+        if isinstance(given, str):
+            return self.load(given, "plugin")
+        return self.load(given["plugin"], "plugin"), given.get("priority", 0)
+
+    def processing(self, under: Data | None, over: Data | None) -> dict[str, Any] | None:
+        """A step's block over its agent's, with the agents that its precheck names."""
+        if under is None and over is None:
+            return None
+        block = _over(dict(over or {}), under or {})
+        precheck = block.get("reasoning_precheck")
+        if precheck:
+            found = {key: self.agent(precheck[key], key) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
+            block["reasoning_precheck"] = {**precheck, **found}
+        return block
+
+    def entry(self, given: Any) -> Data:
+        """The entry of this document that stands for an agent; nothing for one that a module holds."""
+        if isinstance(given, str):
+            table, _, name = given.partition(".")
+            return self.document["agents"][name] if table == "agents" and ":" not in given else {}
+        return self.entry(given["id"]) if "id" in given else given
+
+    def agent(self, given: Any, name: str) -> Any:
+        """The agent that stands for a text, an `id`, or an entry; `name` is that of an entry without one."""
+        entry = self.entry(given)
+        if not entry:
+            return given if isinstance(given, str) else given["id"]
+        named = given if isinstance(given, str) else given.get("id")
+        return _declared(named.partition(".")[2] if named else name, entry)
+
+    @cached_property
+    def imports(self) -> dict[str, Pipeline]:
+        """The imported pipelines, by name; each is built once."""
+        return {}
+
+    def imported(self, name: str) -> Pipeline:
+        if name not in self.imports:
+            given = self.document["imports"][name]
+            inner = isinstance(given, Mapping)
+            self.imports[name] = (
+                build(given, allowed=self.allowed) if inner else load_pipeline(given, allowed=self.allowed)
+            )
+        return self.imports[name]
+
+
+_OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "max_retries"})
+"""What an agent says for its steps, by the names of their config."""
+
+
+def _declared(name: str, entry: Data) -> DeclaredAgent:
+    return DeclaredAgent(
+        entry.get("name", name),
+        entry["model"],
+        entry.get("system_prompt", ""),
+        entry.get("output_schema"),
+        dict(entry.get("model_settings", {})),
+        tuple(entry.get("tools", ())),
+    )
+
+
+def _over(block: dict[str, Any], under: Data) -> dict[str, Any]:
+    for key, value in under.items():
+        own = block.get(key)
+        if key not in block:
+            block[key] = value
+        elif isinstance(own, Mapping) and isinstance(value, Mapping):
+            block[key] = _over(dict(own), value)
+    return block

@@ -1,0 +1,96 @@
+"""What was found wrong in a blueprint, as data: rule, place, key, what is the matter, what is allowed, what was likely meant.
+
+It must not decide what is wrong. In: findings, from whoever looked; out: the one `BlueprintError` that tells them all.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from flujo_client.errors import BlueprintError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Path: TypeAlias = tuple[str | int | bool, ...]
+"""Where a value stands in a document: keys and indices from its top."""
+
+_SHOWN = 60
+_MOST_TOLD = 100
+"""Findings that an error's text lists; all of them are on the error."""
+
+
+class Mark(NamedTuple):
+    """A place in a text; lines and columns count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        rule: a stable word for the kind of fault, such as `Y-KEY`.
+        message: what is the matter.
+        key: where in the document, such as `steps[2].config.timeout_s`; empty for the document itself.
+        file: of which file or text.
+        line, column: the place in it, from 1; None where there is no text to point into.
+        severity: an `error` refuses the blueprint, a `warning` does not.
+        allowed: what may stand there.
+        nearest: what was likely meant.
+    """
+
+    rule: str
+    message: str
+    key: str = ""
+    file: str = "<text>"
+    line: int | None = None
+    column: int | None = None
+    severity: Literal["error", "warning"] = "error"
+    allowed: str | None = None
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
+        named = f"{self.key}: " if self.key else ""
+        meant = f"; did you mean '{self.nearest}'?" if self.nearest else ""
+        allowed = f" ({self.allowed})" if self.allowed else ""
+        return f"{place}: {named}{self.message}{allowed}{meant}"
+
+
+def written(path: Path) -> str:
+    """Write a path as users read it: `steps[2].config.timeout_s`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int) and not isinstance(part, bool):
+            text += f"[{part}]"
+        else:
+            text += f".{shown(part)}" if text else shown(part)
+    return text
+
+
+def shown(value: Any) -> str:
+    """Show a value in a message: in one line, and shortened."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def nearest(given: Any, known: Iterable[Any]) -> str | None:
+    """Find the known word that was likely meant."""
+    close = difflib.get_close_matches(str(given)[:_SHOWN], [str(each) for each in known], n=1)
+    return close[0] if close else None
+
+
+def refuse(name: str, findings: Sequence[Finding]) -> BlueprintError:
+    """Make the error that tells all findings that refuse a blueprint, in the order of their places."""
+    wrong = sorted(
+        (each for each in findings if each.severity == "error"), key=lambda each: (each.file, each.line or 0)
+    )
+    more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
+    told = [*map(str, wrong[:_MOST_TOLD]), *more]
+    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), told=told)

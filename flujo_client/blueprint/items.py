@@ -1,0 +1,49 @@
+"""Where a map's items are: a place in the context, in the words of templates or as a plain path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.pipeline.formula import TEMPLATE_NAMES
+from flujo_client.pipeline.place import is_dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.finding import Finding
+    from flujo_client.blueprint.shapes import Spot
+
+_OUTPUT: Final = "output"
+_NO_FIELDS: Final = {*TEMPLATE_NAMES, _OUTPUT}
+
+
+def context_path(given: str) -> str | None:
+    """Write it as a dotted path in the context; None for what is no place there.
+
+    `context.a.b` is the field `a.b`, and so is `a.b`; `steps.x.output` is what the context keeps of the step `x`. Braces may stand around.
+    """
+    path = given.strip()
+    is_template = path.startswith("{{") and path.endswith("}}")
+    path = path[2:-2].strip() if is_template else path
+    first, *rest = path.split(".")
+    if first == "steps" and rest[1:2] == [_OUTPUT]:
+        path = ".".join(["step_outputs", rest[0], *rest[2:]])
+    elif first == "context" and rest:
+        path = ".".join(rest)
+    elif is_template or first in _NO_FIELDS:
+        return None
+    return path if is_dotted(path) else None
+
+
+class ItemsShape:
+    """Where the items are."""
+
+    said = "a dotted path in the context, such as context.files, or steps.<name>.output"
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, str)
+
+    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+        if context_path(value) is None:
+            instead = "to map over a step's output, name the step, or put it into the context with `sink_to`"
+            yield spot.finding("Y-VALUE", f"it is no place in the context: {instead}", allowed=f"it takes {self.said}")

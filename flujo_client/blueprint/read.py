@@ -1,0 +1,282 @@
+"""Text to data: YAML as blueprints use it, with the place of every value.
+
+It must not make objects of anything: no tags, no classes. YAML 1.2's plain scalars (so that `on:` and `yes` stay texts), keys once,
+anchors and merge keys only as far as they stay small; all in bounded time and memory, whatever the text. In: a text or bytes;
+out: plain data and marks by path, or a `BlueprintError` that names the places.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from flujo_client.blueprint.finding import Finding, Mark, Path, refuse, shown, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MAX_BYTES: Final = 1_048_576
+MAX_DEPTH: Final = 100
+"""Mappings and lists in each other; 20 containers of steps need about 60."""
+
+MAX_VALUES: Final = 50_000
+"""Values in a document, those that aliases repeat counted each time."""
+
+_MOST_EVENTS: Final = 4 * MAX_VALUES
+"""What a document of so many values may consist of: keys, and the ends of lists and mappings, too."""
+
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where it is there: 1 MiB takes it half a second, and the one in Python five."""
+
+CORE: Final = "tag:yaml.org,2002:"
+WHOLE: Final = re.compile(r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
+NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+WORD: Final = {
+    "null": re.compile(r"(~|null|Null|NULL|)\Z"),
+    "bool": re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"),
+    "merge": re.compile(r"<<\Z"),
+}
+"""What YAML 1.2's core schema does not take for texts."""
+
+_MOST_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document as data.
+
+    Attributes:
+        data: mappings, lists, texts, numbers, true, false and null.
+        marks: where each value stands, by its path; of a mapping's entry, where its key does.
+        file: what the text is called in findings.
+    """
+
+    data: Any
+    marks: Mapping[Path, Mark]
+    file: str
+
+    def finding(self, rule: str, path: Path, message: str, **more: Any) -> Finding:
+        """Make a finding about what stands at a path, or would if it were there."""
+        here = path
+        while here not in self.marks and here:
+            here = here[:-1]
+        line, column = self.marks.get(here, (None, None))
+        return Finding(rule, message, written(path), self.file, line, column, **more)
+
+
+def read(text: str | bytes, *, file: str = "<text>") -> Source:
+    """Read a document.
+
+    Raises:
+        BlueprintError: it is too large, no UTF-8, no YAML, or YAML that blueprints do not use.
+    """
+    try:
+        node = _compose(_decoded(text))
+        reading = _Reading(file)
+        data = reading.value(node, (), 0)
+    except _Refused as refused:
+        raise refuse(
+            file, [Finding(refused.rule, refused.message, "", file, *(refused.mark or (None, None)))]
+        ) from None
+    except yaml.YAMLError as error:
+        raise refuse(file, [_syntax(error, file)]) from None
+    if reading.findings:
+        raise refuse(file, reading.findings)
+    return Source(data, reading.marks, file)
+
+
+class _Refused(Exception):
+    def __init__(self, rule: str, message: str, mark: Mark | None = None) -> None:
+        self.rule, self.message, self.mark = rule, message, mark
+
+
+def _decoded(text: str | bytes) -> str:
+    size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
+    if size > MAX_BYTES:
+        raise _Refused("Y-LIMIT", f"{size:,} bytes are too many: at most {MAX_BYTES:,}; put parts into imports")
+    if isinstance(text, bytes):
+        try:
+            return text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            before = text[: error.start].decode(errors="replace")
+            raise _Refused("Y-SYNTAX", "this is no UTF-8; save the file as UTF-8", _end_of(before)) from None
+    if half := re.search("[\ud800-\udfff]", text):
+        raise _Refused("Y-SYNTAX", "this is half of a character", _end_of(text[: half.start()]))
+    return text.removeprefix("\ufeff")
+
+
+def _end_of(text: str) -> Mark:
+    """The place behind a text."""
+    return Mark(text.count("\n") + 1, len(text) - text.rfind("\n"))
+
+
+def _syntax(error: yaml.YAMLError, file: str) -> Finding:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error).splitlines()[0]
+    if "cannot start any token" in problem:
+        problem += "; a tab cannot indent, and a text that begins with @, ` or % needs quotes"
+    if "mapping values are not allowed" in problem:
+        problem += "; a text with ': ' in it needs quotes, and keys of one mapping begin in one column"
+    line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
+    return Finding("Y-SYNTAX", f"this is no YAML: {problem}", "", file, line, column)
+
+
+def _at(node: Any) -> Mark:
+    return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A value as it stands in the text: a scalar's `items` is None. An alias stands for the very node it names."""
+
+    event: Any
+    items: list[_Node] | None = None
+    is_open: bool = True
+
+    @property
+    def is_mapping(self) -> bool:
+        return isinstance(self.event, yaml.MappingStartEvent)
+
+    def hold(self, node: _Node) -> None:
+        assert self.items is not None, "only lists and mappings are open"
+        self.items.append(node)
+
+
+def _compose(text: str) -> _Node:
+    """Make the tree of nodes, without recursion: how deep it is, is counted before anything walks it."""
+    top = _Node(None, [])
+    trail, anchors = [top], dict[str, _Node]()
+    for count, event in enumerate(_events(text)):
+        if count > _MOST_EVENTS:
+            raise _Refused("Y-LIMIT", f"more than {MAX_VALUES:,} values")
+        if isinstance(event, yaml.CollectionEndEvent):
+            trail.pop().is_open = False
+            continue
+        if isinstance(event, yaml.DocumentStartEvent) and top.items:
+            raise _Refused("Y-SYNTAX", "a blueprint is one document; this is a second one", _at(event))
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        node = _aliased(event, anchors) if isinstance(event, yaml.AliasEvent) else _Node(event)
+        trail[-1].hold(node)
+        if event.anchor and not isinstance(event, yaml.AliasEvent):
+            anchors[event.anchor] = node
+        if isinstance(event, yaml.CollectionStartEvent):
+            node.items = []
+            trail.append(node)
+            if len(trail) > MAX_DEPTH:
+                raise _Refused("Y-LIMIT", f"more than {MAX_DEPTH} lists and mappings in each other", _at(event))
+    if not top.items:
+        raise _Refused("Y-SYNTAX", "it is empty; a blueprint has `steps`")
+    return top.items[0]
+
+
+def _events(text: str) -> Iterator[Any]:
+    loader = _LOADER(text)
+    try:
+        while loader.check_event():
+            yield loader.get_event()
+    finally:
+        loader.dispose()
+
+
+def _aliased(event: Any, anchors: Mapping[str, _Node]) -> _Node:
+    node = anchors.get(event.anchor)
+    if node is None:
+        raise _Refused("Y-SYNTAX", f"no anchor '&{shown(event.anchor)}' stands before this", _at(event))
+    if node.items is not None and node.is_open:
+        raise _Refused("Y-SYNTAX", f"'*{shown(event.anchor)}' stands in what it names", _at(event))
+    return node
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One walk over the nodes, which makes the data."""
+
+    file: str
+    findings: list[Finding] = field(default_factory=list)
+    marks: dict[Path, Mark] = field(default_factory=dict)
+    count: int = 0
+
+    def value(self, node: _Node, path: Path, depth: int) -> Any:
+        self.count += 1
+        if self.count > MAX_VALUES:
+            raise _Refused("Y-LIMIT", f"more than {MAX_VALUES:,} values, those that aliases repeat counted each time")
+        if depth > MAX_DEPTH:
+            raise _Refused("Y-LIMIT", f"more than {MAX_DEPTH} lists and mappings in each other", _at(node.event))
+        self.marks.setdefault(path, _at(node.event))
+        self._check_tag(node, path)
+        if node.items is None:
+            return self._scalar(node, path)
+        if node.is_mapping:
+            return self._mapping(node, path, depth)
+        return [self.value(each, (*path, index), depth + 1) for index, each in enumerate(node.items)]
+
+    def _mapping(self, node: _Node, path: Path, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        merged: dict[Any, Any] = {}
+        items = node.items or []
+        for key_node, each in zip(items[::2], items[1::2], strict=True):
+            if key_node.items is not None:
+                self._find("Y-SYNTAX", key_node, path, "a key is a text, not a list or mapping")
+                continue
+            if key_node.event.value == "<<" and key_node.event.implicit[0]:
+                merged = self._merged(each, path, depth) | merged
+                continue
+            key = self._scalar(key_node, path)
+            if not isinstance(key, str | int):
+                self._find("Y-SYNTAX", key_node, path, f"{shown(key)} is no key; put it in quotes")
+            elif key in found:  # `true` and `1` are one key too
+                first = self.marks[*path, key]
+                self._find("Y-DUPLICATE", key_node, (*path, key), f"stands here twice; first in line {first.line}")
+            else:
+                self.marks[*path, key] = _at(key_node.event)
+                found[key] = self.value(each, (*path, key), depth + 1)
+        return merged | found
+
+    def _merged(self, node: _Node, path: Path, depth: int) -> dict[Any, Any]:
+        """What `<<` brings: a mapping, or a list of them of which the first counts most."""
+        several = node.items is not None and not node.is_mapping
+        found: dict[Any, Any] = {}
+        for each in (node.items or []) if several else [node]:
+            if not each.is_mapping:
+                self._find("Y-SYNTAX", each, path, "`<<` takes mappings only")
+                continue
+            found = self.value(each, path, depth + 1) | found
+        return found
+
+    def _scalar(self, node: _Node, path: Path) -> Any:
+        event = node.event
+        text = event.value
+        if event.tag == f"{CORE}str" or event.style or (not event.implicit[0] and event.tag is None):
+            return text
+        if WORD["null"].match(text):
+            return None
+        if WORD["bool"].match(text):
+            return text.lower() == "true"
+        if WHOLE.match(text):
+            return self._number(
+                node, path, int(text, 0 if text[:2] in ("0o", "0x") else 10) if len(text) <= _MOST_DIGITS else None
+            )
+        if NUMBER.match(text):
+            number = float(text) if len(text) <= 10 * _MOST_DIGITS else float("inf")
+            return self._number(node, path, number if abs(number) < float("inf") else None)
+        return text
+
+    def _number(self, node: _Node, path: Path, number: float | None) -> float | int:
+        if number is None:
+            self._find("Y-VALUE", node, path, f"{shown(node.event.value)} is too large a number; a text needs quotes")
+            return 0
+        return number
+
+    def _check_tag(self, node: _Node, path: Path) -> None:
+        tag = node.event.tag
+        if tag is None or tag == "!" or tag in {f"{CORE}{each}" for each in ("str", "map", "seq")}:
+            return
+        name = tag.replace(CORE, "!!")
+        self._find("Y-TAG", node, path, f"tag '{shown(name)}' is not known; blueprints make no objects")
+
+    def _find(self, rule: str, node: _Node, path: Path, message: str, **more: Any) -> None:
+        self.findings.append(Finding(rule, message, written(path), self.file, *_at(node.event), **more))

@@ -1,0 +1,43 @@
+"""From data to YAML, so that `read` reads the same data.
+
+It must not know what the data mean. In: plain data; out: a text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from flujo_client.blueprint.read import CORE, NUMBER, WHOLE, WORD
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text where `read` would take it for something else, and writes a value as often as it stands there."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - an anchor would say that two places have to stay alike
+        return True
+
+    def text(self, data: str) -> yaml.ScalarNode:
+        """A text of several lines stands as a block, one with foreign line breaks in quotes, for they would be read as others."""
+        style = '"' if any(each in data for each in "\x85\u2028\u2029") else "|" if "\n" in data else None
+        return self.represent_scalar(f"{CORE}str", data, style=style)
+
+
+_Dumper.yaml_implicit_resolvers = {}
+for _tag, _pattern in {
+    "bool": WORD["bool"],
+    "null": WORD["null"],
+    "int": WHOLE,
+    "float": NUMBER,
+    "merge": WORD["merge"],
+}.items():
+    _Dumper.add_implicit_resolver(f"{CORE}{_tag}", _pattern, None)
+_Dumper.yaml_implicit_resolvers[""] = [(f"{CORE}null", WORD["null"])]
+_Dumper.add_representer(str, _Dumper.text)
+
+
+def dump(document: Any) -> str:
+    """Write a document: keys in their order, long texts in one line."""
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+    return text

@@ -1,0 +1,53 @@
+"""An agent as a declaration: all that makes it, as plain data. Workers make the live agent of it when it is first called.
+
+It must not know an agent library: that is the workers' part. In: what its author wrote; out: an identity for the fingerprint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.identity import digest
+from flujo_client.serial import safe_serialize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, eq=False)
+class DeclaredAgent:
+    """An agent for `Step(agent=…)` that needs no module (requirements §2.6).
+
+    Args:
+        name: for traces.
+        model: as `provider:model`.
+        system_prompt: what the model is told before every input.
+        output_schema: the JSON Schema of what it answers with; text when None.
+        model_settings: sent with every call, such as `temperature`; a step's `config` goes before.
+        tools: references to the functions it may call.
+    """
+
+    name: str
+    model: str
+    system_prompt: str = ""
+    output_schema: Mapping[str, Any] | None = None
+    model_settings: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        """Everything counts: another prompt or schema is another agent."""
+        return {"declared": self.name, "model": self.model, "made_of": self.key}
+
+    @property
+    def key(self) -> str:
+        """The same for agents that are the same."""
+        made_of = (self.name, self.model, self.system_prompt, self.output_schema, self.model_settings, self.tools)
+        return digest([safe_serialize(each) for each in made_of])
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeclaredAgent) and self.key == other.key

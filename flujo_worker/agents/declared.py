@@ -1,0 +1,80 @@
+"""The live agent of a declared one, as blueprints have them (requirements §2.6).
+
+It must not decide where tools may come from: whoever finds them does. In: a declaration; out: an agent that steps can run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator
+from pydantic_core.core_schema import no_info_after_validator_function
+
+from flujo_client.contract.question import fits_schema
+from flujo_client.errors import ConfigurationError
+from flujo_worker.agents.factory import make_agent_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flujo_client.pipeline.declared import DeclaredAgent
+    from flujo_worker.agents.factory import FlujoAgent
+
+_KINDS: Final[Mapping[str, Any]] = {"array": list[Any], "string": str}
+_PLAIN: Final[Mapping[str, Any]] = {"string": str, "integer": int, "number": float, "boolean": bool}
+
+
+def make_declared(agent: DeclaredAgent, find: Callable[[str], Any]) -> FlujoAgent:
+    """Make the agent.
+
+    Args:
+        agent: what its author wrote.
+        find: finds a tool by its reference.
+    """
+    options: dict[str, Any] = {}
+    if agent.model_settings:
+        options["model_settings"] = dict(agent.model_settings)
+    if agent.tools:
+        options["tools"] = [find(each) for each in agent.tools]
+    return make_agent_async(
+        agent.model, agent.system_prompt, output_type(agent.output_schema), name=agent.name, **options
+    )
+
+
+def output_type(schema: Mapping[str, Any] | None) -> Any:
+    """Make the type that a JSON Schema stands for: what the model is asked for, and what its answer is held to."""
+    if schema is None or schema == {"type": "string"}:
+        return str
+    if set(schema) == {"type"} and schema["type"] in _PLAIN:
+        return _PLAIN[schema["type"]]
+    from flujo_worker.agents.outputs import Unsupported, described, structured
+
+    held = partial(_held, dict(schema))
+    try:
+        if schema.get("type") == "object":
+            return _holding(structured(dict(schema), "answer"), held)
+        return described(Annotated[_KINDS.get(schema.get("type", ""), Any), AfterValidator(held)], dict(schema))
+    except Unsupported as error:
+        raise ConfigurationError(
+            "its output_schema is one that no model can be asked for",
+            suggestion="write one without recursion, with an object or a plain type at its root",
+        ) from error
+
+
+def _held(schema: dict[str, Any], value: Any) -> Any:
+    if wrong := fits_schema(value, schema):
+        raise ValueError(wrong)
+    return value
+
+
+def _holding(kind: Any, held: Callable[[Any], Any]) -> Any:
+    """Make a type of dictionaries that are asked for as those of `kind`, and held to the schema, which the library does not do."""
+
+    class Answer(kind):  # type: ignore[misc]  # a class known only now
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+            return no_info_after_validator_function(held, super().__get_pydantic_core_schema__(source, handler))
+
+    Answer.__name__ = Answer.__qualname__ = kind.__name__
+    return Answer
