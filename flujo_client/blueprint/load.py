@@ -15,8 +15,9 @@ from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import Finding, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
+from flujo_client.blueprint.rules.asking import ask
+from flujo_client.blueprint.rules.named import in_place, named, untold
 from flujo_client.blueprint.shapes import Spot, wrong
-from flujo_client.blueprint.where import where
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError, FlujoError
 from flujo_client.pipeline.check import findings_of
@@ -50,7 +51,7 @@ def load_text(
     Raises:
         BlueprintError: everything that is wrong with it.
     """
-    return _Loading(tuple(allowed)).pipeline(text, file=name or "<text>", name=name, folder=folder)
+    return Loading(tuple(allowed)).pipeline(text, file=name or "<text>", name=name, folder=folder)
 
 
 def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
@@ -60,10 +61,16 @@ def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
         BlueprintError: it cannot be read, or everything that is wrong with it.
     """
     file = File(path)
+    text = bytes_of(file)
+    return Loading(tuple(allowed)).pipeline(text, file=str(path), name=file.stem, folder=file.parent)
+
+
+def bytes_of(file: File) -> bytes:
+    """Read a blueprint's file, and no more of it than it may have; raises BlueprintError."""
     text = _bytes(file)
     if isinstance(text, str):
-        raise refuse(str(path), [Finding("Y-FILE", text, file=str(path))])
-    return _Loading(tuple(allowed)).pipeline(text, file=str(path), name=file.stem, folder=file.parent)
+        raise refuse(str(file), [Finding("Y-FILE", text, file=str(file))], code="UNKNOWN_REFERENCE")
+    return text
 
 
 def _bytes(file: File) -> bytes | str:
@@ -76,11 +83,12 @@ def _bytes(file: File) -> bytes | str:
 
 
 @dataclass
-class _Loading:
+class Loading:
     """The loading of one blueprint with all that it imports; what is wrong is noted, and told at the end."""
 
     allowed: tuple[str, ...]
     findings: list[Finding] = field(default_factory=list)
+    ruled: list[Finding] = field(default_factory=list)
     size: int = 0
 
     def pipeline(self, text: str | bytes, *, file: str, name: str | None, folder: File | None) -> Pipeline:
@@ -93,16 +101,19 @@ class _Loading:
             self.findings.append(Finding("Y-LIMIT", told, file=file))
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
-        self.findings += [
-            source.finding("Y-PIPELINE", where(source.data, each.path or ""), each.text)
-            for each in findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
-        ]
+        found = findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
+        self.findings += untold([in_place(source, each) for each in found], self.ruled)
         self._refuse(file)
         return pipeline
 
+    @property
+    def told(self) -> tuple[Finding, ...]:
+        """All that was found, under its rules."""
+        return (*map(named, self.findings), *self.ruled)
+
     def _refuse(self, file: str) -> None:
-        if any(each.severity == "error" for each in self.findings):
-            raise refuse(file, self.findings)
+        if any(each.severity == "error" for each in self.told):
+            raise refuse(file, self.told)
 
     def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
         """Give a blueprint with all in it that it names by file."""
@@ -116,6 +127,7 @@ class _Loading:
                 name: self._imported(source, name, origin) if isinstance(given, str) and is_file(given) else given
                 for name, given in imports.items()
             }
+        self.ruled += ask(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
     def _with_prompts(self, source: Source, value: Any, path: Path, origin: _Origin) -> Any:

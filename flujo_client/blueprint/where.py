@@ -25,6 +25,16 @@ def where(document: Mapping[str, Any], step: str) -> Path:
     return place
 
 
+def value_at(document: Any, path: Path) -> Any:
+    """Give what stands at a place; None if nothing does."""
+    for part in path:
+        if isinstance(document, list):
+            document = document[part] if isinstance(part, int) and part < len(document) else None
+        else:
+            document = document.get(part) if isinstance(document, Mapping) else None
+    return document
+
+
 def _is(part: str, path: Path, value: Any, index: int) -> bool:
     """Names of steps have even places in a path, keys of their bodies odd ones."""
     if index % 2:
