@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.pipeline.formula import TEMPLATE_NAMES
 from flujo_client.pipeline.place import is_dotted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.shapes import Spot
 

@@ -153,7 +153,7 @@ def _pipeline(found: Any) -> str | None:
 
 
 _PIPELINE: Final = Reference("pipeline", _pipeline)
-_EVERY: Final[Mapping[str, Key]] = {
+EVERY: Final[Mapping[str, Key]] = {
     "kind": Key(TEXT, "What it is; `step` without it."),
     "name": Key(TEXT, "Its name, once among its neighbours; no `/`, `:` or `#`. `step` is another word for it."),
     "step": Key(TEXT, "The same as `name`."),
@@ -229,7 +229,7 @@ STATE: Final = Table(
     "changes of the context",
 )
 _OWN_HISTORY: Final = "say what the agent is to be told in its `input`, such as {{ context.conversation_history }}"
-_LOOP: Final = Table(
+LOOP: Final = Table(
     {
         "body": Key(BODY, "What one iteration runs.", required=True),
         "max_loops": Key(Number(least=1, whole=True), "Iterations at most; 5 without it."),
@@ -263,7 +263,7 @@ _LOOP: Final = Table(
     one_of=(("exit_condition", "exit_expression", "stop_when"),),
     at_most_one_of=(("propagation", "iteration_input_mapper"), ("output", "output_template", "loop_output_mapper")),
 )
-_MAP: Final = Table(
+MAP: Final = Table(
     {
         "iterable_input": Key(ItemsShape(), "Where the items are.", required=True),
         "body": Key(BODY, "What runs for each item.", required=True),
@@ -274,7 +274,7 @@ _MAP: Final = Table(
     },
     "a map",
 )
-_ROUTER: Final = Table(
+ROUTER: Final = Table(
     {"router_agent": Key(agents.HERE, "Who answers the names of branches.", required=True), **_BRANCHES}, "a router"
 )
 _TRANSITION: Final = Table(
@@ -288,7 +288,7 @@ _TRANSITION: Final = Table(
 )
 _STEP: Final = Table(
     {
-        **_EVERY,
+        **EVERY,
         "agent": Key(
             agents.HERE, "Who does the work: `agents.<name>`, `package.module:attribute`, or an agent's own keys."
         ),
@@ -314,7 +314,7 @@ _STEP: Final = Table(
 )
 IMPORT: Final = Table(
     {
-        **_EVERY,
+        **EVERY,
         "uses": Key(Named(("imports",), agents.PYTHON), "`imports.<name>`.", required=True),
         "config": Key(
             Table(
@@ -369,9 +369,9 @@ _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
         "branch_input_mapper": Key(_function("mapper"), "`(input, context)`, gives the branch's input."),
         "branch_output_mapper": Key(_function("mapper"), "`(output, key, context)`, gives the output."),
     },
-    "loop": {"loop": Key(_LOOP, "The loop.", required=True)},
-    "map": {"map": Key(_MAP, "The map.", required=True)},
-    "dynamic_router": {"router": Key(_ROUTER, "The router.", required=True), **_WORK},
+    "loop": {"loop": Key(LOOP, "The loop.", required=True)},
+    "map": {"map": Key(MAP, "The map.", required=True)},
+    "dynamic_router": {"router": Key(ROUTER, "The router.", required=True), **_WORK},
     "hitl": {
         "message": Key(TEMPLATE, "The question."),
         "input_schema": Key(
@@ -404,17 +404,17 @@ def _others(kind: str) -> dict[str, str]:
     """The keys that stand on other kinds only, by those."""
     tables: dict[str, Mapping[str, Key]] = {f"a {each}": keys for each, keys in {"step": _STEP.keys, **_OWN}.items()}
     tables |= {
-        "a loop, under `loop`": _LOOP.keys,
-        "a map, under `map`": _MAP.keys,
-        "a router, under `router`": _ROUTER.keys,
+        "a loop, under `loop`": LOOP.keys,
+        "a map, under `map`": MAP.keys,
+        "a router, under `router`": ROUTER.keys,
     }
-    known = {*_EVERY, *({"step": _STEP.keys, **_OWN}[kind])}
+    known = {*EVERY, *({"step": _STEP.keys, **_OWN}[kind])}
     names = {name for keys in tables.values() for name in keys} - known
     return {name: " or ".join(where for where, keys in tables.items() if name in keys) for name in names}
 
 
 def _container(kind: str) -> Table:
-    keys = {**_EVERY, "config": _MODE, **_OWN[kind]}
+    keys = {**EVERY, "config": _MODE, **_OWN[kind]}
     return Table(keys, f"a {kind}", MappingProxyType(_others(kind)), _ONE_OF.get(kind, (_A_NAME,)))
 
 

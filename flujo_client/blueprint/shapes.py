@@ -322,7 +322,7 @@ class Reference:
 
     @property
     def said(self) -> str:
-        return f"a reference to a {self.what}, as package.module:attribute"
+        return f"a reference to {'an' if self.what[0] in 'aeio' else 'a'} {self.what}, as package.module:attribute"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and bool(value.strip())

@@ -39,7 +39,7 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
 @click.option("--metadata", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Kept with the run; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}.")
 def command(*, reference: str, value: Any, context: Mapping[str, Any] | None, as_json: bool, **options: Any) -> None:
-    """Enqueue the pipeline at REFERENCE, 'package.module:attribute', and print the run's id.
+    """Enqueue the pipeline at REFERENCE, 'package.module:attribute' or a blueprint's YAML file, and print the run's id.
 
     The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty.
     """

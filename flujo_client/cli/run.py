@@ -48,7 +48,7 @@ def command(
     as_json: bool,
     show_steps: bool,
 ) -> None:
-    """Run the pipeline at REFERENCE, 'package.module:attribute', and print its output.
+    """Run the pipeline at REFERENCE, 'package.module:attribute' or a blueprint's YAML file, and print its output.
 
     The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. With embedded services and no worker running,
     one is started for as long as this takes. Exits with 1 when the run does not succeed.

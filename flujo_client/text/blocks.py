@@ -179,10 +179,11 @@ class _Reader:
 
 
 def _filtered(of: Node, parser: Parser) -> Node:
-    name = parser.advance()
+    name = parser.word
     if name.text not in FILTERS:
-        way_out = nearest(name.text[:40], FILTERS) or f"known: {', '.join(FILTERS)}"
-        parser.stop(name, f"unknown filter {name}", way_out)
+        what = f"unknown filter {name}" if name.kind == "name" else f"expected a filter after '|', not {name}"
+        parser.stop(name, what, nearest(name.text[:40], FILTERS) or f"known: {', '.join(FILTERS)}")
+    parser.advance()
     arguments = parser.arguments() if parser.take("(") else ()
     parser.demand(name, len(arguments), *FILTERS[name.text])
     return Filtered(of, name.text, arguments, name.at)

@@ -40,7 +40,8 @@ class Parser:
 
     def __init__(self, text: str, words: list[Token], names: Collection[str]) -> None:
         self._text, self._words = text, words
-        self._roots = {name: name for name in names} | {each: of for each, of in ALIASES.items() if of in names}
+        aliases = {alias: name for alias, name in ALIASES.items() if name in names}
+        self._roots = aliases | {name: name for name in names}
         self._next = self._depth = 0
         self.paths: set[Path] = set()
 
@@ -186,7 +187,7 @@ class Parser:
         """Demand that a method or a filter is given as many arguments as it takes."""
         if not fewest <= given <= most:
             wanted = f"{fewest}" if fewest == most else f"{fewest} or {most}"
-            self.stop(name, f"{name.text} takes {wanted} arguments, not {given}")
+            self.stop(name, f"{name.text} takes {wanted} argument{'s' * (most != 1)}, not {given}")
 
     def advance(self) -> Token:
         self._next += 1

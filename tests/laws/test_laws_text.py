@@ -11,12 +11,14 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flujo_client.errors import BlueprintTextError, TemplateResolutionError
 from flujo_client.text.expressions import compile_expression
 from flujo_client.text.templates import compile_template
+
+lawful = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 DEADLINE = 30
 """Seconds, on any machine; it takes less than one on an idle one."""
@@ -85,6 +87,7 @@ expressions = st.recursive(
 )
 
 
+@lawful
 @given(expressions)
 def test_it_agrees_with_python(text):
     """Where Python raises, so does it; where Python answers, it gives the same answer of the same class."""
@@ -98,6 +101,7 @@ def test_it_agrees_with_python(text):
         assert (found, type(found)) == (expected, type(expected))
 
 
+@lawful
 @given(expressions)
 def test_where_it_is_written_changes_nothing(text):
     spread = f" \n\t{text} \r\n"
@@ -119,6 +123,7 @@ PIECES = ["{{", "}}", "#if ", "#each ", "else", "/if", "/each", "context", ".s",
 any_text = st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 
 
+@lawful
 @given(any_text)
 def test_no_text_raises_anything_else(text):
     for compiled, use in (
@@ -139,6 +144,7 @@ def place_of_error(use):
     return 0, 1
 
 
+@lawful
 @given(any_text.filter(lambda text: "{{" not in text))
 def test_a_plain_text_is_itself(text):
     template = compile_template(text, undefined="strict")
@@ -146,6 +152,7 @@ def test_a_plain_text_is_itself(text):
     assert template.render({}) == template.evaluate({}) == text
 
 
+@lawful
 @given(any_text)
 def test_a_value_is_never_read_as_a_template(value):
     """What a model or a person wrote stays what it is, whatever braces it has."""
@@ -202,6 +209,7 @@ templates = st.recursive(
 )
 
 
+@lawful
 @given(templates)
 def test_blocks_may_stand_in_blocks(made):
     text, shown = made

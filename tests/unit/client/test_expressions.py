@@ -78,6 +78,8 @@ def value_of(text, **values):
         " output . n\n": 3,
         "context.flag == false and not context.flag": True,
         "[1, [2]] == [1, [2.0]]": True,
+        "[1] == [1, 2] or [1] == [2]": False,
+        "context.rows[0] == steps or context.rows[0] == context.rows[1]": False,
         "context.rows == [context.rows[0], context.rows[1]]": True,
         "'x' == 1": False,
     }.items(),
@@ -133,6 +135,7 @@ def test_it_knows_what_it_reads():
 
 def test_other_roots_may_be_allowed():
     assert compile_expression("this.id", allowed=(*NAMES, "this")).evaluate({"this": {"id": 5}}) == 5
+    assert compile_expression("output", allowed=("output",)).evaluate({"output": 6}) == 6
 
 
 def short(value):
@@ -142,7 +145,7 @@ def short(value):
 REFUSED = {
     "": (1, "expected a value, not the end"),
     "contxt.score": (1, "did you mean 'context'"),
-    "this": (1, "known: previous_step, context, steps, resume_input, output"),
+    "this": (1, "known: output, previous_step, context, steps, resume_input"),
     "context.__class__": (9, "begins with _"),
     "output._id": (8, "begins with _"),
     "().__class__": (2, "expected a value"),

@@ -401,7 +401,7 @@ def test_a_run_of_other_code_is_parked_with_its_reason(engine):
     pipeline = Pipeline([Step("s", plain)])
     run_id = engine.enqueue(pipeline, "in")
     engine.attempts.catalog._entries.clear()
-    engine.attempts.catalog._load = lambda reference: _entry(Pipeline([Step("s", awaited)]))
+    engine.attempts.catalog._load = lambda *_: _entry(Pipeline([Step("s", awaited)]))
 
     assert engine.deliver(engine.bus.popleft()) == "parked"
     run = engine.store.read_run(run_id)

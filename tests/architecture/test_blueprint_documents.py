@@ -1,0 +1,62 @@
+"""The reference of blueprints has a row for every key, with what the code says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flujo_client.blueprint import agents, keys
+from flujo_client.blueprint.shapes import Model, Table
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/blueprints.md").read_text()
+INSIDE = ("loop", "map", "router", "config")
+COMMON = {*keys.EVERY}
+TABLES = {
+    "The document": keys.DOCUMENT.keys,
+    "Agents": agents.AGENT.keys,
+    "Every step": keys.EVERY,
+    "Kind step": keys.KINDS["step"].keys,
+    "Imports": keys.IMPORT.keys["config"].shape.keys,
+    "Kind parallel": keys.KINDS["parallel"].keys,
+    "Kind conditional": keys.KINDS["conditional"].keys,
+    "Kind loop": keys.LOOP.keys,
+    "Kind map": keys.MAP.keys,
+    "Kind dynamic_router": keys.ROUTER.keys,
+    "Kind hitl": keys.KINDS["hitl"].keys,
+    "Kind cache": keys.KINDS["cache"].keys,
+    "Kind StateMachine": keys.KINDS["StateMachine"].keys,
+}
+
+
+def takes(shape):
+    if isinstance(shape, Table | Model):
+        return "a mapping"
+    return shape.said.replace(" | ", ", ").replace(", as package.module:attribute", "")
+
+
+def row(name, key):
+    if key.instead is not None:
+        return f"| `{name}` | *refused* | {key.what} Instead: {key.instead}. |"
+    return f"| `{name}` | {takes(key.shape)} | {key.what}{' Needed.' if key.required else ''} |"
+
+
+def rows(title):
+    hidden = set() if title == "Every step" else COMMON
+    return [row(name, key) for name, key in TABLES[title].items() if title == "The document" or name not in hidden]
+
+
+def listed(title):
+    section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return [line for line in section.splitlines() if line.startswith("| `")]
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_every_key_is_listed_as_it_is(title):
+    assert listed(title) == rows(title)
+
+
+def test_every_kind_is_told():
+    assert {title.removeprefix("Kind ") for title in TABLES if title.startswith("Kind ")} == set(keys.KINDS)
+    for kind in keys.NO_KINDS:
+        assert f"`{kind}`" in PAGE
