@@ -92,7 +92,11 @@ def nearest(given: Any, known: Iterable[Any]) -> str | None:
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Put findings in the order of their places."""
-    return tuple(sorted(findings, key=lambda each: (each.file, each.line or 0, each.column or 0, each.key, each.rule)))
+    return tuple(
+        sorted(
+            findings, key=lambda each: (each.file, each.line or 0, each.column or 0, each.key, each.rule, each.message)
+        )
+    )
 
 
 def refuse(name: str, findings: Sequence[Finding], **rest: Any) -> BlueprintError:

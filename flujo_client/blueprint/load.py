@@ -67,19 +67,19 @@ def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
 
 def bytes_of(file: File) -> bytes:
     """Read a blueprint's file, and no more of it than it may have; raises BlueprintError."""
-    text = _bytes(file)
+    text = _bytes(file, str(file))
     if isinstance(text, str):
         raise refuse(str(file), [Finding("Y-FILE", text, file=str(file))], code="UNKNOWN_REFERENCE")
     return text
 
 
-def _bytes(file: File) -> bytes | str:
+def _bytes(file: File, named: str) -> bytes | str:
     """Read a file, and no more of it than a blueprint may have; a text says why not."""
     try:
         with file.open("rb") as opened:
             return opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        return f"'{shown(file)}' cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
+        return f"'{shown(named)}' cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
 @dataclass
@@ -159,7 +159,7 @@ class Loading:
 
     def _text(self, source: Source, named: Any, path: Path, origin: _Origin) -> str:
         file = self._file(source, named, path, origin)
-        found = None if file is None else self._read(source, file, path)
+        found = None if file is None else self._read(source, file, named, path)
         if found is None:
             return ""
         try:
@@ -170,20 +170,21 @@ class Loading:
 
     def _imported(self, source: Source, name: Any, origin: _Origin) -> dict[str, Any]:
         path: Path = ("imports", name)
-        file = self._file(source, source.data["imports"][name], path, origin)
+        named = source.data["imports"][name]
+        file = self._file(source, named, path, origin)
         if file is None:
             return {}
         if file in origin.above or len(origin.above) >= MAX_IMPORTS:
             told = (
                 "imports itself" if file in origin.above else f"is the end of more than {MAX_IMPORTS} imports in a row"
             )
-            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(file.name)}' {told}"))
+            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {told}"))
             return {}
-        text = self._read(source, file, path)
+        text = self._read(source, file, named, path)
         if text is None:
             return {}
         try:
-            inner = read(text, file=str(file))
+            inner = read(text, file=_called(file))
         except BlueprintError as error:
             self.findings += error.findings
             return {}
@@ -204,15 +205,21 @@ class Loading:
             return None
         return file
 
-    def _read(self, source: Source, file: File, path: Path) -> bytes | None:
-        found = _bytes(file)
+    def _read(self, source: Source, file: File, named: str, path: Path) -> bytes | None:
+        found = _bytes(file, named)
         if isinstance(found, bytes) and self.size + len(found) > MAX_BYTES:
-            found = f"with '{shown(file.name)}' it has more than {MAX_BYTES:,} bytes"
+            found = f"with '{shown(named)}' it has more than {MAX_BYTES:,} bytes"
         if isinstance(found, str):
             self.findings.append(source.finding("Y-FILE", path, found))
             return None
         self.size += len(found)
         return found
+
+
+def _called(file: File) -> str:
+    """What findings call an imported file: by its path from the working directory, as users see it."""
+    here = File().resolve()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 @dataclass(frozen=True, slots=True)

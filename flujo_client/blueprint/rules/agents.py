@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.finding import shown
 from flujo_client.blueprint.rules.scene import texts_in
 from flujo_client.blueprint.rules.table import Found
 
@@ -61,15 +61,7 @@ def _unused(scene: Scene) -> Iterator[Found]:
     used = {text for _, text in texts_in(dict(scene.document), ()) if text.startswith("agents.")}
     for name in scene.table("agents"):
         if f"agents.{name}" not in used:
-            near = nearest(f"agents.{name}", used)
-            told = f"'{shown(name)}' is used by no step"
-            yield Found(
-                "V-A4", (*scene.path, "agents", name), told, nearest=near if near and _is_unknown(scene, near) else None
-            )
-
-
-def _is_unknown(scene: Scene, used: str) -> bool:
-    return used.removeprefix("agents.") not in scene.table("agents")
+            yield Found("V-A4", (*scene.path, "agents", name), f"'{shown(name)}' is used by no step")
 
 
 def _model(agent: Data, path: Path) -> Iterator[Found]:
