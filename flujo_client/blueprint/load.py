@@ -18,6 +18,7 @@ from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import in_place, named, untold
 from flujo_client.blueprint.shapes import Spot, wrong
+from flujo_client.blueprint.where import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError, FlujoError
 from flujo_client.pipeline.check import findings_of
@@ -102,7 +103,8 @@ class Loading:
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
         found = findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
-        self.findings += untold([in_place(source, each) for each in found], self.ruled)
+        places = Places(source.data)
+        self.findings += untold([in_place(source, places, each) for each in found], self.ruled)
         self._refuse(file)
         return pipeline
 
@@ -218,7 +220,7 @@ class Loading:
 
 def _called(file: File) -> str:
     """What findings call an imported file: by its path from the working directory, as users see it."""
-    here = File().resolve()
+    here = File.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 

@@ -103,15 +103,17 @@ def _conditional(scene: Scene, step: At) -> Iterator[Found]:
         return
     branches = step.table("branches")
     known = ", ".join(map(shown, answers[:20]))
+    keys = {(type(key), key) for key in branches}
+    meant = {each for answer in answers for each in _meant(answer)}
     for key in branches:
-        if not any(_means(answer, key) for answer in answers):
+        if (type(key), key) not in meant:
             near = nearest(key, answers)
             told = f"the condition never says {shown(key)}"
             yield Found("V-CF1", (*step.path, "branches", key), told, None if near else f"it says {known}", near)
     if "default_branch" in step.data:
         return
     for answer in answers:
-        if not any(_means(answer, key) for key in branches):
+        if not _meant(answer) & keys:
             told = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
             yield Found("V-CF1", (*step.path, "branches"), told)
 
@@ -148,11 +150,9 @@ def _told(scene: Scene, path: tuple[str, ...], before: Any) -> Any:
     return before
 
 
-def _means(answer: Any, key: Any) -> bool:
-    """As a run looks for the branch: true and false mean the texts too."""
-    if isinstance(answer, bool):
-        return key is answer or key == str(answer).lower()
-    return type(answer) is type(key) and bool(answer == key)
+def _meant(answer: Any) -> set[tuple[type, Any]]:
+    """The keys that an answer means, as a run looks for the branch: true and false mean the texts too."""
+    return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
 def _machine(_: Scene, step: At) -> Iterator[Found]:
@@ -196,9 +196,11 @@ def _reached(start: str, leads: list[tuple[str, str, str]], ends: Collection[str
     for source, _, target in leads:
         onward.setdefault(source, set()).add(target)
     found, row = {start}, [start]
+    anywhere = onward.pop("*", set())
     while row:
         name = row.pop()
-        following = set() if name in ends else onward.get(name, set()) | onward.get("*", set())
+        following = set() if name in ends else onward.pop(name, set()) | anywhere
+        anywhere = set() if name not in ends else anywhere
         row += following - found
         found |= following
     return found

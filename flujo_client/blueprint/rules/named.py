@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.blueprint.rules.table import RULES
-from flujo_client.blueprint.where import value_at, where
+from flujo_client.blueprint.where import value_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.read import Source
+    from flujo_client.blueprint.where import Places
     from flujo_client.pipeline.check import Finding as Check
 
 _KEYS: Final = (
@@ -57,9 +58,9 @@ def named(finding: Finding) -> Finding:
     return finding if finding.rule in RULES else replace(finding, rule="Y-VALUE")
 
 
-def in_place(source: Source, found: Check) -> Finding:
+def in_place(source: Source, places: Places, found: Check) -> Finding:
     """Tell a finding of the pipeline's check: under its rule, at the option that it is about."""
-    path = where(source.data, found.path or "")
+    path = places.of(found.path or "")
     option = re.match(r"\w*", found.text)
     value = value_at(source.data, path)
     for below in ((), ("config",), ("map",), ("router",)):
@@ -67,7 +68,11 @@ def in_place(source: Source, found: Check) -> Finding:
         if option is not None and isinstance(held, Mapping) and option[0] in held:
             path = (*path, *below, option[0])
             break
-    return source.finding(rule_of(found.text), path, found.text)
+    is_there = isinstance(value, Mapping) and (found.path or "").rpartition("/")[2] in (
+        value.get("name"),
+        value.get("step"),
+    )
+    return source.finding(rule_of(found.text), path, found.text if is_there or not found.path else str(found))
 
 
 def rule_of(sentence: str) -> str:

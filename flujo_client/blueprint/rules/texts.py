@@ -92,9 +92,9 @@ def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
     if len(found) <= _MOST_ALIKE and not any(is_before(each, text) for each in found):
         told = f"`steps.{shown(names[1])}` cannot have run yet where this is read"
         yield Found("V-T5", text.path, told)
-    schemas = [schema_of(scene, each) for each in found]
-    if len(found) == 1 and schemas[0] is not None:
-        yield from _field(text, names, 3, found[0], schemas[0])
+    schema = schema_of(scene, found[0]) if len(found) == 1 else None
+    if schema is not None:
+        yield from _field(text, names, 3, found[0], schema)
 
 
 def _unknown(scene: Scene, text: Text, name: str) -> Iterator[Found]:
