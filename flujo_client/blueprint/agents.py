@@ -47,6 +47,7 @@ PROMPT: Final = Table(
 AGENT: Final = Table(
     {
         "model": Key(TEXT, "The model that is asked, as `provider:model`.", required=True),
+        "name": Key(TEXT, "What traces call it; its own key without it."),
         "system_prompt": Key(Either((TEXT, PROMPT)), "What the model is told before every input."),
         "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
         "model_settings": Key(

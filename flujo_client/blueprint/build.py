@@ -164,7 +164,7 @@ _OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "ma
 
 def _declared(name: str, entry: Data) -> DeclaredAgent:
     return DeclaredAgent(
-        name,
+        entry.get("name", name),
         entry["model"],
         entry.get("system_prompt", ""),
         entry.get("output_schema"),

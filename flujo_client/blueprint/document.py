@@ -71,7 +71,7 @@ class Writing:
         if self.imports:
             named["imports"] = self.imports
         if self.agents:
-            named["agents"] = {name: _agent(each) for name, each in self.agents.items()}
+            named["agents"] = {name: _agent(name, each) for name, each in self.agents.items()}
         return named | {"steps": steps}
 
     def cannot(self, what: str) -> None:
@@ -232,8 +232,9 @@ def _free(known: dict[str, Any], name: str, thing: Any) -> str:
     return free
 
 
-def _agent(agent: DeclaredAgent) -> Data:
+def _agent(name: str, agent: DeclaredAgent) -> Data:
     found = {
+        "name": None if name == agent.name else agent.name,
         "model": agent.model,
         "system_prompt": agent.system_prompt,
         "output_schema": agent.output_schema,

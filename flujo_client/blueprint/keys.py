@@ -84,6 +84,17 @@ class StepShape:
             yield from (IMPORT if is_import(value) else KINDS[kind]).findings(value, spot)
 
 
+class LoneStepShape(StepShape):
+    """A step where there is room for one."""
+
+    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
+        yield from super().findings(value, spot)
+        loop = value.get("loop")
+        if value.get("kind") == "loop" and isinstance(loop, Mapping) and "init" in loop:
+            told = "it runs as a step of its own before the loop, and here is room for one: put a step before this one"
+            yield spot.at("loop", "init").finding("Y-UNSUPPORTED", told)
+
+
 class ImportShape:
     """Another blueprint: its file, a reference to a pipeline, or the blueprint itself."""
 
@@ -135,6 +146,7 @@ def is_import(step: Mapping[str, Any]) -> bool:
 
 
 STEP: Final = StepShape()
+LONE_STEP: Final = LoneStepShape()
 BODY: Final = BodyShape()
 
 
@@ -159,7 +171,7 @@ EVERY: Final[Mapping[str, Key]] = {
     "step": Key(TEXT, "The same as `name`."),
     "meta": Key(MapOf(ANY), "Yours; kept with the plan."),
     "usage_limits": Key(Model(UsageLimits, "usage_limits"), "What it may spend with all that runs in it."),
-    "fallback": Key(STEP, "A step that runs with the same input when this one has failed for good."),
+    "fallback": Key(LONE_STEP, "A step that runs with the same input when this one has failed for good."),
 }
 _A_NAME: Final = ("name", "step")
 _MODE: Final = Key(
@@ -179,6 +191,9 @@ _PLUGIN: Final = Table(
 )
 _WORK: Final[Mapping[str, Key]] = {
     "input": Key(TEMPLATE, "What the agent gets, instead of the output of the step before."),
+    "input_schema": Key(
+        JsonSchema(), "What the input has to be; another one fails the step, and its agent is not asked."
+    ),
     "config": Key(
         Model(StepConfig, "config", TIMEOUT), "Retries, timeout (`timeout` is `timeout_s`) and model options."
     ),
@@ -299,9 +314,6 @@ _STEP: Final = Table(
         **_WORK,
         "updates_context": Key(FLAG, "Merge the output, a mapping, into the context."),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the output."),
-        "input_schema": Key(
-            JsonSchema(), "What the input has to be; another one fails the step, and its agent is not asked."
-        ),
         "output_schema": Key(
             JsonSchema(), "What the output has to be; for an agent of this document instead of its own."
         ),
@@ -385,7 +397,7 @@ _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
         "escalate_to": Key(TEXT, "Whom the second question of `escalate` is for."),
     },
     "cache": {
-        "wrapped_step": Key(STEP, "The step whose result is kept.", required=True),
+        "wrapped_step": Key(LONE_STEP, "The step whose result is kept.", required=True),
         "ttl_s": Key(Number(least=0), "Seconds it is kept, 0 for good; an hour without it."),
         "cache_backend": Key(Reference("cache backend"), "Where it is kept; the workers' Redis without it."),
     },

@@ -97,14 +97,20 @@ def _decoded(text: str | bytes) -> str:
     size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
     if size > MAX_BYTES:
         raise _Refused("Y-LIMIT", f"{size:,} bytes are too many: at most {MAX_BYTES:,}; put parts into imports")
-    if isinstance(text, str):
-        return text.removeprefix("\ufeff")
-    try:
-        return text.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = text[: error.start]
-        mark = Mark(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        raise _Refused("Y-SYNTAX", "this is no UTF-8; save the file as UTF-8", mark) from None
+    if isinstance(text, bytes):
+        try:
+            return text.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            before = text[: error.start].decode(errors="replace")
+            raise _Refused("Y-SYNTAX", "this is no UTF-8; save the file as UTF-8", _end_of(before)) from None
+    if half := re.search("[\ud800-\udfff]", text):
+        raise _Refused("Y-SYNTAX", "this is half of a character", _end_of(text[: half.start()]))
+    return text.removeprefix("\ufeff")
+
+
+def _end_of(text: str) -> Mark:
+    """The place behind a text."""
+    return Mark(text.count("\n") + 1, len(text) - text.rfind("\n"))
 
 
 def _syntax(error: yaml.YAMLError, file: str) -> Finding:

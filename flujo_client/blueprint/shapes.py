@@ -500,7 +500,7 @@ class Processing:
             ProcessingConfigModel.read(part)
         except FlujoError as error:
             key, _, text = error.message.partition(": ")
-            where = _deepest(spot, key.removeprefix("processing").strip(".") or next(iter(part)))
+            where = _deepest(spot, key.removeprefix("processing").strip(".") or str(next(iter(part))))
             yield where.finding("Y-PROCESSING", text or error.message, allowed=error.suggestion)
 
 

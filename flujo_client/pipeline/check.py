@@ -16,7 +16,7 @@ from flujo_client.pipeline.compose import Pipeline, steps_of
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
-from flujo_client.pipeline.formula import template_of
+from flujo_client.pipeline.formula import OWN_NAMES, template_of
 from flujo_client.pipeline.place import Place, is_dotted
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
@@ -126,7 +126,9 @@ class _Reading:
 
     def _step(self, step: Step, spot: _Spot) -> Iterator[Finding]:
         path = f"{spot.above}{step.name}"
-        texts = [*_step_findings(step, self._allowed), *step.findings(spot.place), *_context_findings(step, spot.place)]
+        place = spot.place
+        texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
+        texts += _input_findings(step.input, place)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
         yield from (Finding(text, path) for text in texts)
@@ -193,21 +195,23 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     yield from backend_findings(getattr(step, "cache_backend", None), allowed)
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
         yield f"queue {step.queue[:40]!r} is no queue's name"
-    yield from _input_findings(step.input)
     if step.sink_to is not None and not is_dotted(step.sink_to):
         yield f"sink_to '{step.sink_to}' is not a dotted path"
 
 
-def _input_findings(given: Any) -> Iterator[str]:
+def _input_findings(given: Any, place: Place) -> Iterator[str]:
     if given is None:
         return
     if not isinstance(given, str):
         yield f"input, a {type(given).__name__}, is no template"
         return
     try:
-        template_of(given)
+        read = {path[0] for path in template_of(given).names}
     except FlujoError as error:
         yield f"input: {error.message}"
+        return
+    if place.is_cached and (beside := sorted(read - OWN_NAMES)):
+        yield f"input reads {', '.join(beside)} in a cached step, whose results are kept by what comes in alone: give it that as its input"
 
 
 def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:

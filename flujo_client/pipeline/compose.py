@@ -45,6 +45,13 @@ class Pipeline:
     blueprint: str | None = field(default=None, repr=False)
 
     @classmethod
+    def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
+        """Build a pipeline of a blueprint: of the file that is named, `….yaml` or `….yml`, else of the text."""
+        named = str(source)
+        is_named = named.endswith((".yaml", ".yml")) and "\n" not in named
+        return cls.from_yaml_file(named, allowed=allowed) if is_named else cls.from_yaml_text(named, allowed=allowed)
+
+    @classmethod
     def from_yaml_text(
         cls,
         text: str | bytes,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 TEMPLATE_NAMES: Final = (*NAMES, "this")
 """What a template may begin with: `this` is what comes in, which in the first step of a map's body is the item."""
 
+OWN_NAMES: Final = frozenset({"previous_step", "this"})
+"""Those of them that say what comes in; the others read the context."""
+
 
 @lru_cache(maxsize=4096)
 def expression_of(text: str) -> Expression:

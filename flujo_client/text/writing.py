@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from flujo_client.text.values import LISTS, Fault, Work, bare, fields_of, kind
+from flujo_client.text.values import LISTS, Fault, Work, fields_of, kind
 
 MAX_DEPTH = 100
 """How deep a value may be nested that is written as text."""
@@ -41,7 +41,6 @@ def _json(data: Any) -> str:
 
 def _plain(value: Any, work: Work, depth: int = 0) -> Any:
     """Make a value what JSON knows. Fields that their model excludes are left out."""
-    value = bare(value)
     work.spend_on(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

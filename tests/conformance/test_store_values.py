@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from builders import enqueued, packed, pipeline_of
 
 from flujo_client.pipeline.step import Backoff, Step, StepConfig
@@ -49,6 +51,15 @@ def test_a_plan_comes_back_equal(world):
     new = world.record(enqueued(pipeline, context={}))
 
     assert world.store.plan(new.plan.fingerprint) == new.plan
+
+
+def test_a_blueprints_text_comes_back_as_it_was(world):
+    """ADR 42: the text is what a worker builds the pipeline of, so no character of it may change."""
+    text = 'steps:\n- {name: a, uses: "ü\\0\\x85 \u2028"}\n' + "# long\n" * 20_000
+    new = world.record(enqueued(replace(pipeline_of(), blueprint=text)))
+
+    found = world.store.plan(new.plan.fingerprint)
+    assert (found.blueprint, found.fingerprint) == (text, new.plan.fingerprint)
 
 
 def test_an_unknown_plan_is_none(world):

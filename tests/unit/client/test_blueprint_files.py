@@ -123,7 +123,7 @@ def test_only_files_of_its_own_are_read(folder, named):
     inner = folder / "inner"
     inner.mkdir()
     put(inner, main=AGENT.format(prompt=f"{{from_file: '{named}'}}"))
-    with pytest.raises(BlueprintError, match="lies outside|cannot be read"):
+    with pytest.raises(BlueprintError, match=r"lies outside|cannot be read"):
         load(inner)
 
 

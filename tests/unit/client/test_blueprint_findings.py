@@ -119,6 +119,8 @@ def test_what_was_likely_meant_is_told(text, rule, key, nearest):
         ("agents: {a: {model: m, system_prompt: {from_file: x.md}}}\nsteps: [{name: a, uses: agents.a}]", "stands in no folder"),
         ("agents: {a: {model: m, system_prompt: {variables: {}}}}\nsteps: [{name: a, uses: agents.a}]", "a prompt needs one of from_file, text"),
         ("agents: {a: {model: m, system_prompt: {text: '{{ b }}', variables: {c: 1}}}}\nsteps: [{name: a, uses: agents.a}]", "agents.a.system_prompt"),
+        ("steps: [{kind: cache, wrapped_step: {name: a, uses: 'builtins:len', input: '{{ context.b }}'}}]", "input reads context in a cached step"),
+        ("steps: [{kind: cache, wrapped_step: {kind: loop, name: a, loop: {body: [], exit_expression: output, init: {}}}}]", "here is room for one"),
         ("context_model: 'nowhere:X'\nsteps: [{name: a, uses: 'builtins:len'}]", "no module named 'nowhere'"),
     ],
 )  # fmt: skip

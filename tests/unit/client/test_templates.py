@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from enum import Enum
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
@@ -11,6 +12,10 @@ from pydantic import BaseModel, Field, SecretStr
 from flujo_client.errors import BlueprintTextError, TemplateResolutionError
 from flujo_client.text.expressions import NAMES
 from flujo_client.text.templates import MAX_LENGTH, compile_template
+
+
+class Mood(Enum):
+    GOOD = "good"
 
 
 class Letter(BaseModel):
@@ -43,6 +48,7 @@ def rendered(text, missing=None, **options):
         "{{ context.gone | default('x') }}": "x",
         "{{ context.gone.deeper | upper | default(context.n) }}": "3",
         "{{ context.none | default('x') }}|{{ context.n | default(context.gone) }}": "x|3",
+        "{{ 0 | default('x') }}{{ '' | default('x') }}{{ false | default('x') }}": "0false",
         "{{ context.tags | length }}{{ previous_step | length }}": "24",
         "{{ context.tags | join(', ') }}|{{ context.tags | join }}": "a, b|ab",
         "{{ steps.draft.output | tojson }}": '{"title": "Bees & wasps", "parts": [1, 2.5, null]}',
@@ -76,6 +82,8 @@ def test_it_shows(text, shown):
         ({3, 1, 2}, "[1, 2, 3]"),
         (frozenset({"b", "a"}), '["a", "b"]'),
         ((1, "x"), '[1, "x"]'),
+        ([Mood.GOOD], '["good"]'),
+        (Mood.GOOD, "good"),
         (Decimal("1.10"), "1.10"),
         ({1: "a", None: "b"}, '{"1": "a", "": "b"}'),
         (b"abc", "abc"),
@@ -288,6 +296,12 @@ def test_a_text_has_a_limit():
 def test_what_multiplies_is_stopped(text):
     with pytest.raises(TemplateResolutionError, match="more than"):
         compile_template(text).render({"context": [0] * 10_000, "previous_step": "x" * 100_000})
+
+
+def test_a_text_that_join_makes_has_a_limit_of_its_own():
+    template = compile_template("{{#if context | join(previous_step)}}x{{/if}}")
+    with pytest.raises(TemplateResolutionError, match="join would make more than 10000000"):
+        template.render({"context": [0] * 1_000, "previous_step": "x" * 10_001})
 
 
 def test_a_value_that_holds_itself_is_told():

@@ -346,6 +346,19 @@ steps:
     assert run(text, 3).output == {"a": 6, "b": 4}
 
 
+def test_a_routers_agent_gets_its_input(run):
+    text = """
+steps:
+  - kind: dynamic_router
+    name: which
+    input: "{{ context.chosen }}"
+    router:
+      router_agent: blueprint_parts:echo
+      branches: {a: {name: x, uses: "blueprint_parts:double"}, b: {name: x, uses: "blueprint_parts:add_one"}}
+"""
+    assert run(text, 3, context={"chosen": ["a"]}).output == {"a": 6}
+
+
 def test_a_person_is_asked_and_answers(engine, built):
     text = """
 steps:
