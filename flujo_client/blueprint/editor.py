@@ -155,6 +155,7 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     shapes.Processing: lambda _: _processing(),
     items.ItemsShape: _ref("text"),
     keys.StepShape: _ref("step"),
+    keys.LoneStepShape: _ref("step"),
     keys.BodyShape: _ref("body"),
     keys.ImportShape: lambda _: {"anyOf": [{"$ref": "#/$defs/text"}, {"$ref": "#/$defs/document"}]},
     keys.WhenShape: _ref("text"),

@@ -20,7 +20,20 @@ JUNK = [
     *(None, True, -3, 0, 2.5, "", "x", "agents.writer", "imports.none", FUNCTION, "{{ x", "a..b", "*", "../x.yaml"),
     *([], {}, [None], {"a": 1}, {1: 2}, [[]], {"name": []}, {"id": 3}, {"next_input": []}, {"text": "x"}),
 ]
-KEYS = ["kind", "loop", "uses", "agent", "input", "branches", "config", "processing", "fallback", "router", "nonsense", 1]
+KEYS = [
+    "kind",
+    "loop",
+    "uses",
+    "agent",
+    "input",
+    "branches",
+    "config",
+    "processing",
+    "fallback",
+    "router",
+    "nonsense",
+    1,
+]
 
 
 def load(text):
@@ -44,7 +57,10 @@ def test_its_own_text_builds_the_same_pipeline(seed):
     """What a worker builds is what the client sent."""
     pipeline = load(dump(Maker(seed).document()))
     again = load(pipeline.blueprint)
-    assert (again.blueprint, compile_plan(again).fingerprint) == (pipeline.blueprint, compile_plan(pipeline).fingerprint)
+    assert (again.blueprint, compile_plan(again).fingerprint) == (
+        pipeline.blueprint,
+        compile_plan(pipeline).fingerprint,
+    )
 
 
 def places(value, path=()):
