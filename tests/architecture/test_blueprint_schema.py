@@ -10,6 +10,7 @@ import pytest
 
 from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.read import read
+from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.validate import validate
 from flujo_client.errors import BlueprintError
 
@@ -18,6 +19,13 @@ COPY = ROOT / "docs/reference/blueprint.schema.json"
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 BROKEN = sorted((ROOT / "tests/unit/client/broken_blueprints").glob("*.yaml"))
 SHAPE = {"Y-KEY", "Y-TYPE", "Y-MISSING", "Y-UNSUPPORTED"}
+
+
+def test_every_rule_is_listed_as_it_is():
+    """docs/reference/validation.md."""
+    page = (ROOT / "docs/reference/validation.md").read_text()
+    listed = [line for line in page.splitlines() if line.startswith("| `")]
+    assert listed == [f"| `{name}` | {rule.severity} | {rule.what} |" for name, rule in RULES.items()]
 
 
 @pytest.fixture(scope="module")
