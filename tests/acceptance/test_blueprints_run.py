@@ -23,20 +23,20 @@ steps:
   - kind: parallel
     name: both
     branches:
-      a: [{name: one, uses: "blueprint_parts:shorten"}, {name: two, uses: "blueprint_parts:mark"}]
+      a: [{name: one, uses: "blueprint_pipelines:shorten"}, {name: two, uses: "blueprint_pipelines:mark"}]
       b: {name: check, uses: imports.check, config: {outputs: []}}
   - kind: loop
     name: again
     loop:
-      body: [{name: more, uses: "blueprint_parts:mark"}]
+      body: [{name: more, uses: "blueprint_pipelines:mark"}]
       exit_expression: "'marked marked' in previous_step"
-      initial_input_mapper: blueprint_parts:of_a
+      initial_input_mapper: blueprint_pipelines:of_a
 """
-CHECK = "steps: [{name: looked, uses: 'blueprint_parts:mark', input: 'looked'}]"
+CHECK = "steps: [{name: looked, uses: 'blueprint_pipelines:mark', input: 'looked'}]"
 GATED = """
 steps:
-  - {name: gate, uses: "blueprint_parts:wait_at_gate"}
-  - {name: after, uses: "blueprint_parts:mark", input: "before the edit"}
+  - {name: gate, uses: "blueprint_pipelines:wait_at_gate"}
+  - {name: after, uses: "blueprint_pipelines:mark", input: "before the edit"}
 """
 
 

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "flujo.budget.reserved": "test_limits_in_engine.py",
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_structured_output.py",
+    "template.missing": "test_blueprint_kinds.py",
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
     "run.cancel_requested": "test_trace_endings.py",
