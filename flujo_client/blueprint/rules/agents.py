@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.finding import shown
+from flujo_client.blueprint.rules.outputs import is_background
 from flujo_client.blueprint.rules.scene import texts_in
 from flujo_client.blueprint.rules.table import Found
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.scene import At, Data, Scene
+from flujo_client.blueprint.rules.scene import At, Data, Scene
 
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
 _PROVIDERS: Final = {"gpt": "openai", "o1": "openai", "o3": "openai", "claude": "anthropic", "gemini": "google"}
@@ -103,7 +104,7 @@ def _lost(scene: Scene, step: At) -> Iterator[Found]:
     """An answer that the next step leaves out, that is put nowhere, and that nothing reads by name."""
     before = scene.before(step)
     own = scene.texts_of(step) if "input" in step.data else ()
-    if before is None or not own or before.kind != "step" or scene.agent(before) is None:
+    if before is None or not own or before.kind != "step" or scene.agent(before) is None or is_background(before):
         return
     if any(names[0] in ("previous_step", "this", "context") for text in own for names in text.names):
         return

@@ -277,6 +277,7 @@ def _import(scene: Scene, step: At) -> Iterator[Found]:
             (*step.path, "config", "propagate_hitl"),
             told,
             "leave propagate_hitl out, or the question",
+            severity="warning",
         )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flujo_client.blueprint.finding import shown
 from flujo_client.blueprint.rules.table import Found
@@ -29,13 +28,11 @@ def rules(scene: Scene) -> Iterator[Found]:
 
 
 def _outputs(step: At) -> Iterator[Found]:
-    first: dict[str, Any] = {}
-    for path, parent in islice(_targets(step), _MOST):
-        clash = next((each for each in first if _meet(each, parent)), None)
-        if clash is not None:
-            told = f"'{shown(parent)}' receives what '{shown(clash)}' has received already, and only the last counts"
-            yield Found("V-I2", path, told)
-        first[parent] = path
+    seen: set[str] = set()
+    for path, parent in _targets(step):
+        if parent in seen:
+            yield Found("V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last counts")
+        seen.add(parent)
 
 
 def _targets(step: At) -> Iterator[tuple[Path, str]]:
@@ -48,10 +45,6 @@ def _targets(step: At) -> Iterator[tuple[Path, str]]:
                 yield (*path, index, "parent"), each["parent"]
 
 
-def _meet(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
-
-
 def _idle(step: At) -> Iterator[Found]:
     config = step.table("config")
     if "default" in config and config.get("on_failure") != "continue_with_default":
@@ -62,7 +55,3 @@ def _idle(step: At) -> Iterator[Found]:
 
 def _no_effect(step: At, key: str, needs: str) -> Found:
     return Found("V-I5", (*step.path, "config", key), "it has no effect here", f"it counts beside {needs}")
-
-
-_MOST = 500
-"""Outputs of one step that are held against each other."""

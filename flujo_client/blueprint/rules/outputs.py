@@ -23,7 +23,7 @@ def schema_of(scene: Scene, step: At) -> Data | None:
         return None if wrapped is None else schema_of(scene, wrapped)
     if step.kind == "hitl":
         return _schema(step.data.get("input_schema"))
-    if step.kind != "step" or "output_processors" in step.data or "fallback" in step.data:
+    if step.kind != "step" or _REPLACE & step.data.keys() or is_background(step):
         return None
     own = step.data.get("output_schema")
     found = scene.agent(step)
@@ -33,6 +33,15 @@ def schema_of(scene: Scene, step: At) -> Data | None:
     if "processing" in step.data or "processing" in agent:
         return _schema(agent.get("output_schema"))
     return _schema(agent["output_schema"]) if "output_schema" in agent else TEXT
+
+
+_REPLACE: Final = frozenset({"output_processors", "plugins", "fallback"})
+"""Keys of a step by which its output may be something else than its agent's answer."""
+
+
+def is_background(step: At) -> bool:
+    """Tell whether the pipeline goes on without a step's output, with its input."""
+    return step.table("config").get("execution_mode") == "background"
 
 
 def properties(schema: Data | None) -> Data | None:

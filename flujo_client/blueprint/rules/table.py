@@ -63,7 +63,7 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-A7": Rule(
         "a bound that nobody means: a timeout of days, dozens of retries, a temperature no model takes", "warning"
     ),
-    "V-A8": Rule("two tools of one agent have the same name"),
+    "V-A8": Rule("two tools of one agent have the same name", "warning"),
     "V-A3": Rule(
         "an agent's entry and its step both say what the answer has to be, or how long it may take", "warning"
     ),
