@@ -17,6 +17,7 @@ from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
+from flujo_worker.attempts.catalog import keep
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import Ask, Notice, Refused
 from flujo_worker.errors import StoreError
@@ -235,7 +236,7 @@ class Coordinator:
         plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
         if plan is None:
             raise StoreError(f"no plan with fingerprint {fingerprint}")
-        self._plans[fingerprint] = plan
+        keep(self._plans, fingerprint, plan)
         return plan
 
     def _publish(self, decision: Decision, committed: Committed) -> None:

@@ -75,7 +75,7 @@ class Catalog:
         entry = self._entries.get(reference)
         if entry is None:
             entry = self._load(reference, fingerprint)
-            _keep(self._entries, reference, entry)
+            keep(self._entries, reference, entry)
         if entry.plan.fingerprint != fingerprint:
             raise Unfit(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
@@ -87,11 +87,11 @@ class Catalog:
         """Find a step's live agent; a reference is imported, a declared one is made."""
         if not isinstance(agent, DeclaredAgent):
             return self._found(agent, "agent")
-        if agent not in self._live:
-            _keep(
-                self._live, agent, make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool"))
-            )
-        return self._live[agent]
+        made = self._live.get(agent)
+        if made is None:
+            made = make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool"))
+            keep(self._live, agent, made)
+        return made
 
     def resources(self, named: Any) -> Any:
         """Find live resources; a reference is imported."""
@@ -100,9 +100,11 @@ class Catalog:
     def _found(self, thing: Any, what: str) -> Any:
         if not isinstance(thing, str):
             return thing
-        if thing not in self._live:
-            _keep(self._live, thing, load(thing, allowed=self._allowed, what=what))
-        return self._live[thing]
+        live = self._live.get(thing)
+        if live is None:
+            live = load(thing, allowed=self._allowed, what=what)
+            keep(self._live, thing, live)
+        return live
 
     def _load(self, reference: str, fingerprint: str) -> Entry:
         try:
@@ -129,8 +131,8 @@ class Catalog:
         return having_resources(Pipeline.from_yaml_text(text, allowed=self._allowed), reference)
 
 
-def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """Keep a value, and let go of the one that was found first when there are too many."""
+def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
     if len(known) > MOST_KEPT:
-        known.pop(next(iter(known)), None)
+        known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

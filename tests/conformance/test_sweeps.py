@@ -27,7 +27,7 @@ class Post:
 
 @pytest.fixture
 def sweeper(world):
-    catalog = Catalog([])
+    catalog = Catalog([], world.store.plan)
     coordinator = Coordinator(world.store, lambda *_: None, Evaluator(world.store, catalog, None), backoff=Backoff())
     return Sweeper(world.store, Post(), coordinator, catalog, worker=lambda: "w1", may_judge=lambda: True)
 
