@@ -122,7 +122,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         ("a: 0x" + "f" * 9000, "too large a number"),
         ("a: 1e999", "too large a number"),
         ("a: \x00", "this is no YAML"),
-        ("a: b\nc: \ud800", "2:4: this is half of a character"),
+        ("a: b\nc: \ud800", "2:4: Y-SYNTAX: this is half of a character"),
         ('a: "\\ud800"', "this is no YAML"),
         ("<<: 3", "takes mappings only"),
         ("a: &a [*a]", "stands in what it names"),

@@ -75,6 +75,16 @@ steps:
       x: {name: a, uses: "broken_parts:echo", sink_to: letter}
       y: {name: b, uses: "broken_parts:echo", sink_to: letter}
 """,
+    "a branch reads what it has written itself": """
+steps:
+  - kind: parallel
+    name: p
+    context_include_keys: [letter]
+    branches:
+      x:
+        - {name: a, uses: "broken_parts:echo", sink_to: note}
+        - {kind: hitl, name: b, message: "Is {{ context.note }} right for {{ context.letter }}?"}
+""",
     "a condition of true and false": """
 steps:
   - kind: conditional
