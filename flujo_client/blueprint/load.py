@@ -55,6 +55,15 @@ def load_text(
     return Loading(tuple(allowed)).pipeline(text, file=name or "<text>", name=name, folder=folder)
 
 
+def load_stored(text: str, *, allowed: Sequence[str]) -> Pipeline:
+    """Load the text that travels with a run. The rules are not asked: a newer release's must stop no run that its client took.
+
+    Raises:
+        BlueprintError: this code cannot build it.
+    """
+    return Loading(tuple(allowed), asks_rules=False).pipeline(text, file="<text>", name=None, folder=None)
+
+
 def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
     """Load a blueprint from a file, which gives the pipeline its name if the text does not.
 
@@ -85,12 +94,21 @@ def _bytes(file: File, named: str) -> bytes | str:
 
 @dataclass
 class Loading:
-    """The loading of one blueprint with all that it imports; what is wrong is noted, and told at the end."""
+    """The loading of one blueprint with all that it imports; what is wrong is noted, and told at the end.
+
+    Attributes:
+        allowed: import prefixes that references may stand under.
+        findings: what reading and the pipeline's check found, before it is `told` under its rules.
+        ruled: what the rules found.
+        size: bytes read of files so far.
+        asks_rules: whether rules are asked; shapes and the check always are.
+    """
 
     allowed: tuple[str, ...]
     findings: list[Finding] = field(default_factory=list)
     ruled: list[Finding] = field(default_factory=list)
     size: int = 0
+    asks_rules: bool = True
 
     def pipeline(self, text: str | bytes, *, file: str, name: str | None, folder: File | None) -> Pipeline:
         source = read(text, file=file)
@@ -129,7 +147,8 @@ class Loading:
                 name: self._imported(source, name, origin) if isinstance(given, str) and is_file(given) else given
                 for name, given in imports.items()
             }
-        self.ruled += ask(source, document, allowed=self.allowed, is_part=bool(origin.above))
+        if self.asks_rules:
+            self.ruled += ask(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
     def _with_prompts(self, source: Source, value: Any, path: Path, origin: _Origin) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.rules import agents, contexts, flows, imports, schemas, texts
+from flujo_client.blueprint.rules import agents, contexts, flows, imports, machines, schemas, texts
 from flujo_client.blueprint.rules.model import fields_of
 from flujo_client.blueprint.rules.scene import Scene
 from flujo_client.blueprint.rules.table import RULES
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Finding, Path
     from flujo_client.blueprint.read import Source
 
-_MODULES: Final = (agents, schemas, texts, flows, contexts, imports)
+_MODULES: Final = (agents, schemas, texts, flows, machines, contexts, imports)
 
 
 def ask(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:

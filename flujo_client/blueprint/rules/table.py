@@ -57,6 +57,7 @@ READER: Final[Mapping[str, Rule]] = {
 _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-A1": Rule("a step has no agent"),
     "V-A2": Rule("an agent's name stands for none of the document, or its reference for no agent"),
+    "V-A3": Rule("a step and its agent's entry both have an output_schema, and the step's counts", "warning"),
     "V-A4": Rule("an agent is declared, and nothing uses it", "warning"),
     "V-A5": Rule("nobody gets what a model answers: the next step's `input` leaves it out", "warning"),
     "V-A6": Rule("a model's name has no provider"),
@@ -64,9 +65,6 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
         "a bound that nobody means: a timeout of days, dozens of retries, a temperature no model takes", "warning"
     ),
     "V-A8": Rule("two tools of one agent have the same name", "warning"),
-    "V-A3": Rule(
-        "an agent's entry and its step both say what the answer has to be, or how long it may take", "warning"
-    ),
     "V-F1": Rule("a fallback does what has just failed over again, or leads back to its own step", "warning"),
     "V-P1": Rule("branches write the same field of the context, and the merge has to refuse what differs", "warning"),
     "V-P2": Rule("`field_mapping` or `context_include_keys` names no branch, or no field of the context"),

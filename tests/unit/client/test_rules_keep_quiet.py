@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flujo_client.blueprint.load import load_stored
 from flujo_client.blueprint.validate import validate_text
 
 WRITER = "agents: {w: {model: test, output_schema: {type: object, properties: {title: {type: string}}}}}\n"
@@ -116,3 +117,10 @@ steps:
 @pytest.mark.parametrize("text", SOUND.values(), ids=SOUND)
 def test_what_is_sound_is_left_alone(text):
     assert [str(each) for each in validate_text(text, allowed=("*",)).findings] == []
+
+
+def test_a_text_that_travels_is_not_judged_by_rules_again():
+    """A worker of a newer release builds what an older client took."""
+    text = "agents: {w: {model: gpt-5}}\nsteps: [{name: a, uses: agents.w}]"
+    assert [each.rule for each in validate_text(text, allowed=()).errors] == ["V-A6"]
+    assert load_stored(text, allowed=()).steps[0].name == "a"
