@@ -6,6 +6,7 @@ In: what a document says under `context_model`; out: `Fields`, or None for no co
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel
@@ -52,6 +53,7 @@ def fields_of(document: Mapping[Any, Any], allowed: Sequence[str]) -> Fields | N
     return _read(found) if isinstance(found, type) and issubclass(found, BaseModel) else UNKNOWN
 
 
+@lru_cache(maxsize=256)
 def _read(model: type[BaseModel]) -> Fields:
     try:
         described: Any = model.model_json_schema().get("properties", {})
