@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from flujo_client.errors import BlueprintError
@@ -18,6 +19,7 @@ Path: TypeAlias = tuple[str | int | bool, ...]
 """Where a value stands in a document: keys and indices from its top."""
 
 _SHOWN = 60
+_MOST_COMPARED = 100
 _MOST_TOLD = 100
 """Findings that an error's text lists; all of them are on the error."""
 
@@ -56,10 +58,11 @@ class Finding:
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
+        rule = self.rule if self.severity == "error" else f"{self.rule} ({self.severity})"
         named = f"{self.key}: " if self.key else ""
         meant = f"; did you mean '{self.nearest}'?" if self.nearest else ""
         allowed = f" ({self.allowed})" if self.allowed else ""
-        return f"{place}: {named}{self.message}{allowed}{meant}"
+        return f"{place}: {rule}: {named}{self.message}{allowed}{meant}"
 
 
 def written(path: Path) -> str:
@@ -82,15 +85,23 @@ def shown(value: Any) -> str:
 
 def nearest(given: Any, known: Iterable[Any]) -> str | None:
     """Find the known word that was likely meant."""
-    close = difflib.get_close_matches(str(given)[:_SHOWN], [str(each) for each in known], n=1)
+    words = [str(each)[:_SHOWN] for each in islice(known, _MOST_COMPARED)]
+    close = difflib.get_close_matches(str(given)[:_SHOWN], words, n=1)
     return close[0] if close else None
 
 
-def refuse(name: str, findings: Sequence[Finding]) -> BlueprintError:
-    """Make the error that tells all findings that refuse a blueprint, in the order of their places."""
-    wrong = sorted(
-        (each for each in findings if each.severity == "error"), key=lambda each: (each.file, each.line or 0)
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Put findings in the order of their places."""
+    return tuple(
+        sorted(
+            findings, key=lambda each: (each.file, each.line or 0, each.column or 0, each.key, each.rule, each.message)
+        )
     )
+
+
+def refuse(name: str, findings: Sequence[Finding], **rest: Any) -> BlueprintError:
+    """Make the error that tells all findings that refuse a blueprint, in the order of their places."""
+    wrong = in_order(each for each in findings if each.severity == "error")
     more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
     told = [*map(str, wrong[:_MOST_TOLD]), *more]
-    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), told=told)
+    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), told=told, **rest)

@@ -15,8 +15,10 @@ from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import Finding, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
+from flujo_client.blueprint.rules.asking import ask
+from flujo_client.blueprint.rules.named import in_place, named, untold
 from flujo_client.blueprint.shapes import Spot, wrong
-from flujo_client.blueprint.where import where
+from flujo_client.blueprint.where import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError, FlujoError
 from flujo_client.pipeline.check import findings_of
@@ -50,7 +52,16 @@ def load_text(
     Raises:
         BlueprintError: everything that is wrong with it.
     """
-    return _Loading(tuple(allowed)).pipeline(text, file=name or "<text>", name=name, folder=folder)
+    return Loading(tuple(allowed)).pipeline(text, file=name or "<text>", name=name, folder=folder)
+
+
+def load_stored(text: str, *, allowed: Sequence[str]) -> Pipeline:
+    """Load the text that travels with a run. The rules are not asked: a newer release's must stop no run that its client took.
+
+    Raises:
+        BlueprintError: this code cannot build it.
+    """
+    return Loading(tuple(allowed), asks_rules=False).pipeline(text, file="<text>", name=None, folder=None)
 
 
 def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
@@ -60,28 +71,44 @@ def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
         BlueprintError: it cannot be read, or everything that is wrong with it.
     """
     file = File(path)
-    text = _bytes(file)
+    text = bytes_of(file)
+    return Loading(tuple(allowed)).pipeline(text, file=str(path), name=file.stem, folder=file.parent)
+
+
+def bytes_of(file: File) -> bytes:
+    """Read a blueprint's file, and no more of it than it may have; raises BlueprintError."""
+    text = _bytes(file, str(file))
     if isinstance(text, str):
-        raise refuse(str(path), [Finding("Y-FILE", text, file=str(path))])
-    return _Loading(tuple(allowed)).pipeline(text, file=str(path), name=file.stem, folder=file.parent)
+        raise refuse(str(file), [Finding("Y-FILE", text, file=str(file))], code="UNKNOWN_REFERENCE")
+    return text
 
 
-def _bytes(file: File) -> bytes | str:
+def _bytes(file: File, named: str) -> bytes | str:
     """Read a file, and no more of it than a blueprint may have; a text says why not."""
     try:
         with file.open("rb") as opened:
             return opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        return f"'{shown(file)}' cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
+        return f"'{shown(named)}' cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
 @dataclass
-class _Loading:
-    """The loading of one blueprint with all that it imports; what is wrong is noted, and told at the end."""
+class Loading:
+    """The loading of one blueprint with all that it imports; what is wrong is noted, and told at the end.
+
+    Attributes:
+        allowed: import prefixes that references may stand under.
+        findings: what reading and the pipeline's check found, before it is `told` under its rules.
+        ruled: what the rules found.
+        size: bytes read of files so far.
+        asks_rules: whether rules are asked; shapes and the check always are.
+    """
 
     allowed: tuple[str, ...]
     findings: list[Finding] = field(default_factory=list)
+    ruled: list[Finding] = field(default_factory=list)
     size: int = 0
+    asks_rules: bool = True
 
     def pipeline(self, text: str | bytes, *, file: str, name: str | None, folder: File | None) -> Pipeline:
         source = read(text, file=file)
@@ -93,16 +120,20 @@ class _Loading:
             self.findings.append(Finding("Y-LIMIT", told, file=file))
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
-        self.findings += [
-            source.finding("Y-PIPELINE", where(source.data, each.path or ""), each.text)
-            for each in findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
-        ]
+        found = findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
+        places = Places(source.data)
+        self.findings += untold([in_place(source, places, each) for each in found], self.ruled)
         self._refuse(file)
         return pipeline
 
+    @property
+    def told(self) -> tuple[Finding, ...]:
+        """All that was found, under its rules."""
+        return (*map(named, self.findings), *self.ruled)
+
     def _refuse(self, file: str) -> None:
-        if any(each.severity == "error" for each in self.findings):
-            raise refuse(file, self.findings)
+        if any(each.severity == "error" for each in self.told):
+            raise refuse(file, self.told)
 
     def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
         """Give a blueprint with all in it that it names by file."""
@@ -116,6 +147,8 @@ class _Loading:
                 name: self._imported(source, name, origin) if isinstance(given, str) and is_file(given) else given
                 for name, given in imports.items()
             }
+        if self.asks_rules:
+            self.ruled += ask(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
     def _with_prompts(self, source: Source, value: Any, path: Path, origin: _Origin) -> Any:
@@ -147,7 +180,7 @@ class _Loading:
 
     def _text(self, source: Source, named: Any, path: Path, origin: _Origin) -> str:
         file = self._file(source, named, path, origin)
-        found = None if file is None else self._read(source, file, path)
+        found = None if file is None else self._read(source, file, named, path)
         if found is None:
             return ""
         try:
@@ -158,20 +191,21 @@ class _Loading:
 
     def _imported(self, source: Source, name: Any, origin: _Origin) -> dict[str, Any]:
         path: Path = ("imports", name)
-        file = self._file(source, source.data["imports"][name], path, origin)
+        named = source.data["imports"][name]
+        file = self._file(source, named, path, origin)
         if file is None:
             return {}
         if file in origin.above or len(origin.above) >= MAX_IMPORTS:
             told = (
                 "imports itself" if file in origin.above else f"is the end of more than {MAX_IMPORTS} imports in a row"
             )
-            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(file.name)}' {told}"))
+            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {told}"))
             return {}
-        text = self._read(source, file, path)
+        text = self._read(source, file, named, path)
         if text is None:
             return {}
         try:
-            inner = read(text, file=str(file))
+            inner = read(text, file=_called(file))
         except BlueprintError as error:
             self.findings += error.findings
             return {}
@@ -192,15 +226,21 @@ class _Loading:
             return None
         return file
 
-    def _read(self, source: Source, file: File, path: Path) -> bytes | None:
-        found = _bytes(file)
+    def _read(self, source: Source, file: File, named: str, path: Path) -> bytes | None:
+        found = _bytes(file, named)
         if isinstance(found, bytes) and self.size + len(found) > MAX_BYTES:
-            found = f"with '{shown(file.name)}' it has more than {MAX_BYTES:,} bytes"
+            found = f"with '{shown(named)}' it has more than {MAX_BYTES:,} bytes"
         if isinstance(found, str):
             self.findings.append(source.finding("Y-FILE", path, found))
             return None
         self.size += len(found)
         return found
+
+
+def _called(file: File) -> str:
+    """What findings call an imported file: by its path from the working directory, as users see it."""
+    here = File.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 @dataclass(frozen=True, slots=True)

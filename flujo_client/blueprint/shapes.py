@@ -77,7 +77,10 @@ def wrong(shape: Shape, value: Any, spot: Spot) -> Iterator[Finding]:
     if shape.fits(value):
         yield from shape.findings(value, spot)
     else:
-        yield spot.finding("Y-TYPE", f"{_kind(value)} cannot stand here", allowed=f"it takes {shape.said}")
+        told = f"{_kind(value)} cannot stand here"
+        if isinstance(value, int | float) and shape.fits(shown(value)):
+            told += " unless it is in quotes"
+        yield spot.finding("Y-TYPE", told, allowed=f"it takes {shape.said}")
 
 
 def _kind(value: Any) -> str:

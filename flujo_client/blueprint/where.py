@@ -9,27 +9,50 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
 
 
-def where(document: Mapping[str, Any], step: str) -> Path:
-    """Find the place of the step, or of the innermost one around it that stands in the document itself.
+class Places:
+    """Where the steps of a pipeline stand in the document it was built from."""
 
-    Args:
-        document: what was built.
-        step: names of steps and keys of their bodies by turns, `/` between them; the document's own place when empty.
-    """
-    place: Path = ("steps",) if step else ()
-    for index, part in enumerate(step.split("/") if step else ()):
-        found = next((path for path, value in _inside(document, place) if _is(part, path, value, index)), None)
-        if found is None:
-            break
-        place = found
-    return place
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self._known: dict[Path, tuple[dict[Any, Path], dict[str, Path]]] = {}
+
+    def of(self, step: str) -> Path:
+        """Find the place of the step, or of the innermost one around it that stands in the document itself.
+
+        Args:
+            step: names of steps and keys of their bodies by turns, `/` between them; the document's own place when empty.
+        """
+        place: Path = ("steps",) if step else ()
+        for index, part in enumerate(step.split("/") if step else ()):
+            names, keys = self._below(place)
+            found = keys.get(part.lower()) if index % 2 else names.get(part)
+            if found is None:
+                break
+            place = found
+        return place
+
+    def _below(self, place: Path) -> tuple[dict[Any, Path], dict[str, Path]]:
+        """Give the nearest places at and below one: of mappings by their names, and of all values by their keys."""
+        if place not in self._known:
+            names: dict[Any, Path] = {}
+            keys: dict[str, Path] = {}
+            for path, value in _inside(self._document, place):
+                keys.setdefault(str(path[-1]).lower(), path)
+                for name in (value.get("name"), value.get("step")) if isinstance(value, Mapping) else ():
+                    if isinstance(name, str):
+                        names.setdefault(name, path)
+            self._known[place] = names, keys
+        return self._known[place]
 
 
-def _is(part: str, path: Path, value: Any, index: int) -> bool:
-    """Names of steps have even places in a path, keys of their bodies odd ones."""
-    if index % 2:
-        return str(path[-1]).lower() == part.lower()
-    return isinstance(value, Mapping) and part in (value.get("name"), value.get("step"))
+def value_at(document: Any, path: Path) -> Any:
+    """Give what stands at a place; None if nothing does."""
+    for part in path:
+        if isinstance(document, list):
+            document = document[part] if isinstance(part, int) and part < len(document) else None
+        else:
+            document = document.get(part) if isinstance(document, Mapping) else None
+    return document
 
 
 def _inside(document: Any, top: Path) -> Iterator[tuple[Path, Any]]:

@@ -18,6 +18,7 @@ from flujo_client.cli.output import Exits
 GROUP = "flujo.commands"
 _OURS = {
     "run": "Run a pipeline and wait for its result.",
+    "validate": "Find all that is wrong with a pipeline.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
     "status": "Are the services there, who works, and what waits?",
     "lens": "Look at runs: list, show, trace, watch, stats.",

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from flujo_client.cli.words import printable
 from flujo_client.errors import (
+    BlueprintError,
     ConfigurationError,
     FlujoError,
     MissingAgentError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION, INTERRUPT = 0, 1, 2, 3, 4, 130
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
+_REFUSED = (PipelineError, BlueprintError, MissingAgentError, PipelineContextInitializationError, SerializationError)
 # A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.
 MAX_JSON_NODES, MAX_JSON_DEPTH = 10_000_000, 200
 
@@ -79,9 +81,9 @@ def exit_code(error: BaseException) -> int:
     """The exit code that an error means (requirements §2.8)."""
     if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPT
-    if isinstance(error, PipelineError) and error.error_code in IMPORT_CODES:
+    if isinstance(error, (PipelineError, BlueprintError)) and error.error_code in IMPORT_CODES:
         return IMPORT
-    if isinstance(error, (PipelineError, MissingAgentError, PipelineContextInitializationError, SerializationError)):
+    if isinstance(error, _REFUSED):
         return VALIDATION
     return CONFIGURATION if isinstance(error, ConfigurationError) else RUNTIME
 

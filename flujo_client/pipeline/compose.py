@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from flujo_client.blueprint.validate import Report
     from flujo_client.pipeline.nested import ImportStep
 
 
@@ -82,6 +84,30 @@ class Pipeline:
         from flujo_client.blueprint.load import load_file
 
         return load_file(path, allowed=_allowed(allowed))
+
+    def validate_graph(
+        self,
+        *,
+        raise_on_error: bool = False,
+        include_imports: bool = False,
+        allowed: Sequence[str] | None = None,
+    ) -> Report:
+        """Look for all that is wrong, and for what is likely not meant (docs/reference/validation.md).
+
+        Args:
+            raise_on_error: raise what refuses it instead.
+            include_imports: tell what is found in nested pipelines too.
+            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+
+        Raises:
+            PipelineError: with `raise_on_error`, every error that was found.
+        """
+        from flujo_client.blueprint.validate import validate_pipeline
+
+        report = validate_pipeline(self, allowed=_allowed(allowed), include_imports=include_imports)
+        if raise_on_error and report.errors:
+            raise PipelineError(f"{report.target} is not valid:", findings=tuple(map(str, report.errors)))
+        return report
 
     @classmethod
     def from_step(cls, step: Step, **rest: Any) -> Pipeline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.blueprint.load import load_stored
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.declared import DeclaredAgent
@@ -164,7 +165,7 @@ class Catalog:
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
             raise Unfit(f"no blueprint is stored that '{reference}' names")
-        return having_besides(Pipeline.from_yaml_text(text, allowed=self._allowed), reference)
+        return having_besides(load_stored(text, allowed=self._allowed), reference)
 
 
 def keep(known: dict[Any, Any], key: Any, value: Any) -> None:

@@ -7,12 +7,15 @@ import threading
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from fleet import Site
 from pydantic import BaseModel
 from services import drop_database, fresh_database
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
+from flujo_client.cli.main import cli
 from flujo_client.errors import (
+    BlueprintError,
     ClientError,
     ConfigurationError,
     MissingAgentError,
@@ -96,6 +99,36 @@ def test_a_pipeline_that_no_worker_could_find_is_refused(site):
     """M-010: an object that no module holds."""
     with pytest.raises(PipelineError, match="not a module's attribute"):
         site.client.enqueue(Pipeline([Step("ship", ship)]), "in")
+
+
+BROKEN = """
+agents: {w: {model: gpt-5}}
+steps:
+  - {name: a, uses: agents.w, sink: letter}
+  - {name: b, uses: agents.w, input: "{{ steps.c.output }}"}
+"""
+HOSTILE = "a: &a [1]\n" + "".join(f"b{n}: &a [*a, *a, *a, *a, *a, *a, *a, *a]\n" for n in range(12))
+
+
+def test_a_broken_blueprint_is_refused_with_all_findings(site, tmp_path):
+    """§2.6, U-44: by every door, with what `flujo validate` tells."""
+    file = tmp_path / "letters.yaml"
+    file.write_text(BROKEN)
+    with pytest.raises(BlueprintError) as refused:
+        site.client.enqueue(str(file), "in")
+    assert [each.rule for each in refused.value.findings] == ["V-A6", "Y-KEY", "V-T4"]
+    for command in ("run", "enqueue", "validate"):
+        told = CliRunner().invoke(cli, [command, str(file)], env=site.settings.as_environment())
+        assert told.exit_code == 4
+        assert "letters.yaml:5:31: V-T4: steps[1].input" in told.output
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "steps: !!python/object/apply:os.abort []", "[" * 100_000])
+def test_a_hostile_blueprint_is_refused(site, tmp_path, text):
+    file = tmp_path / "letters.yaml"
+    file.write_text(text)
+    with pytest.raises(BlueprintError):
+        site.client.enqueue(str(file), "in")
 
 
 def test_everything_wrong_with_a_pipeline_is_told_at_once(site):

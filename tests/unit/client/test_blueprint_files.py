@@ -86,7 +86,7 @@ def test_what_is_wrong_in_an_import_is_told_with_its_own_file(folder):
     put(folder, main=IMPORT.format(file="child.yaml"), child="nam: x\nsteps: [{name: a, uses: agents.w}]")
     findings = refusal(folder).findings
     assert {each.file.rpartition("/")[2] for each in findings} == {"child.yaml"}
-    assert [each.rule for each in findings] == ["Y-KEY", "Y-REFERENCE"]
+    assert [each.rule for each in findings] == ["Y-KEY", "V-A2"]
 
 
 def test_circles_of_imports_are_refused(folder):

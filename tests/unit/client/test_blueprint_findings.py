@@ -37,9 +37,9 @@ steps:
         ("Y-KEY", 2, "nam"),
         ("Y-TYPE", 3, "agents.writer.timeout"),
         ("Y-KEY", 3, "agents.writer.tool"),
-        ("Y-REFERENCE", 6, "steps[0].uses"),
-        ("Y-VALUE", 7, "steps[0].config.timeout_s"),
+        ("V-A2", 6, "steps[0].uses"),
         ("Y-KEY", 7, "steps[0].config.max_retry"),
+        ("Y-VALUE", 7, "steps[0].config.timeout_s"),
         ("Y-VALUE", 8, "steps[1].kind"),
     ]
 
@@ -50,8 +50,8 @@ steps:
         (step("updates_contxt: true"), "Y-KEY", "steps[0].updates_contxt", "updates_context"),
         (step("config: {max_retrys: 1}"), "Y-KEY", "steps[0].config.max_retrys", "max_retries"),
         (
-            "agents: {writer: {model: m}}\nsteps: [{name: a, uses: agents.writter}]",
-            "Y-REFERENCE",
+            "agents: {writer: {model: test}}\nsteps: [{name: a, uses: agents.writter}]",
+            "V-A2",
             "steps[0].uses",
             "agents.writer",
         ),
@@ -114,7 +114,7 @@ def test_what_was_likely_meant_is_told(text, rule, key, nearest):
         ("steps: [{kind: parallel, name: a, branches: {x: []}}]", "branches.x: it has no steps"),
         ("steps: [{kind: parallel, name: a, config: {max_retries: 1}, branches: {}}]", "config.max_retries: a container's config has no such key; it stands on the steps inside"),
         ("steps: [{kind: parallel, name: a, branches: {}, merge_strategy: 'sys:maxsize'}]", "is a int, no callable"),
-        ("steps: [{kind: StateMachine, name: a, states: {x: {name: y, uses: 'builtins:len'}}, start_state: z, end_states: [x]}]", "start_state 'z' is no state"),
+        ("steps: [{kind: StateMachine, name: a, states: {x: {name: y, uses: 'builtins:len'}}, start_state: z, end_states: [x]}]", "start_state: 'z' is no state"),
         ("imports: {a: ../a.yaml}\nsteps: [{name: a, uses: imports.a}]", "stands in no folder"),
         ("agents: {a: {model: m, system_prompt: {from_file: x.md}}}\nsteps: [{name: a, uses: agents.a}]", "stands in no folder"),
         ("agents: {a: {model: m, system_prompt: {variables: {}}}}\nsteps: [{name: a, uses: agents.a}]", "a prompt needs one of from_file, text"),
@@ -167,7 +167,7 @@ steps:
 """
     assert [(each.rule, each.line, each.key) for each in findings(text)] == [
         ("Y-PIPELINE", 8, "steps[0].branches.a[1]"),
-        ("Y-PIPELINE", 10, "steps[0].branches.b[0]"),
+        ("V-C1", 10, "steps[0].branches.b[0].sink_to"),
     ]
 
 

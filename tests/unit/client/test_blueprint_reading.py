@@ -79,7 +79,7 @@ def test_plain_words_are_those_of_yaml_1_2():
 def test_every_value_has_its_place():
     source = read("a: 1\nb:\n  - x\n  - {c: d}\n")
     assert source.marks["b", 1, "c"] == Mark(4, 6)
-    assert str(source.finding("Y", ("b", 1, "c", "e"), "is wrong")) == "<text>:4:6: b[1].c.e: is wrong"
+    assert str(source.finding("Y", ("b", 1, "c", "e"), "is wrong")) == "<text>:4:6: Y: b[1].c.e: is wrong"
 
 
 def test_anchors_and_merge_keys_repeat_values():
@@ -105,24 +105,24 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a:\n\tb: 1", "2:1: this is no YAML.*a tab cannot indent"),
-        (b"steps: \xe9", "1:8: this is no UTF-8"),
+        ("a:\n\tb: 1", "2:1: Y-SYNTAX: this is no YAML.*a tab cannot indent"),
+        (b"steps: \xe9", "1:8: Y-SYNTAX: this is no UTF-8"),
         ("steps: []".encode("utf-16"), "no UTF-8"),
         ("x" * (MAX_BYTES + 1), "are too many: at most 1,048,576"),
         (b"x" * (MAX_BYTES + 1), "are too many"),
         ("", "it is empty"),
         ("# nothing", "it is empty"),
-        ("a: 1\n---\nb: 2", "2:1: a blueprint is one document"),
-        ("a: b: c", "1:5: this is no YAML: .*needs quotes"),
-        ("? [a]\n: 1", "1:3: a key is a text"),
+        ("a: 1\n---\nb: 2", "2:1: Y-SYNTAX: a blueprint is one document"),
+        ("a: b: c", "1:5: Y-SYNTAX: this is no YAML: .*needs quotes"),
+        ("? [a]\n: 1", "1:3: Y-SYNTAX: a key is a text"),
         ("null: 1", "is no key"),
         ("1.5: 1", "is no key"),
-        ("true: 1\n1: 2", "2:1: .1.: stands here twice"),
+        ("true: 1\n1: 2", "2:1: Y-DUPLICATE: .1.: stands here twice"),
         ("a: " + "9" * 5000, "too large a number"),
         ("a: 0x" + "f" * 9000, "too large a number"),
         ("a: 1e999", "too large a number"),
         ("a: \x00", "this is no YAML"),
-        ("a: b\nc: \ud800", "2:4: this is half of a character"),
+        ("a: b\nc: \ud800", "2:4: Y-SYNTAX: this is half of a character"),
         ('a: "\\ud800"', "this is no YAML"),
         ("<<: 3", "takes mappings only"),
         ("a: &a [*a]", "stands in what it names"),

@@ -76,7 +76,7 @@ def test_a_pipeline_in_a_pipeline_is_an_import():
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (Step("a", lambda data: data), "pipeline: a: its agent .*<lambda> is held by no module"),
+        (Step("a", lambda data: data), "pipeline: Y-WRITE: a: its agent .*<lambda> is held by no module"),
         (Step("a", shout, validators=[lambda output: True]), "its validator .*<lambda> is held by no module"),
         (Step.gather("a", ["b"]), "a GatherStep has no kind"),
         (Step.human_in_the_loop("a", lambda data, context: "?"), "its message is a function"),

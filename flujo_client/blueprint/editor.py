@@ -1,0 +1,162 @@
+"""The blueprints' JSON Schema, for editors: made of the shapes and keys that reading is made of, so that both say the same.
+
+It must not know a key by itself. It tells shapes only: what a reference names, whether an expression can be read and how keys meet is
+`flujo validate`'s part. In: the shapes; out: a schema of draft 2020-12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint import items, keys, shapes
+from flujo_client.contract import processing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flujo_client.blueprint.shapes import Key, Shape, Table
+
+Schema = dict[str, Any]
+
+
+def json_schema() -> Schema:
+    """Make the schema."""
+    kinds = {kind: of(table) for kind, table in keys.KINDS.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A flujo blueprint",
+        "$ref": "#/$defs/document",
+        "$defs": {
+            "document": of(keys.DOCUMENT),
+            "step": _step(),
+            "body": {
+                "oneOf": [{"$ref": "#/$defs/step"}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/step"}}]
+            },
+            "import": of(keys.IMPORT),
+            "text": {"type": "string", "pattern": r"\S"},
+            **{f"kind:{kind}": schema for kind, schema in kinds.items()},
+        },
+    }
+
+
+def of(shape: Shape) -> Schema:
+    """Make the schema of what a shape takes."""
+    return _OF[type(shape)](shape)
+
+
+def _step() -> Schema:
+    is_import = {"properties": {"uses": {"type": "string", "pattern": r"^imports\."}}, "required": ["uses"]}
+    is_kind = {
+        kind: {"properties": {"kind": {"const": kind}}, "required": ["kind"]} for kind in keys.KINDS if kind != "step"
+    }
+    plain = {"if": is_import, "then": {"$ref": "#/$defs/import"}, "else": {"$ref": "#/$defs/kind:step"}}
+    return {
+        "type": "object",
+        "properties": {"kind": {"enum": list(keys.KINDS), "description": "What it is; `step` without it."}},
+        "allOf": [
+            *({"if": asked, "then": {"$ref": f"#/$defs/kind:{kind}"}} for kind, asked in is_kind.items()),
+            {"if": {"anyOf": list(is_kind.values())}, "else": plain},
+        ],
+    }
+
+
+def _table(table: Table) -> Schema:
+    known = {name: _key(key) for name, key in table.keys.items() if key.instead is None}
+    schema: Schema = {"type": "object", "properties": known, "additionalProperties": False}
+    needed = [name for name, key in table.keys.items() if key.required]
+    several = [
+        *({"oneOf": [{"required": [name]} for name in names]} for names in table.one_of),
+        *({"not": {"required": list(pair)}} for names in table.at_most_one_of for pair in _pairs(names)),
+    ]
+    return schema | ({"required": needed} if needed else {}) | ({"allOf": several} if several else {})
+
+
+def _pairs(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(one, other) for index, one in enumerate(names) for other in names[index + 1 :]]
+
+
+def _key(key: Key) -> Schema:
+    return {**of(key.shape), "description": key.what}
+
+
+def _processing() -> Schema:
+    """AROS's block: its reader knows more, such as how long texts may be."""
+    precheck: Schema = {each.name: {} for each in fields(processing.PrecheckSettings)} | {"agent": {}}
+    allow = {kind: {"type": "array", "items": {"enum": list(each)}} for kind, each in processing.CONVERSIONS.items()}
+    known: Schema = {
+        "structured_output": {"enum": list(processing.STRUCTURED)},
+        "aop": {"enum": list(processing.MODES)},
+        "coercion": _closed(
+            {
+                "tolerant_level": {"enum": list(processing.LEVELS)},
+                "allow": _closed(allow),
+                "max_unescape_depth": {"type": "integer", "minimum": 0},
+                "anyof_strategy": {"enum": list(processing.STRATEGIES)},
+            }
+        ),
+        "reasoning_precheck": _closed(precheck),
+    }
+    return _closed({**{key: {} for key in processing.PROCESSING_KEYS}, **known})
+
+
+def _closed(properties: Schema) -> Schema:
+    return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+
+
+def _number(shape: shapes.Number) -> Schema:
+    schema: Schema = {"type": "integer" if shape.whole else "number"}
+    bounds = (("minimum", shape.least), ("exclusiveMinimum", shape.above))
+    return schema | {name: bound for name, bound in bounds if bound is not None}
+
+
+def _model(shape: shapes.Model) -> Schema:
+    """A pydantic model's own schema, in place of which editors need no other file; with the other names of its fields."""
+    made: Any = shape.model.model_json_schema()
+    inner = made.pop("$defs", {})
+    made = {**_inlined(made, inner), "additionalProperties": False}
+    for other, name in shape.aliases.items():
+        made["properties"][other] = made["properties"][name]
+    return {key: each for key, each in made.items() if key not in ("title", "description")}
+
+
+def _inlined(schema: Any, inner: Mapping[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_inlined(each, inner) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(inner[schema["$ref"].rpartition("/")[2]], inner)
+    return {key: _inlined(each, inner) for key, each in schema.items()}
+
+
+def _ref(name: str) -> Callable[[Any], Schema]:
+    return lambda _: {"$ref": f"#/$defs/{name}"}
+
+
+_OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
+    shapes.Anything: lambda _: {},
+    shapes.Text: _ref("text"),
+    shapes.Flag: lambda _: {"type": "boolean"},
+    shapes.Number: _number,
+    shapes.Word: lambda shape: {"enum": list(shape.words)},
+    shapes.ListOf: lambda shape: {"type": "array", "items": of(shape.each)},
+    shapes.MapOf: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
+    shapes.Either: lambda shape: {"anyOf": [of(each) for each in shape.shapes]},
+    shapes.Nothing: lambda _: {"type": "null"},
+    shapes.Table: _table,
+    shapes.Reference: _ref("text"),
+    shapes.WordOr: lambda shape: {"anyOf": [{"enum": list(shape.words.words)}, {"type": "string", "pattern": ":"}]},
+    shapes.Named: _ref("text"),
+    shapes.Formula: _ref("text"),
+    shapes.Templates: lambda _: {},
+    shapes.JsonSchema: lambda _: {"type": "object"},
+    shapes.Model: _model,
+    shapes.Processing: lambda _: _processing(),
+    items.ItemsShape: _ref("text"),
+    keys.StepShape: _ref("step"),
+    keys.LoneStepShape: _ref("step"),
+    keys.BodyShape: _ref("body"),
+    keys.ImportShape: lambda _: {"anyOf": [{"$ref": "#/$defs/text"}, {"$ref": "#/$defs/document"}]},
+    keys.WhenShape: _ref("text"),
+}

@@ -1,0 +1,134 @@
+"""V-A: agents. V-F1: fallbacks. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.finding import shown
+from flujo_client.blueprint.rules.outputs import is_background
+from flujo_client.blueprint.rules.scene import texts_in
+from flujo_client.blueprint.rules.table import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.finding import Path
+from flujo_client.blueprint.rules.scene import At, Data, Scene
+
+_MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
+_PROVIDERS: Final = {"gpt": "openai", "o1": "openai", "o3": "openai", "claude": "anthropic", "gemini": "google"}
+_MOST: Final = {"timeout": 86_400, "timeout_s": 86_400, "max_retries": 20, "temperature": 2}
+_MEANT: Final = {
+    "timeout": "it is in seconds",
+    "timeout_s": "it is in seconds",
+    "max_retries": "each is a call to the model",
+    "temperature": "models take 0 to 2",
+}
+
+
+def rules(scene: Scene) -> Iterator[Found]:
+    """Ask about every agent of a document, and every step that has one."""
+    yield from _unused(scene)
+    for path, agent in _agents(scene):
+        yield from _model(agent, path)
+        yield from _bounds(agent, path)
+        yield from _bounds(agent.get("model_settings"), (*path, "model_settings"))
+        yield from _tools(agent, path)
+    for step in scene.steps:
+        yield from _bounds(step.data.get("config"), (*step.path, "config"))
+        yield from _said_twice(scene, step)
+        yield from _lost(scene, step)
+        yield from _fallback(step)
+
+
+def _agents(scene: Scene) -> Iterator[tuple[Path, Data]]:
+    """Give the entries of a document, and those that stand on its steps."""
+    for name in scene.table("agents"):
+        if found := scene.entry(f"agents.{name}", ()):
+            yield found
+    for step in scene.steps:
+        for given, path in (
+            (step.data.get("agent"), (*step.path, "agent")),
+            (step.table("router").get("router_agent"), (*step.path, "router", "router_agent")),
+        ):
+            found = scene.entry(given, path)
+            if found is not None and found[0] == path:
+                yield found
+
+
+def _unused(scene: Scene) -> Iterator[Found]:
+    used = {text for _, text in texts_in(dict(scene.document), ()) if text.startswith("agents.")}
+    for name in scene.table("agents"):
+        if f"agents.{name}" not in used:
+            yield Found("V-A4", (*scene.path, "agents", name), f"'{shown(name)}' is used by no step")
+
+
+def _model(agent: Data, path: Path) -> Iterator[Found]:
+    model = agent.get("model")
+    if isinstance(model, str) and model.strip() and not _MODEL.match(model):
+        provider = next((each for begins, each in _PROVIDERS.items() if model.startswith(begins)), None)
+        told = f"model '{shown(model)}' names no provider"
+        near = f"{provider}:{shown(model)}" if provider else None
+        yield Found("V-A6", (*path, "model"), told, "it takes provider:model, such as openai:gpt-5", near)
+
+
+def _bounds(given: Any, path: Path) -> Iterator[Found]:
+    for key, most in _MOST.items():
+        value = given.get(key) if isinstance(given, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > most:
+            yield Found("V-A7", (*path, key), f"{value:g} is more than {most:,}; {_MEANT[key]}")
+
+
+def _tools(agent: Data, path: Path) -> Iterator[Found]:
+    tools = agent.get("tools")
+    given = [str(each) for each in tools] if isinstance(tools, list) else []
+    names = [each.rpartition(":")[2].rpartition(".")[2] for each in given]
+    for name, count in Counter(names).items():
+        if count > 1:
+            last = len(names) - 1 - names[::-1].index(name)
+            yield Found(
+                "V-A8", (*path, "tools", last), f"{count} tools have the name '{shown(name)}'; a model knows them by it"
+            )
+
+
+def _said_twice(scene: Scene, step: At) -> Iterator[Found]:
+    found = scene.agent(step) if step.kind == "step" else None
+    if found is not None and "output_schema" in step.data and "output_schema" in found[1]:
+        told = "its agent has an output_schema too, which does not count here; keep one"
+        yield Found("V-A3", (*step.path, "output_schema"), told)
+
+
+def _lost(scene: Scene, step: At) -> Iterator[Found]:
+    """An answer that the next step leaves out, that is put nowhere, and that nothing reads by name."""
+    before = scene.before(step)
+    own = scene.texts_of(step) if "input" in step.data else ()
+    if before is None or not own or before.kind != "step" or scene.agent(before) is None or is_background(before):
+        return
+    if any(names[0] in ("previous_step", "this", "context") for text in own for names in text.names):
+        return
+    if {
+        "sink_to",
+        "updates_context",
+        "plugins",
+        "validators",
+    } & before.data.keys() or before.name in scene.read_by_name:
+        return
+    told = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
+    yield Found("V-A5", before.path, told, "read it as {{ previous_step }}, or put it somewhere with sink_to")
+
+
+def _fallback(step: At) -> Iterator[Found]:
+    other = step.data.get("fallback")
+    if step.kind != "step" or not isinstance(other, dict) or other.get("kind", "step") != "step":
+        return
+    same = ("uses", "agent", "input", "output_schema", "processing", "plugins", "validators")
+    if all(step.data.get(key) == other.get(key) for key in same) and _tries(step.data) == _tries(dict(other)):
+        told = f"it is what has just failed: the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
+        yield Found("V-F1", (*step.path, "fallback"), told)
+
+
+def _tries(step: Data) -> Any:
+    config = step.get("config")
+    return {key: each for key, each in config.items() if key != "max_retries"} if isinstance(config, dict) else {}

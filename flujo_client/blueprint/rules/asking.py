@@ -1,0 +1,57 @@
+"""Asks every rule about a document, and about those that are written out in it. Pure, but for the imports that references name.
+
+It must not read files. In: a source and its document, with everything in it that it names by file; out: findings with their places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.rules import agents, contexts, flows, imports, machines, schemas, texts
+from flujo_client.blueprint.rules.model import fields_of
+from flujo_client.blueprint.rules.scene import Scene
+from flujo_client.blueprint.rules.table import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flujo_client.blueprint.finding import Finding, Path
+    from flujo_client.blueprint.read import Source
+
+_MODULES: Final = (agents, schemas, texts, flows, machines, contexts, imports)
+
+
+def ask(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:
+    """Find all that the rules have to say.
+
+    Args:
+        source: gives findings their places.
+        document: what is asked about.
+        allowed: import prefixes that a context's model may stand under.
+        is_part: it is imported, so that its context may come from elsewhere.
+    """
+    for scene in _scenes(document, (), source.data, tuple(allowed), is_part=is_part):
+        for module in _MODULES:
+            for each in module.rules(scene):
+                yield source.finding(
+                    each.rule,
+                    each.path,
+                    each.message,
+                    severity=each.severity or RULES[each.rule].severity,
+                    allowed=each.allowed,
+                    nearest=each.nearest,
+                )
+
+
+def _scenes(document: Any, path: Path, written: Any, allowed: tuple[str, ...], *, is_part: bool) -> Iterator[Scene]:
+    """Give a document and those written out under its `imports`; what an import brings from a file is asked about there."""
+    if not isinstance(document, Mapping) or not isinstance(written, Mapping):
+        return
+    yield Scene(document, path, fields_of(document, allowed), is_part)
+    imports, here = document.get("imports"), written.get("imports")
+    if not isinstance(imports, Mapping) or not isinstance(here, Mapping):
+        return
+    for name, given in here.items():
+        if isinstance(given, Mapping):
+            yield from _scenes(imports[name], (*path, "imports", name), given, allowed, is_part=True)

@@ -1,0 +1,78 @@
+"""V-C, CTX-OUTPUT-KEYS: what steps put into the context, held against its model. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.rules.outputs import properties, schema_of, type_of
+from flujo_client.blueprint.rules.scene import reach
+from flujo_client.blueprint.rules.table import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.finding import Path
+    from flujo_client.blueprint.rules.model import Fields
+    from flujo_client.blueprint.rules.scene import At, Scene
+
+_ALIKE = {("integer", "number"), ("array", "object")}
+
+
+def rules(scene: Scene) -> Iterator[Found]:
+    """Ask about every step that writes the context; that there is one, the pipeline's check has asked."""
+    if scene.context is None:
+        return
+    for step in scene.steps:
+        yield from _merged(scene, step, scene.context)
+        yield from _received(scene, step, scene.context)
+        yield from _changed(step, scene.context)
+
+
+def _merged(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
+    if step.data.get("updates_context") is not True:
+        return
+    schema = schema_of(scene, step)
+    kind = type_of(schema)
+    if kind is not None and kind != "object":
+        told = f"its output is {'a text' if kind == 'string' else f'of type {shown(kind)}'}, and only a mapping can be merged"
+        allowed = "put it into a field with sink_to, or give the agent an output_schema of type object"
+        yield Found("V-C2", (*step.path, "updates_context"), told, allowed)
+    if context.is_open:
+        return
+    for name in properties(schema) or ():
+        if name not in context.types:
+            told = f"its output has '{shown(name)}', and {context.called} has no such field"
+            near = nearest(name, context.types)
+            yield Found("CTX-OUTPUT-KEYS", (*step.path, "updates_context"), told, _known(context, near), near)
+
+
+def _received(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
+    target = step.data.get("sink_to")
+    first = str(target).partition(".")[0]
+    if target is not None and not context.is_open and first not in context.types:
+        yield _no_field((*step.path, "sink_to"), target, context)
+    given, taken = type_of(schema_of(scene, step)), context.types.get(str(target))
+    if given and taken and given != taken and (given, taken) not in _ALIKE:
+        told = f"the output is of type {given}, and '{shown(target)}' of {context.called} of type {taken}"
+        yield Found("V-C3", (*step.path, "sink_to"), told)
+
+
+def _changed(step: At, context: Fields) -> Iterator[Found]:
+    """A loop's changes: the check sees them as a function, which may do anything."""
+    if step.kind != "loop" or context.is_open:
+        return
+    for table in ("init", "state"):
+        for operation in ("set", "append", "merge"):
+            for path, target in reach(step.data, ("loop", table, operation, "*", "target"), step.path):
+                if str(target).partition(".")[0] not in context.types:
+                    yield _no_field(path, target, context)
+
+
+def _no_field(path: Path, target: Any, context: Fields) -> Found:
+    near = nearest(str(target).partition(".")[0], context.types)
+    return Found("V-C1", path, f"'{shown(target)}' is no field of {context.called}", _known(context, near), near)
+
+
+def _known(context: Fields, near: str | None) -> str | None:
+    return None if near else f"it has {', '.join(map(shown, list(context.types)[:20]))}"

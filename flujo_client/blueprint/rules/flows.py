@@ -1,0 +1,243 @@
+"""V-L, V-CF, V-P, HITL-NESTED: where a run goes, and where it cannot. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
+from flujo_client.blueprint.rules.table import Found
+from flujo_client.errors import BlueprintTextError
+from flujo_client.pipeline.formula import expression_of
+from flujo_client.text.nodes import Comparison, Not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.finding import Path
+    from flujo_client.blueprint.rules.scene import At, Scene, Text
+
+NO_ANSWER: Final = object()
+
+
+def rules(scene: Scene) -> Iterator[Found]:
+    """Ask about every container."""
+    for step in scene.steps:
+        yield from _ASKED.get(step.kind, _nothing)(scene, step)
+
+
+def _nothing(*_: Any) -> Iterator[Found]:
+    yield from ()
+
+
+def _loop(scene: Scene, step: At) -> Iterator[Found]:
+    text = next((each for each in scene.texts_of(step) if each.path[-1] == "exit_expression"), None)
+    if step.table("loop").get("stop_when") == "agent_finished":
+        yield from _finishes(scene, step)
+    if text is None:
+        return
+    constant = _constant(text)
+    if constant is not NO_ANSWER:
+        told = "it reads nothing, so its answer is always the same: " + (
+            "the loop ends after one iteration" if constant else "only max_loops ends the loop"
+        )
+        yield Found("V-L1", text.path, told)
+    elif text.names and all(names[0] == "context" and len(names) > 1 for names in text.names):
+        yield from _changes(scene, step, text)
+
+
+def _changes(scene: Scene, step: At, text: Text) -> Iterator[Found]:
+    """An end that depends on fields of the context which nothing in the body writes."""
+    read = {names[1] for names in text.names}
+    inside = scene.within((*step.path, "loop", "body"))
+    written = [path for each in (step, *inside) for path in writes(scene, each)]
+    if None in written or read & {*_WRITTEN_ALWAYS, *(str(path).partition(".")[0] for path in written)}:
+        return
+    if any(each.kind == "parallel" and each.data.get("ignore_branch_names") is not True for each in inside):
+        return  # fields of the branches' names receive their outputs
+    told = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
+    yield Found("V-L1", text.path, told, "write it with sink_to, updates_context or the loop's `state`")
+
+
+_WRITTEN_ALWAYS: Final = (
+    "step_outputs",
+    "hitl_history",
+    "conversation_history",
+    "call_count",
+    "status",
+    "import_artifacts",
+)
+
+
+def _finishes(scene: Scene, step: At) -> Iterator[Found]:
+    body = [each for each in scene.within((*step.path, "loop", "body")) if each.above is step]
+    schema = schema_of(scene, body[-1]) if body else None
+    if schema is None:
+        return
+    known = properties(schema)
+    if (known is None and schema.get("type") == "string") or (
+        known is not None and not {"action", "type"} & set(known)
+    ):
+        told = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
+        yield Found(
+            "V-L1", (*step.path, "loop", "stop_when"), told, "agent_finished is `finish` as the output's action or type"
+        )
+
+
+def _constant(text: Text) -> Any:
+    """The answer of an expression that reads nothing."""
+    if text.names:
+        return NO_ANSWER
+    try:
+        return bool(expression_of(text.text).evaluate({}))
+    except BlueprintTextError:
+        return NO_ANSWER
+    except Exception:  # noqa: BLE001 - it fails in every run alike, which is for the run to tell
+        return NO_ANSWER
+
+
+def _conditional(scene: Scene, step: At) -> Iterator[Found]:
+    text = next(iter(scene.texts_of(step)), None)
+    answers = None if text is None else _answers(scene, step, text)
+    if text is None or answers is None:
+        return
+    branches = step.table("branches")
+    known = ", ".join(map(shown, answers[:20]))
+    keys = {(type(key), key) for key in branches}
+    meant = {each for answer in answers for each in _meant(answer)}
+    for key in branches:
+        if (type(key), key) not in meant:
+            near = nearest(key, answers)
+            told = f"the condition never says {shown(key)}"
+            yield Found("V-CF1", (*step.path, "branches", key), told, None if near else f"it says {known}", near)
+    if "default_branch" in step.data:
+        return
+    for answer in answers:
+        if not _meant(answer) & keys:
+            told = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
+            yield Found("V-CF1", (*step.path, "branches"), told)
+
+
+def _answers(scene: Scene, step: At, text: Text) -> list[Any] | None:
+    """All that a condition can say, where that is known."""
+    try:
+        node = expression_of(text.text).node
+    except BlueprintTextError:
+        return None
+    if isinstance(node, Comparison | Not):
+        return [True, False]
+    before = scene.before(step)
+    schema = None if before is None else schema_of(scene, before)
+    for path in text.names:
+        if len(text.names) == 1 and text.text.strip() in (".".join(path), ".".join(("output", *path[1:]))):
+            found = _told(scene, path, schema)
+            enum = found.get("enum") if isinstance(found, dict) else None
+            plain = isinstance(enum, list) and all(isinstance(each, str | int) for each in enum)
+            return list(enum or ()) or None if plain else None
+    return None
+
+
+def _told(scene: Scene, path: tuple[str, ...], before: Any) -> Any:
+    """The schema of what a path reads: of the step before, or of one that is named."""
+    root, *rest = path
+    if root == "steps" and len(rest) > 1 and rest[1] == "output":
+        named = scene.by_name.get(rest[0], ())
+        before, rest = (schema_of(scene, named[0]) if len(named) == 1 else None), rest[2:]
+    elif root != "previous_step":
+        return None
+    for part in rest:
+        before = (properties(before) or {}).get(part)
+    return before
+
+
+def _meant(answer: Any) -> set[tuple[type, Any]]:
+    """The keys that an answer means, as a run looks for the branch: true and false mean the texts too."""
+    return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
+
+
+def _parallel(scene: Scene, step: At) -> Iterator[Found]:
+    table, path = (
+        (step.table("router"), (*step.path, "router")) if step.kind == "dynamic_router" else (step.data, step.path)
+    )
+    branches = table.get("branches")
+    if not isinstance(branches, dict):
+        return
+    yield from _clashes(scene, step, {name: (*path, "branches", name) for name in branches})
+    include = table.get("context_include_keys")
+    if isinstance(include, list):
+        yield from _kept_away(scene, include, (*path, "branches"))
+
+
+def _clashes(scene: Scene, step: At, branches: dict[Any, Path]) -> Iterator[Found]:
+    strategy = step.data.get("merge_strategy", "context_update")
+    mapping = step.table("field_mapping")
+    if strategy not in ("context_update", "error_on_conflict"):
+        return
+    first: dict[str, Any] = {}
+    for name, path in branches.items():
+        for each in scene.within(path):
+            for target in [str(each.data["sink_to"])] if "sink_to" in each.data else ():
+                field, other = target.partition(".")[0], first.setdefault(target, name)
+                if other != name and not (name in mapping and field not in mapping[name]):
+                    told = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
+                    yield Found(
+                        "V-P1",
+                        (*each.path, "sink_to"),
+                        told,
+                        "write different fields, or say which counts: merge_strategy keep_first or overwrite",
+                    )
+
+
+def _kept_away(scene: Scene, include: list[Any], path: Path) -> Iterator[Found]:
+    inside = scene.within(path)
+    own = {str(target).partition(".")[0] for each in inside for target in writes(scene, each)}
+    for text in [text for each in inside for text in scene.texts_of(each)]:
+        for names in sorted(text.names):
+            read = (
+                names[1]
+                if names[0] == "context" and len(names) > 1
+                else "step_outputs"
+                if names[0] == "steps"
+                else None
+            )
+            if read is not None and read not in include and not {read, "None"} & own and read != "step_outputs":
+                told = f"`context.{shown(read)}` has its default here: context_include_keys leaves '{shown(read)}' out"
+                yield Found("V-P3", text.path, told, nearest=nearest(read, include))
+
+
+def _import(scene: Scene, step: At) -> Iterator[Found]:
+    """An import that asks nobody, with a question in it."""
+    if step.table("config").get("propagate_hitl") is not False:
+        return
+    given = scene.table("imports").get(str(step.data["uses"]).partition(".")[2])
+    if isinstance(given, dict) and (asked := _question(given)) is not None:
+        told = (
+            f"'{shown(asked)}' in it asks a person, and propagate_hitl: false lets nobody be asked, so it fails there"
+        )
+        yield Found(
+            "HITL-NESTED-001",
+            (*step.path, "config", "propagate_hitl"),
+            told,
+            "leave propagate_hitl out, or the question",
+            severity="warning",
+        )
+
+
+def _question(document: Any) -> str | None:
+    """The name of the first step of a document that asks a person."""
+    row = [document.get("steps")]
+    while row:
+        value = row.pop(0)
+        if isinstance(value, dict) and value.get("kind") == "hitl":
+            return str(value.get("name", value.get("step", "")))
+        row += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return None
+
+
+_ASKED: Final = {
+    "loop": _loop,
+    "conditional": _conditional,
+    "parallel": _parallel,
+    "dynamic_router": _parallel,
+    "import": _import,
+}

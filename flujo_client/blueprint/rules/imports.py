@@ -1,0 +1,57 @@
+"""V-I: imports, and the steps that run them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from flujo_client.blueprint.finding import shown
+from flujo_client.blueprint.rules.table import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.finding import Path
+    from flujo_client.blueprint.rules.scene import At, Scene
+
+
+def rules(scene: Scene) -> Iterator[Found]:
+    """Ask about every import and every step that runs one."""
+    used = {step.data["uses"].partition(".")[2] for step in scene.steps if step.kind == "import"}
+    for name in scene.table("imports"):
+        if name not in used:
+            yield Found("V-I4", (*scene.path, "imports", name), f"'{shown(name)}' is run by no step")
+    for step in scene.steps:
+        if step.kind == "import":
+            yield from _outputs(step)
+            yield from _idle(step)
+
+
+def _outputs(step: At) -> Iterator[Found]:
+    seen: set[str] = set()
+    for path, parent in _targets(step):
+        if parent in seen:
+            yield Found("V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last counts")
+        seen.add(parent)
+
+
+def _targets(step: At) -> Iterator[tuple[Path, str]]:
+    outputs, path = step.table("config").get("outputs"), (*step.path, "config", "outputs")
+    if isinstance(outputs, Mapping):
+        yield from (((*path, key), each) for key, each in outputs.items() if isinstance(each, str))
+    elif isinstance(outputs, list):
+        for index, each in enumerate(outputs):
+            if isinstance(each, Mapping) and isinstance(each.get("parent"), str):
+                yield (*path, index, "parent"), each["parent"]
+
+
+def _idle(step: At) -> Iterator[Found]:
+    config = step.table("config")
+    if "default" in config and config.get("on_failure") != "continue_with_default":
+        yield _no_effect(step, "default", "on_failure: continue_with_default")
+    if "input_scratchpad_key" in config and config.get("input_to", "initial_prompt") == "initial_prompt":
+        yield _no_effect(step, "input_scratchpad_key", "input_to: import_artifacts, or both")
+
+
+def _no_effect(step: At, key: str, needs: str) -> Found:
+    return Found("V-I5", (*step.path, "config", key), "it has no effect here", f"it counts beside {needs}")

@@ -1,0 +1,89 @@
+"""Under which rule a fault is told that the reader or the pipeline's check has found: they know no rules. Pure.
+
+In: their finding; out: the same with the rule's id, and with the option's own place where the check names one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from flujo_client.blueprint.rules.table import RULES
+from flujo_client.blueprint.where import value_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.blueprint.finding import Finding
+    from flujo_client.blueprint.read import Source
+    from flujo_client.blueprint.where import Places
+    from flujo_client.pipeline.check import Finding as Check
+
+_KEYS: Final = (
+    ("Y-MISSING", r"needs one of uses, agent", r"", "V-A1"),
+    ("Y-REFERENCE", r"`imports`", r"\buses$", "V-I1"),
+    ("Y-REFERENCE", r"", r"\b(uses|agent|router_agent|agent\.id)$", "V-A2"),
+    ("Y-REFERENCE|Y-FILE", r"", r"^imports\.[^.]+$|\.imports\.[^.]+$", "V-I1"),
+    ("Y-IMPORT", r"", r"", "V-I3"),
+    ("Y-FORMULA", r"", r"\b(condition_expression|exit_expression|when)$", "V-EX1"),
+    ("Y-FORMULA|Y-PROMPT", r"", r"", "V-T1"),
+    ("Y-VALUE", r"JSON", r"\b(input_schema|output_schema)$", "V-S1"),
+    ("Y-PROCESSING", r"is no JSON", r"\bschema$", "V-S1"),
+)
+"""(what it was found as, what its message says, how its key ends, the rule)."""
+
+_OPTIONS: Final = (
+    (r"it has no agent", "V-A1"),
+    (r"(its agent|agent) ", "V-A2"),
+    (r"(sink_to|updates_context|iterable_input|gather)\b", "V-C1"),
+    (r"(outputs)\b|(input_to)\b", "V-I2"),
+    (r".* asks for the context ", "V-I6"),
+    (r"(field_mapping|context_include_keys)\b", "V-P2"),
+    (r"(input): |(message): ", "V-T1"),
+    (r"(start_state|end_states|transition|end state|state|max_visits)\b|it has no states", "V-SM1"),
+    (r"it asks a person and stands in a cached step", "HITL-NESTED-001"),
+    (r".* is what it stands in itself", "V-F1"),
+    (r"(input_schema|processing\.schema) .*JSON", "V-S1"),
+)
+"""How the check's sentences begin, and the rule; its own first word is the option that they are about."""
+
+
+def named(finding: Finding) -> Finding:
+    """Tell a finding of the reader under its rule."""
+    for found_as, says, ends, rule in _KEYS:
+        if re.fullmatch(found_as, finding.rule) and re.search(says, finding.message) and re.search(ends, finding.key):
+            return replace(finding, rule=rule)
+    return finding if finding.rule in RULES else replace(finding, rule="Y-VALUE")
+
+
+def in_place(source: Source, places: Places, found: Check) -> Finding:
+    """Tell a finding of the pipeline's check: under its rule, at the option that it is about."""
+    path = places.of(found.path or "")
+    option = re.match(r"\w*", found.text)
+    value = value_at(source.data, path)
+    for below in ((), ("config",), ("map",), ("router",)):
+        held = value_at(value, below)
+        if option is not None and isinstance(held, Mapping) and option[0] in held:
+            path = (*path, *below, option[0])
+            break
+    is_there = isinstance(value, Mapping) and (found.path or "").rpartition("/")[2] in (
+        value.get("name"),
+        value.get("step"),
+    )
+    return source.finding(rule_of(found.text), path, found.text if is_there or not found.path else str(found))
+
+
+def rule_of(sentence: str) -> str:
+    """Give the rule that a sentence of the pipeline's check is told under."""
+    return next((rule for begins, rule in _OPTIONS if re.match(begins, sentence)), "Y-PIPELINE")
+
+
+def untold(found: Sequence[Finding], told: Sequence[Finding]) -> list[Finding]:
+    """Leave out what rules have told already, nearer to its place."""
+    keys = {(each.rule, key) for each in told for key in (each.key, each.key.rpartition(".transitions[")[0])}
+    return [each for each in found if each.rule not in _TOLD_TWICE or (each.rule, each.key) not in keys]
+
+
+_TOLD_TWICE: Final = ("V-SM1", "V-C1")

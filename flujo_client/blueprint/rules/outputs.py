@@ -1,0 +1,98 @@
+"""What a step's output is known to be before a run, and what of the context a step is known to change. Pure.
+
+In: a step in its scene; out: a JSON Schema, or None where nobody can know; paths in the context, or None likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.rules.scene import reach
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.rules.scene import At, Data, Scene
+
+TEXT: Final[Data] = {"type": "string"}
+
+
+def schema_of(scene: Scene, step: At) -> Data | None:
+    """Give the schema that a step's output surely fits."""
+    if step.kind == "cache":
+        wrapped = next(iter(scene.within((*step.path, "wrapped_step"))), None)
+        return None if wrapped is None else schema_of(scene, wrapped)
+    if step.kind == "hitl":
+        return _schema(step.data.get("input_schema"))
+    if step.kind != "step" or _REPLACE & step.data.keys() or is_background(step):
+        return None
+    own = step.data.get("output_schema")
+    found = scene.agent(step)
+    if own is not None or found is None:
+        return _schema(own)
+    agent = found[1]
+    if "processing" in step.data or "processing" in agent:
+        return _schema(agent.get("output_schema"))
+    return _schema(agent["output_schema"]) if "output_schema" in agent else TEXT
+
+
+_REPLACE: Final = frozenset({"output_processors", "plugins", "fallback"})
+"""Keys of a step by which its output may be something else than its agent's answer."""
+
+
+def is_background(step: At) -> bool:
+    """Tell whether the pipeline goes on without a step's output, with its input."""
+    return step.table("config").get("execution_mode") == "background"
+
+
+def properties(schema: Data | None) -> Data | None:
+    """Give the properties of what a schema describes, if it describes an object and each of them."""
+    if schema is None or schema.get("type") != "object" or any(key in schema for key in _OPEN):
+        return None
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else None
+
+
+_OPEN: Final = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "dependentSchemas")
+
+
+def is_closed(schema: Data) -> bool:
+    """Tell whether it has no other properties than it names."""
+    return schema.get("additionalProperties") is False
+
+
+def type_of(schema: Data | None) -> str | None:
+    found = None if schema is None else schema.get("type")
+    return found if isinstance(found, str) else None
+
+
+def writes(scene: Scene, step: At) -> Iterator[str | None]:
+    """Give the dotted paths of the context that a step itself writes; None where it may write any."""
+    if "sink_to" in step.data:
+        yield str(step.data["sink_to"])
+    if step.data.get("updates_context") is True:
+        known = properties(schema_of(scene, step))
+        yield from [None] if known is None else map(str, known)
+    if step.kind == "loop":
+        for operation in ("set", "append", "merge"):
+            for table in ("init", "state"):
+                yield from (str(each) for _, each in reach(step.table("loop"), (table, operation, "*", "target")))
+    elif step.kind == "import":
+        yield from _imported(step)
+    elif step.kind == "StateMachine":
+        yield from ("current_state", "next_state")
+    elif step.kind == "step" and scene.agent(step) is None:
+        yield None  # a function may change the context it is given
+
+
+def _imported(step: At) -> Iterator[str | None]:
+    outputs = step.table("config").get("outputs")
+    if isinstance(outputs, Mapping):
+        yield from map(str, outputs.values())
+    elif isinstance(outputs, list):
+        yield from (str(each.get("parent")) for each in outputs if isinstance(each, Mapping))
+    else:
+        yield None
+
+
+def _schema(given: Any) -> Data | None:
+    return given if isinstance(given, Mapping) else None

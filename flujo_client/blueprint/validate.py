@@ -1,0 +1,118 @@
+"""The door for whoever wants to know what is wrong: everything at once, warnings too, and nothing is raised for it.
+
+It must not send anything. In: a blueprint's file or text, a reference, or a pipeline; out: a `Report`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path as File
+from typing import TYPE_CHECKING
+
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.finding import Finding, in_order
+from flujo_client.blueprint.load import Loading, bytes_of
+from flujo_client.blueprint.read import Source
+from flujo_client.blueprint.rules.asking import ask
+from flujo_client.blueprint.rules.named import rule_of
+from flujo_client.errors import BlueprintError
+from flujo_client.pipeline.check import findings_of
+from flujo_client.pipeline.reference import is_file, load_pipeline
+from flujo_client.pipeline.walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.pipeline.compose import Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, in the order of its places.
+
+    Attributes:
+        target: what was looked at.
+        findings: all of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`.
+    """
+
+    target: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What refuses it."""
+        return tuple(each for each in self.findings if each.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What is likely not meant."""
+        return tuple(each for each in self.findings if each.severity == "warning")
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it can be enqueued."""
+        return not self.errors
+
+
+def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> Report:
+    """Look at a blueprint's file, or at the pipeline that `package.module:attribute` names.
+
+    Args:
+        target: the file or reference.
+        allowed: import prefixes that references may stand under.
+        include_imports: tell what is found in imported blueprints too.
+
+    Raises:
+        FlujoError: there is no such file or pipeline.
+    """
+    if not is_file(target):
+        pipeline = load_pipeline(target, allowed=allowed)
+        return validate_pipeline(pipeline, allowed=allowed, target=target, include_imports=include_imports)
+    text = bytes_of(File(target))
+    report = validate_text(text, allowed=allowed, target=target, name=File(target).stem, folder=File(target).parent)
+    return report if include_imports else _own(report)
+
+
+def validate_text(
+    text: str | bytes,
+    *,
+    allowed: Sequence[str],
+    target: str = "<text>",
+    name: str | None = None,
+    folder: File | None = None,
+) -> Report:
+    """Look at a blueprint's text; takes what `load_text` takes, and what findings call it."""
+    loading = Loading(tuple(allowed))
+    try:
+        loading.pipeline(text, file=target, name=name, folder=folder)
+    except BlueprintError as error:
+        return Report(target, in_order({*loading.told, *error.findings}))
+    return Report(target, in_order(loading.told))
+
+
+def validate_pipeline(
+    pipeline: Pipeline, *, allowed: Sequence[str], target: str | None = None, include_imports: bool = True
+) -> Report:
+    """Look at a pipeline: by its blueprint if it was read from one, else by what a blueprint would say of it."""
+    target = target or pipeline.name or "pipeline"
+    if pipeline.blueprint is not None:
+        report = validate_text(pipeline.blueprint, allowed=allowed, target=target)
+        return report if include_imports else _own(report)
+    found = findings_of(pipeline, allowed=allowed)
+    findings = [Finding(rule_of(each.text), each.text, each.path or "", target) for each in found]
+    if not findings:
+        document = Writing().document(pipeline)
+        if pipeline.context_model is None:
+            del document["context_model"]  # a run that brings data has one
+        findings += ask(Source(document, {}, target), document, allowed=allowed)
+    elif not include_imports:
+        nested = tuple(f"{path}/" for path, step in walk(pipeline) if step.kind == "nested")
+        findings = [each for each in findings if not each.key.startswith(nested)]
+    report = Report(target, in_order(findings))
+    return report if include_imports else _own(report)
+
+
+def _own(report: Report) -> Report:
+    """Leave out what was found in imported blueprints."""
+    own = (each for each in report.findings if each.file == report.target and not each.key.startswith("imports."))
+    return Report(report.target, tuple(own))

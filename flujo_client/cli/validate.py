@@ -1,0 +1,93 @@
+"""`flujo validate`: everything that is wrong with a pipeline, at once, and before anything is sent. Needs no services and no worker."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flujo_client.blueprint.editor import json_schema
+from flujo_client.blueprint.rules.table import RULES
+from flujo_client.blueprint.validate import Report, validate
+from flujo_client.cli.output import VALIDATION, say, show_json, show_value
+from flujo_client.cli.words import counted, printable
+from flujo_client.config import ConfigManager
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command("validate")
+@click.argument("targets", nargs=-1)
+@click.option("--strict/--no-strict", default=True, show_default=True, help="Exit with 4 when there are errors.")
+@click.option("--fail-on-warn", is_flag=True, help="Exit with 4 when there are warnings, too.")
+@click.option(
+    "--imports/--no-imports", default=True, show_default=True, help="Tell what imported blueprints have wrong, too."
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules instead.")
+@click.option("--schema", "show_schema", is_flag=True, help="Print the blueprints' JSON Schema, for editors, instead.")
+@click.pass_context
+def command(  # noqa: PLR0913 - a parameter for each option
+    context: click.Context,
+    *,
+    targets: Sequence[str],
+    strict: bool,
+    fail_on_warn: bool,
+    imports: bool,
+    form: str,
+    as_json: bool,
+    list_rules: bool,
+    show_schema: bool,
+) -> None:
+    """Find everything that is wrong with TARGETS: blueprints' files, or pipelines as 'package.module:attribute'.
+
+    Each finding is told in a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
+    happens. Exits with 4 when something refuses a pipeline.
+    """
+    in_json = as_json or form == "json"
+    if show_schema:
+        show_json(json_schema())
+    elif list_rules:
+        _show_rules(in_json=in_json)
+    elif not targets:
+        raise click.UsageError("name a blueprint's file, or a pipeline as package.module:attribute")
+    else:
+        reports = [_report(target, imports=imports) for target in targets]
+        _show(reports, in_json=in_json)
+        if any((strict and each.errors) or (fail_on_warn and each.warnings) for each in reports):
+            context.exit(VALIDATION)
+
+
+def _report(target: str, *, imports: bool) -> Report:
+    return validate(target, allowed=ConfigManager().settings().allowed_imports, include_imports=imports)
+
+
+def _show(reports: Sequence[Report], *, in_json: bool) -> None:
+    if in_json:
+        shapes = [_shape(each) for each in reports]
+        show_json(shapes[0] if len(shapes) == 1 else shapes)
+        return
+    for each in reports:
+        for finding in each.findings:
+            show_value(printable(str(finding)))
+        told = [
+            counted(len(found), name) for found, name in ((each.errors, "error"), (each.warnings, "warning")) if found
+        ]
+        say(f"{each.target}: {' and '.join(told) or 'nothing is wrong'}")
+
+
+def _shape(report: Report) -> dict[str, Any]:
+    findings = [dataclasses.asdict(each) for each in report.findings]
+    return {"target": report.target, "valid": report.is_valid, "findings": findings}
+
+
+def _show_rules(*, in_json: bool) -> None:
+    if in_json:
+        show_json([{"rule": name, "severity": rule.severity, "what": rule.what} for name, rule in RULES.items()])
+        return
+    width = max(map(len, RULES))
+    for name, rule in RULES.items():
+        show_value(f"{name:<{width}}  {rule.severity:<7}  {rule.what}")

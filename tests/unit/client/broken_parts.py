@@ -1,0 +1,32 @@
+"""What the blueprints in `broken_blueprints` name."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+NUMBER = 3
+
+
+def echo(data: object) -> object:
+    return data
+
+
+class Tools:
+    echo = staticmethod(echo)
+
+
+class Letter(BaseModel):
+    title: str = ""
+    pages: int = 0
+
+
+class Other(BaseModel):
+    name: str = ""
+
+
+class Judge:
+    def validate(self, data: object) -> None:
+        return None
+
+
+JUDGE = Judge()
