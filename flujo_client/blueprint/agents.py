@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.shapes import (
     ANY,
@@ -19,6 +20,11 @@ from flujo_client.blueprint.shapes import (
     Table,
     is_function,
 )
+from flujo_client.pipeline.declared import is_made_here
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.finding import Finding
+    from flujo_client.blueprint.shapes import Spot
 
 
 def _agent(found: Any) -> str | None:
@@ -28,6 +34,20 @@ def _agent(found: Any) -> str | None:
 
 
 PYTHON: Final = Reference("agent", _agent)
+class ModelShape:
+    """A model: a provider's by its name, or one that a module makes."""
+
+    said = "a model as provider:model; or a reference to a function that makes one, as package.module:attribute"
+
+    def fits(self, value: Any) -> bool:
+        return TEXT.fits(value)
+
+    def findings(self, value: str, spot: Spot) -> Iterator[Finding]:
+        if is_made_here(value):
+            yield from _MAKER.findings(value, spot)
+
+
+_MAKER: Final = Reference("model", is_function)
 NAMED: Final = Named(("agents",), PYTHON)
 """An agent of this document, or one that a module holds."""
 
@@ -42,7 +62,11 @@ PROMPT: Final = Table(
 )
 AGENT: Final = Table(
     {
-        "model": Key(TEXT, "The model that is asked, as `provider:model`.", required=True),
+        "model": Key(
+            ModelShape(),
+            "The model that is asked, as `provider:model`; or `package.module:attribute`, a function that makes it.",
+            required=True,
+        ),
         "system_prompt": Key(Either((TEXT, PROMPT)), "What the model is told before every input."),
         "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
         "model_settings": Key(

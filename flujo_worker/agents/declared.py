@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from flujo_client.pipeline.declared import is_made_here
 from flujo_worker.agents.factory import make_agent_async
 
 if TYPE_CHECKING:
@@ -23,15 +24,16 @@ def make_declared(agent: DeclaredAgent, find: Callable[[str], Any]) -> FlujoAgen
 
     Args:
         agent: what its author wrote.
-        find: finds a tool by its reference.
+        find: finds a tool, or what makes the model, by its reference.
     """
     options: dict[str, Any] = {}
     if agent.model_settings:
         options["model_settings"] = dict(agent.model_settings)
     if agent.tools:
         options["tools"] = [find(each) for each in agent.tools]
+    model = find(agent.model) if is_made_here(agent.model) else agent.model
     return make_agent_async(
-        agent.model, agent.system_prompt, output_type(agent.output_schema), name=agent.name, **options
+        model, agent.system_prompt, output_type(agent.output_schema), name=agent.name, **options
     )
 
 
