@@ -376,7 +376,10 @@ _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
     "dynamic_router": {"router": Key(_ROUTER, "The router.", required=True), **_WORK},
     "hitl": {
         "message": Key(TEMPLATE, "The question."),
-        "input_schema": Key(JsonSchema(), "What an answer has to be."),
+        "input_schema": Key(
+            Either((JsonSchema(), Reference("type of answers"))),
+            "What an answer has to be; a type by its reference too.",
+        ),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the answer."),
         "expires_s": Key(Number(above=0), "Seconds after which the question is closed; open for good without it."),
         "on_expiry": Key(Word(ON_EXPIRY), "What follows then; `fail` without it."),

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building, Data
     from flujo_client.pipeline.compose import Body
 
+ANSWER = "type of answers"
+"""What errors call it."""
+
 INIT, STATE = "init", "state"
 """What the steps are called, behind the loop's name, that change the context before a loop and in it."""
 
@@ -161,9 +164,11 @@ def context_path(given: str) -> str:
 
 def _human(build: Building, data: Data) -> Step:
     message: Any = data.get("message")
-    if message is not None and "{" in message:
+    if message is not None and "{{" in message:
         message = Templated(message, as_text=True)
     options = _given(data, "input_schema", "sink_to", "expires_s", "on_expiry", "default", "escalate_to")
+    if isinstance(options.get("input_schema"), str):
+        options["input_schema"] = build.load(options["input_schema"], ANSWER)
     return HumanInTheLoopStep(message_for_user=message, **options, **build.contained(data))
 
 

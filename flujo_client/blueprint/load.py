@@ -94,7 +94,7 @@ class _Loading:
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
         self.findings += [
-            source.finding("Y-PIPELINE", where(source.data, each.path), each.text)
+            source.finding("Y-PIPELINE", where(source.data, each.path or ""), each.text)
             for each in findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
         ]
         self._refuse(file)

@@ -38,12 +38,12 @@ class Finding(NamedTuple):
     """What is wrong with a pipeline, or with the step at a path in its plan."""
 
     text: str
-    path: str = ""
+    path: str | None = None
     is_missing_agent: bool = False
     is_endless: bool = False
 
     def __str__(self) -> str:
-        return f"step '{self.path}': {self.text}" if self.path else self.text
+        return f"step '{self.path}': {self.text}" if self.path is not None else self.text
 
 
 def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[Finding]:

@@ -78,6 +78,17 @@ class Pipeline:
         """A pipeline of one step."""
         return cls([step], **rest)
 
+    def to_yaml(self) -> str:
+        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
+
+        Raises:
+            BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
+        """
+        from flujo_client.blueprint.document import document_of
+        from flujo_client.blueprint.write import dump
+
+        return dump(document_of(self))
+
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
         if isinstance(other, Step):
             return replace(self, steps=[*self.steps, other], blueprint=None)

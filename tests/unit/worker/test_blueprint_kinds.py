@@ -6,6 +6,7 @@ import blueprint_parts as parts
 import pytest
 
 from flujo_client import Pipeline
+from flujo_client.pipeline.plan import compile_plan
 from flujo_worker.testing import LocalEngine
 
 
@@ -15,12 +16,24 @@ def engine():
         yield engine
 
 
-@pytest.fixture
-def run(engine):
-    def run(text, value=None, **options):
-        return engine.run(Pipeline.from_yaml_text(text), value, **options)
+@pytest.fixture(params=["as written", "written again"])
+def built(request):
+    """Blueprints as they are read, and as they are read from what `to_yaml` makes of them."""
 
-    return run
+    def built(text):
+        pipeline = Pipeline.from_yaml_text(text)
+        if request.param == "as written":
+            return pipeline
+        again = Pipeline.from_yaml_text(pipeline.to_yaml())
+        assert compile_plan(again).nodes == compile_plan(pipeline).nodes
+        return again
+
+    return built
+
+
+@pytest.fixture
+def run(engine, built):
+    return lambda text, value=None, **options: engine.run(built(text), value, **options)
 
 
 def failed(result):
@@ -333,7 +346,7 @@ steps:
     assert run(text, 3).output == {"a": 6, "b": 4}
 
 
-def test_a_person_is_asked_and_answers(engine):
+def test_a_person_is_asked_and_answers(engine, built):
     text = """
 steps:
   - kind: hitl
@@ -343,7 +356,7 @@ steps:
     sink_to: answer
   - {name: after, uses: "blueprint_parts:echo", input: "{{ resume_input.ok }} {{ context.answer.ok }}"}
 """
-    run_id = engine.enqueue(Pipeline.from_yaml_text(text), "it")
+    run_id = engine.enqueue(built(text), "it")
     engine.drain()
     (asked,) = engine.approvals(run_id)
     assert (asked.message, asked.schema["required"]) == ("Is it right?", ["ok"])
@@ -405,12 +418,12 @@ steps: [{name: first, uses: imports.child, config: {on_failure: continue_with_de
     assert run(text, 2).output == {"n": 1}
 
 
-def test_limits_and_meta_and_a_queue_stand_in_the_plan(run):
+def test_limits_and_meta_and_a_queue_stand_in_the_plan(built):
     text = """
 steps:
   - {name: a, uses: "blueprint_parts:echo", usage_limits: {total_tokens_limit: 5}, meta: {mine: 1}, queue: slow}
 """
-    step = Pipeline.from_yaml_text(text).steps[0]
+    step = built(text).steps[0]
     assert (step.usage_limits.total_tokens_limit, step.meta, step.queue) == (5, {"mine": 1}, "slow")
 
 

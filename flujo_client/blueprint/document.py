@@ -1,0 +1,243 @@
+"""From a pipeline to the document that says it: what `build` makes of that is the same pipeline.
+
+It must not write a text. In: a pipeline; out: plain data, or a `BlueprintError` with everything that a blueprint cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.blueprint.finding import Finding, refuse
+from flujo_client.blueprint.keys import VERSION
+from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.errors import FlujoError
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.fits import Fits
+from flujo_client.pipeline.formula import Changes
+from flujo_client.pipeline.reference import reference_of
+from flujo_client.pipeline.step import Step
+from flujo_client.serial import reference
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.compose import Body
+
+Data = dict[str, Any]
+
+
+def document_of(pipeline: Pipeline) -> Data:
+    """Write a pipeline as a document.
+
+    Raises:
+        BlueprintError: a blueprint cannot say it; every reason is told, with the step.
+    """
+    writing = Writing()
+    document = writing.document(pipeline)
+    if writing.findings:
+        raise refuse(pipeline.name or "of this pipeline", writing.findings)
+    return document
+
+
+@dataclass
+class Writing:
+    """The writing of one document.
+
+    Attributes:
+        findings: what cannot be said.
+        trail: the names of the steps around what is being written.
+        agents, imports: what the document declares, by the names it gives.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    trail: list[str] = field(default_factory=list)
+    agents: dict[str, DeclaredAgent] = field(default_factory=dict)
+    imports: Data = field(default_factory=dict)
+
+    def document(self, pipeline: Pipeline) -> Data:
+        steps = self.steps(pipeline)
+        named: Data = {"version": VERSION}
+        if pipeline.name is not None:
+            named["name"] = pipeline.name
+        if pipeline.version != "latest":
+            named["pipeline_version"] = pipeline.version
+        if pipeline.context_model is not PipelineContext:
+            model = pipeline.context_model
+            named["context_model"] = None if model is None else self.named(model, "context model")
+        if pipeline.resources is not None:
+            named["resources"] = self.named(pipeline.resources, "resources object")
+        if self.imports:
+            named["imports"] = self.imports
+        if self.agents:
+            named["agents"] = {name: _agent(each) for name, each in self.agents.items()}
+        return named | {"steps": steps}
+
+    def cannot(self, what: str) -> None:
+        """Note what a blueprint cannot say."""
+        self.findings.append(Finding("Y-WRITE", what, "/".join(self.trail), file="pipeline"))
+
+    def named(self, thing: Any, what: str) -> str:
+        """Write where workers find a thing: its own name in its module, else a module's attribute that holds it."""
+        if isinstance(thing, str):
+            return thing
+        try:
+            return reference(thing)
+        except FlujoError:
+            pass
+        try:
+            return reference_of(thing, what=what)
+        except FlujoError:
+            name = getattr(thing, "__qualname__", None) or type(thing).__name__
+            self.cannot(f"its {what} {name} is held by no module, so a text cannot name it")
+            return ""
+
+    def agent(self, agent: Any) -> str:
+        """Write an agent's name; a declared one is put into `agents`."""
+        if not isinstance(agent, DeclaredAgent):
+            return self.named(agent, "agent")
+        return f"agents.{_free(self.agents, agent.name, agent)}"
+
+    def imported(self, body: Body, name: str) -> str:
+        """Write an imported pipeline's name, and put it into `imports`: by its reference if a module holds it, else all of it."""
+        pipeline = body if isinstance(body, Pipeline) else Pipeline.from_step(body)
+        try:
+            given: Any = reference_of(pipeline)
+        except FlujoError:
+            given = Writing(self.findings, list(self.trail)).document(pipeline)
+        return f"imports.{_free(self.imports, pipeline.name or name, given)}"
+
+    def body(self, body: Body) -> Any:
+        """Write what a container runs."""
+        if isinstance(body, Step):
+            return self.step(body)
+        for name in ("context_model", "resources"):
+            if getattr(body, name) is not None:
+                self.cannot(f"a pipeline in it has {name} of its own; nest it by as_step, which becomes an import")
+        return self.steps(body)
+
+    def steps(self, pipeline: Pipeline) -> list[Data]:
+        """Write steps; the one that makes the changes before a loop becomes a part of that."""
+        from flujo_client.blueprint.kinds import INIT
+
+        written: list[Data] = []
+        init: Step | None = None
+        for step in pipeline.steps:
+            if isinstance(step.agent, Changes) and step.name.endswith(f".{INIT}"):
+                init = step
+                continue
+            data = self.step(step)
+            if init is not None and init.name == f"{step.name}.{INIT}" and step.kind == "loop":
+                data["loop"][INIT] = changes(init.agent)
+                init = None
+            written.append(data)
+        if init is not None:
+            self.cannot(f"'{init.name}' changes the context and stands before no loop of its name")
+        return written
+
+    def step(self, step: Step) -> Data:
+        """Write a step of any kind."""
+        from flujo_client.blueprint.writers import WRITERS
+
+        self.trail.append(step.name)
+        try:
+            writer = WRITERS.get(type(step))
+            if writer is None:
+                self.cannot(f"a {type(step).__name__} has no kind in blueprints")
+                return {}
+            return self._every(step, writer(self, step))
+        finally:
+            self.trail.pop()
+
+    def _every(self, step: Step, own: Data) -> Data:
+        data = {"name": step.name, **own}
+        config = step.config.model_dump(mode="json", exclude_defaults=True)
+        if config:
+            data["config"] = {**data.get("config", {}), **config}
+        if step.meta:
+            data["meta"] = dict(step.meta)
+        if step.usage_limits is not None:
+            data["usage_limits"] = step.usage_limits.model_dump(exclude_none=True)
+        if step.fallback_step is not None:
+            data["fallback"] = self.step(step.fallback_step)
+        return data
+
+    def working(self, step: Step) -> Data:
+        """Write what stands on whatever asks an agent."""
+        before, after = list(step.processors.prompt_processors), list(step.processors.output_processors)
+        schema = before.pop(0).schema if before and isinstance(before[0], Fits) else None
+        found = {
+            "input": step.input,
+            "input_schema": None if schema is None else dict(schema),
+            "plugins": [self._plugin(each) for each in step.plugins],
+            "prompt_processors": [self.named(each, "processor") for each in before],
+            "output_processors": [self.named(each, "processor") for each in after],
+            "processing": None if step.processing is None else self._processing(step.processing),
+            "queue": step.queue,
+        }
+        return {key: value for key, value in found.items() if value not in (None, [])} | self._judges(step)
+
+    def _judges(self, step: Step) -> Data:
+        judges = list(step.validators)
+        schema = judges.pop().schema if judges and isinstance(judges[-1], Fits) else None
+        found: Data = {"validators": [self.named(each, "validator") for each in judges]} if judges else {}
+        return found if schema is None else found | {"output_schema": dict(schema)}
+
+    def _plugin(self, given: Any) -> Any:
+        plugin, priority = given if isinstance(given, tuple) else (given, 0)
+        named = self.named(plugin, "plugin")
+        return {"plugin": named, "priority": priority} if priority else named
+
+    def _processing(self, block: Mapping[str, Any]) -> Data:
+        written = dict(block)
+        precheck = block.get("reasoning_precheck")
+        if precheck:
+            agents = {key: self.agent(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
+            written["reasoning_precheck"] = {**precheck, **agents}
+        return written
+
+    def options(self, step: Step, *names: str) -> Data:
+        """Write the fields that are not as they are by default, plain data as it is."""
+        defaults = {each.name: None if each.default is MISSING else each.default for each in fields(step)}
+        return {name: _plain(getattr(step, name)) for name in names if getattr(step, name) != defaults[name]}
+
+
+def changes(agent: Changes) -> Data:
+    """Write changes of the context."""
+    found: Data = {}
+    for operation, target, value in agent.put:
+        found.setdefault(operation, []).append({"target": target, "value": value})
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value as YAML's own: words as texts, every sequence as a list."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _free(known: dict[str, Any], name: str, thing: Any) -> str:
+    """Keep a thing under its name, or under that with a number behind it when another has it."""
+    number, free = 1, name
+    while free in known and known[free] != thing:
+        number += 1
+        free = f"{name}_{number}"
+    known[free] = thing
+    return free
+
+
+def _agent(agent: DeclaredAgent) -> Data:
+    found = {
+        "model": agent.model,
+        "system_prompt": agent.system_prompt,
+        "output_schema": agent.output_schema,
+        "model_settings": agent.model_settings,
+        "tools": agent.tools,
+    }
+    return {key: _plain(value) for key, value in found.items() if value}
