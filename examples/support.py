@@ -76,7 +76,7 @@ def _answer(prompt: str) -> str:
         "category": category,
         "urgency": 5 if "urgent" in lower or "at once" in lower else 2,
         "amount": sums[0] if sums and category == "refund" else 0,
-        "summary": next((line for line in map(str.strip, letter.splitlines()) if len(line) > 20), letter.strip()),
+        "summary": max(map(str.strip, letter.splitlines()), key=len),
     }
     return json.dumps(said) if guidance else _untidy(said)
 

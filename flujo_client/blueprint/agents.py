@@ -34,6 +34,8 @@ def _agent(found: Any) -> str | None:
 
 
 PYTHON: Final = Reference("agent", _agent)
+
+
 class ModelShape:
     """A model: a provider's by its name, or one that a module makes."""
 

@@ -32,9 +32,7 @@ def make_declared(agent: DeclaredAgent, find: Callable[[str], Any]) -> FlujoAgen
     if agent.tools:
         options["tools"] = [find(each) for each in agent.tools]
     model = find(agent.model) if is_made_here(agent.model) else agent.model
-    return make_agent_async(
-        model, agent.system_prompt, output_type(agent.output_schema), name=agent.name, **options
-    )
+    return make_agent_async(model, agent.system_prompt, output_type(agent.output_schema), name=agent.name, **options)
 
 
 def output_type(schema: Mapping[str, Any] | None) -> Any:
@@ -54,5 +52,29 @@ def output_type(schema: Mapping[str, Any] | None) -> Any:
             raise ValueError(wrong)
         return value
 
-    kind: Any = {"object": dict[str, Any], "array": list[Any], "string": str}.get(schema.get("type", ""), Any)
+    if written.get("type") == "object":
+        return _object(written, held)
+    kind: Any = {"array": list[Any], "string": str}.get(written.get("type", ""), Any)
     return Annotated[kind, AfterValidator(held), WithJsonSchema(written)]
+
+
+def _object(schema: Mapping[str, Any], held: Callable[[Any], Any]) -> Any:
+    """An object is asked for as it is: what else stands at the root, the library asks for under a key of its own."""
+    from pydantic import AfterValidator, WithJsonSchema
+    from pydantic_core import core_schema
+
+    from flujo_worker.agents.outputs import Unsupported, structured
+
+    try:
+        kind: Any = structured(schema, name="")
+    except Unsupported:
+        return Annotated[dict[str, Any], AfterValidator(held), WithJsonSchema(dict(schema))]
+
+    class Held(kind):  # type: ignore[misc]
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+            return core_schema.no_info_after_validator_function(
+                held, super().__get_pydantic_core_schema__(source, handler)
+            )
+
+    return Held
