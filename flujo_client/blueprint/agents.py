@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.shapes import (
     ANY,
@@ -20,6 +20,13 @@ from flujo_client.blueprint.shapes import (
     Table,
     is_function,
 )
+from flujo_client.pipeline.declared import is_made_here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.finding import Finding
+    from flujo_client.blueprint.shapes import Spot
 
 
 def _agent(found: Any) -> str | None:
@@ -31,6 +38,22 @@ def _agent(found: Any) -> str | None:
 
 
 PYTHON: Final = Reference("agent", _agent)
+
+
+class ModelShape:
+    """A model: a provider's by its name, or one that a module makes."""
+
+    said = "a model as provider:model; or a reference to a function that makes one, as package.module:attribute"
+
+    def fits(self, value: Any) -> bool:
+        return TEXT.fits(value)
+
+    def findings(self, value: str, spot: Spot) -> Iterator[Finding]:
+        if is_made_here(value):
+            yield from _MAKER.findings(value, spot)
+
+
+_MAKER: Final = Reference("model", is_function)
 NAMED: Final = Named(("agents",), PYTHON)
 """An agent of this document, or one that a module holds."""
 
@@ -46,7 +69,11 @@ PROMPT: Final = Table(
 )
 AGENT: Final = Table(
     {
-        "model": Key(TEXT, "The model that is asked, as `provider:model`.", required=True),
+        "model": Key(
+            ModelShape(),
+            "The model that is asked, as `provider:model`; or `package.module:attribute`, a function that makes it.",
+            required=True,
+        ),
         "name": Key(TEXT, "What traces call it; its own key without it."),
         "system_prompt": Key(Either((TEXT, PROMPT)), "What the model is told before every input."),
         "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint import items, keys, shapes
+from flujo_client.blueprint import agents, items, keys, shapes
 from flujo_client.contract import processing
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     shapes.Model: _model,
     shapes.Processing: lambda _: _processing(),
     items.ItemsShape: _ref("text"),
+    agents.ModelShape: _ref("text"),
     keys.StepShape: _ref("step"),
     keys.LoneStepShape: _ref("step"),
     keys.BodyShape: _ref("body"),

@@ -15,13 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def is_made_here(model: str) -> bool:
+    """Tell `package.module:attribute`, a function of the user's that makes a model, from `provider:model`: providers have no dots."""
+    return "." in model.partition(":")[0]
+
+
 @dataclass(frozen=True, eq=False)
 class DeclaredAgent:
     """An agent for `Step(agent=…)` that needs no module (requirements §2.6).
 
     Args:
         name: for traces.
-        model: as `provider:model`.
+        model: as `provider:model`, or as `package.module:attribute` of a function that makes it.
         system_prompt: what the model is told before every input.
         output_schema: the JSON Schema of what it answers with; text when None.
         model_settings: sent with every call, such as `temperature`; a step's `config` goes before.

@@ -13,6 +13,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from flujo_client.contract.question import fits_schema
 from flujo_client.errors import ConfigurationError
+from flujo_client.pipeline.declared import is_made_here
 from flujo_worker.agents.factory import make_agent_async
 
 if TYPE_CHECKING:
@@ -30,16 +31,15 @@ def make_declared(agent: DeclaredAgent, find: Callable[[str], Any]) -> FlujoAgen
 
     Args:
         agent: what its author wrote.
-        find: finds a tool by its reference.
+        find: finds a tool, or what makes the model, by its reference.
     """
     options: dict[str, Any] = {}
     if agent.model_settings:
         options["model_settings"] = dict(agent.model_settings)
     if agent.tools:
         options["tools"] = [find(each) for each in agent.tools]
-    return make_agent_async(
-        agent.model, agent.system_prompt, output_type(agent.output_schema), name=agent.name, **options
-    )
+    model = find(agent.model) if is_made_here(agent.model) else agent.model
+    return make_agent_async(model, agent.system_prompt, output_type(agent.output_schema), name=agent.name, **options)
 
 
 def output_type(schema: Mapping[str, Any] | None) -> Any:

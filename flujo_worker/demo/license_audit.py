@@ -10,6 +10,7 @@
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
 the metadata it was sent, and writes it the untidy way models do, so the report is true either way. What fails for one distribution is
 told in the report. Nobody is waited for: the question is answered by its default after a second; `ASKED` waits.
+`license_audit.yaml` is the same pipeline as a blueprint.
 """
 
 from __future__ import annotations
@@ -146,6 +147,11 @@ def attention(verdict: LicenseVerdict) -> str:
     return told.get(verdict.category, "the evidence does not settle it: have a look at its licence files")
 
 
+def nothing(_: Any) -> str:
+    """What there is to say of the rest."""
+    return ""
+
+
 def finding(note: str, _path: str, context: Audit) -> Finding:
     """What a branch answers with, whichever path it went."""
     assert context.metadata is not None
@@ -156,9 +162,11 @@ def finding(note: str, _path: str, context: Audit) -> Finding:
 
 demo_model = ConfigManager().settings().demo_model
 
+auditor = make_agent_async(demo_model or offline_model, PROMPT, LicenseVerdict, name="auditor")
+
 judge = Step(
     "judge",
-    make_agent_async(demo_model or offline_model, PROMPT, LicenseVerdict, name="auditor"),
+    auditor,
     config=StepConfig(max_retries=2, backoff=Backoff(base_s=0.2)),
     processing={
         "structured_output": "auto" if demo_model else "off",
@@ -184,7 +192,7 @@ audit_one = Pipeline(
             "what follows",
             what_follows,
             {"duties": Step("work out duties", duties), "attention": Step("call for attention", attention)},
-            default_branch_pipeline=Step("nothing to heed", lambda _: ""),
+            default_branch_pipeline=Step("nothing to heed", nothing),
             branch_output_mapper=finding,
         ),
     ]
@@ -216,9 +224,14 @@ def who_decides(groups: dict[str, list[Finding]], _context: Audit) -> str:
     return "person" if to_approve(groups) else "nobody"
 
 
-def question(groups: dict[str, list[Finding]], _context: Audit) -> str:
+def wording(groups: dict[str, list[Finding]]) -> str:
     """What the person is asked."""
     return ask_about(to_approve(groups))
+
+
+def question(groups: dict[str, list[Finding]], _context: Audit) -> str:
+    """The same, for the step that asks."""
+    return wording(groups)
 
 
 def audited(_output: Any, _path: str, context: Audit) -> Audited:
@@ -243,7 +256,7 @@ def ruled_by(person: Step) -> Step:
         "who decides",
         who_decides,
         {"person": person},
-        default_branch_pipeline=Step("nothing to decide", lambda _: ""),
+        default_branch_pipeline=Step("nothing to decide", nothing),
         branch_output_mapper=audited,
     )
 
