@@ -5,20 +5,22 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.blueprint.meanings import (
+    JsonSchema,
+    Named,
+    Processing,
+    Reference,
+    is_function,
+)
 from flujo_client.blueprint.shapes import (
     ANY,
     TEXT,
     Either,
-    JsonSchema,
     Key,
     ListOf,
     MapOf,
-    Named,
     Number,
-    Processing,
-    Reference,
     Table,
-    is_function,
 )
 from flujo_client.pipeline.declared import is_made_here
 

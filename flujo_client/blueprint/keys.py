@@ -14,27 +14,29 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.items import ItemsShape
+from flujo_client.blueprint.meanings import (
+    EXPRESSION,
+    TEMPLATE,
+    JsonSchema,
+    Model,
+    Named,
+    Reference,
+    Templates,
+    WordOr,
+    is_function,
+)
 from flujo_client.blueprint.shapes import (
     ANY,
-    EXPRESSION,
     FLAG,
-    TEMPLATE,
     TEXT,
     Either,
-    JsonSchema,
     Key,
     ListOf,
     MapOf,
-    Model,
-    Named,
     Nothing,
     Number,
-    Reference,
     Table,
-    Templates,
     Word,
-    WordOr,
-    is_function,
     refused,
 )
 from flujo_client.contract.limits import UsageLimits
