@@ -51,12 +51,15 @@ def started(site, *command, **variables):
             process.wait()
 
 
-def test_the_procfile_runs_a_run_and_ends_in_order(site):
-    """M-003: `honcho start` starts every type; each does its part; SIGTERM ends them all."""
+def test_the_procfile_runs_a_run_and_ends_in_order(site, tmp_path):
+    """M-003, SYS-30: `honcho start` starts every type; each does its part, a blueprint goes through; SIGTERM ends them all."""
+    (letter := tmp_path / "a.txt").write_text("It is broken.")
     with started(site, "honcho", "start", "-f", str(ROOT / "Procfile"), "-d", str(ROOT)) as (runner, log):
         try:
+            letters = site.client.enqueue(str(ROOT / "examples/support_triage.yaml"), str(letter.parent))
             run = site.enqueue("three")
             assert_merged_once(site, run, ["first", "second", "third"])
+            assert letters.result(timeout=60).output["desk"] == {"fault": ["a.txt: Ticket of urgency 2: It is broken."]}
             # Beat has asked for it, and only the coordinator listens where it asks.
             wait_until(lambda: site.rows("SELECT 1 FROM flujo_health_reports"), what=log)
             runner.terminate()

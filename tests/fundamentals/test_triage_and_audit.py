@@ -96,8 +96,7 @@ def test_the_audit_in_yaml_finds_what_its_python_twin_finds(engine):
 
 @pytest.mark.acceptance
 def test_flujo_run_sorts_letters_in_real_processes(services, tmp_path, letters):
-    """`flujo run` with a file, a person at `flujo approvals`, the end in Postgres."""
-    (letters / "d.txt").write_text("I want my money back at once, all of the $300.")
+    """SYS-30: `flujo run` with the file to the end; then a person at `flujo approvals`, and the trace."""
 
     def flujo(*arguments):
         told = CliRunner().invoke(cli, arguments, env=site.settings.as_environment())
@@ -106,6 +105,9 @@ def test_flujo_run_sorts_letters_in_real_processes(services, tmp_path, letters):
 
     with Site(services, tmp_path, worker=STEADY) as site:
         site.workers(code=ROOT)
+        told = json.loads(flujo("run", str(TRIAGE), "--input", str(letters), "--json"))
+        assert told["output"]["ruling"]["note"] == "small enough to pay at once"
+        (letters / "d.txt").write_text("I want my money back at once, all of the $300.")
         run = site.client.enqueue(str(TRIAGE), str(letters))
         wait_until(lambda: run.status() == "paused", what=site.log)
         flujo(
