@@ -21,8 +21,9 @@ def server(monkeypatch):
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def engine():
+    """One for each test: a process keeps its connections, and each test's server has an address of its own."""
     with LocalEngine() as engine:
         yield engine
 
