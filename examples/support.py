@@ -29,7 +29,9 @@ def letters(folder: str) -> list[str]:
     """Give the paths of the folder's text files."""
     found = sorted(str(each) for each in Path(folder).glob("*.txt"))
     if not found:
-        raise FileNotFoundError(f"there is no .txt file in {folder}; give a folder that the workers see")
+        raise FileNotFoundError(
+            f"there is no .txt file in {folder or '.'}; give a folder that the workers see, with --input"
+        )
     return found
 
 

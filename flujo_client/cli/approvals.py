@@ -16,7 +16,7 @@ import click
 from flujo_client.cli.inputs import read_json
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json, show_value
-from flujo_client.cli.tables import approvals_table
+from flujo_client.cli.tables import approvals_list
 from flujo_client.client import FlujoClient
 from flujo_client.contract.question import choose
 
@@ -44,7 +44,7 @@ def list_approvals(*, run: str | None, pipeline: str | None, limit: int, as_json
     if as_json:
         show_json([_shape(each) for each in asked])
     elif asked:
-        show(approvals_table(asked, datetime.now(UTC)))
+        show(approvals_list(asked, datetime.now(UTC)))
     else:
         say("no question is open")
 

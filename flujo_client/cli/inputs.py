@@ -33,7 +33,7 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         help="The first step's input, as text; '-' reads stdin, as leaving it out does when something is piped.",
     )
-    @click.option("--input-json", "-j", "is_json", is_flag=True, help="The input is JSON.")
+    @click.option("--input-json", "-j", "is_json", is_flag=True, help="What --input, or stdin, gives is JSON.")
     @click.option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
     @click.option(
         "--context-file", "-f", "file", type=click.File("rb"), help="A file with such an object; -d goes over it."

@@ -12,9 +12,9 @@ from flujo_client.address import STEP
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.output import say, show_json, show_value, stderr, tell
 from flujo_client.cli.shapes import details_shape
+from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.words import counted, duration, in_a_line
-from flujo_client.contract.question import OPEN
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.runner import Flujo
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from flujo_client.client import FlujoClient
     from flujo_client.contract.limits import UsageLimits
+    from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.run import AttemptRecord
     from flujo_client.handle import RunHandle
@@ -68,15 +69,15 @@ def command(
             show_value(result.output)
 
 
-def _progress(client: FlujoClient, run_id: str) -> str:
-    """Say which step is at work, or why none is."""
-    record = client.ask(requests.run(run_id))
+def _progress(run: RunHandle, client: FlujoClient) -> tuple[str, list[Approval]]:
+    """Say which step is at work, or why none is; with the questions that it waits for."""
+    record = run.record()
     if record.status == "parked":
-        return in_a_line(f"parked: {record.reason}")
+        return in_a_line(f"parked: {record.reason}"), []
     if record.status == "paused":
-        asked = [each for each in client.ask(requests.questions(run_id)) if each.state == OPEN]
-        return in_a_line("; ".join(f"waits for a person at {each.place}: {each.message}" for each in asked))
-    return in_a_line(progress_of(client.ask(requests.attempts(run_id))))
+        asked = run.approvals()
+        return in_a_line(f"waits for a person at {', '.join(each.place for each in asked)}"), asked
+    return in_a_line(progress_of(client.ask(requests.attempts(run.id)))), []
 
 
 def progress_of(attempts: Sequence[AttemptRecord]) -> str:
@@ -91,8 +92,11 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 
 
 def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> PipelineResult:
-    """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes."""
-    began, told = time.monotonic(), ""
+    """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes.
+
+    Each question to a person is told once, with the commands that answer it.
+    """
+    began, told, seen = time.monotonic(), "", set[str]()
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began
@@ -102,11 +106,15 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
             except WaitTimedOut as error:
                 if left < LOOK_EVERY_S:
                     raise _timed_out(run, timeout) from error
-            now = _progress(client, run.id)
+            now, asked = _progress(run, client)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != told and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
             told = now
+            for each in asked:
+                if each.key not in seen:
+                    seen.add(each.key)
+                    tell(question_lines(each))
 
 
 def _timed_out(run: RunHandle, timeout: float | None) -> WaitTimedOut:

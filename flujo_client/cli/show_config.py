@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from flujo_client.cli.output import show, show_json
+from flujo_client.cli.output import say, show, show_json
 from flujo_client.cli.words import printable
 from flujo_client.config import FILE_NAME, ConfigManager
 
@@ -34,6 +34,9 @@ def show_config(*, project: Path | None, changed: bool, as_json: bool) -> None:
     found = [each for each in told if not (changed and each.source == "built-in")]
     if as_json:
         show_json([each._asdict() for each in found])
+        return
+    if not found:
+        say("everything is as it is built in")
         return
     table = Table.grid(padding=(0, 2))
     for each in found:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from rich.console import JustifyMethod
+    from rich.console import JustifyMethod, RenderableType
 
     from flujo_client.contract.question import Approval
     from flujo_client.contract.run import RunRecord
@@ -49,16 +49,15 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
     return table
 
 
-def approvals_table(asked: Sequence[Approval], now: datetime) -> Table:
-    """Draw open questions, one in a line. `now` is the moment their ages are counted from."""
-    table = _table("run", "question", "message", "age", "expires", wraps="message")
+def approvals_list(asked: Sequence[Approval], now: datetime) -> Group:
+    """Draw open questions, each with what it says below it. `now` is the moment their ages are counted from."""
+    drawn: list[RenderableType] = []
     for each in asked:
-        since = age((now - each.asked_at).total_seconds())
-        left = "" if each.expires_at is None else f"in {age((each.expires_at - now).total_seconds())}"
-        table.add_row(
-            _run_id(each.run_id), Text(printable(each.place)), Text(in_a_line(each.message, 200)), since, left
-        )
-    return table
+        since = f"asked {age((now - each.asked_at).total_seconds())} ago"
+        left = "" if each.expires_at is None else f", expires in {age((each.expires_at - now).total_seconds())}"
+        below = Text.assemble(in_a_line(each.message, 200), "\n", (since + left, "dim"))
+        drawn += [Text(f"{each.run_id}  {printable(each.place)}"), Padding(below, (0, 0, 0, 2), expand=False)]
+    return Group(*drawn)
 
 
 def steps_table(trace: TraceNode) -> Table:

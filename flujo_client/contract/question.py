@@ -132,7 +132,7 @@ def check_answer(approval: Approval, value: Any) -> None:
     if wrong:
         raise ResumeError(
             f"the answer to '{approval.place}' does not fit: {wrong}",
-            suggestion="`approvals` shows the schema",
+            suggestion="`approvals()`, or `flujo approvals list --json`, shows the schema",
             code="ANSWER_REFUSED",
         )
 

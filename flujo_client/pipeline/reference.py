@@ -134,8 +134,10 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
+        or_a_file = ", or name a blueprint's .yaml file" if what == "pipeline" else ""
         raise PipelineError(
-            f"'{reference}' is not a reference to a {what}", suggestion="write it as 'package.module:attribute'"
+            f"'{reference}' is not a reference to a {what}",
+            suggestion=f"write it as 'package.module:attribute'{or_a_file}",
         )
     if not Resolver(allowed).allows(module_name):
         raise PipelineError(

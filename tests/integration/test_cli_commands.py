@@ -498,5 +498,6 @@ def test_an_answer_is_text_unless_it_is_said_to_be_json(site, flujo, paused):
 
 def test_run_says_that_it_waits_for_a_person(flujo):
     told = flujo("run", "cli_pipelines:asking", "--timeout", "3", code=1).stderr
-    assert "waits for a person at ask: go" in told
+    assert "waits for a person at ask\n" in told
+    assert told.count("ask asks: go\\x1b[2J?\n  flujo approvals approve run_") == 1
     assert "still paused after 3 s" in told

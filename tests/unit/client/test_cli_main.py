@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
 from flujo_client.cli.output import Exits, exit_code, show_json
+from flujo_client.config import ConfigManager
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import (
     ConfigurationError,
@@ -25,6 +26,7 @@ from flujo_client.errors import (
     SettingsError,
     WaitTimedOut,
 )
+from flujo_client.local import migrate
 
 NOWHERE = {
     "FLUJO_DATABASE_URL": "postgresql://me:secret@127.0.0.1:1/none",
@@ -185,6 +187,15 @@ def test_an_error_is_told_in_a_line_or_two(arguments, code, said):
     assert told.stderr.startswith(said)
     assert len(told.stderr.splitlines()) <= 2
     assert "secret" not in told.stderr
+
+
+def test_a_database_that_cannot_be_migrated_is_told_with_the_reason(monkeypatch):
+    """What the process that migrates has said, and its way out, are those of `flujo up` too."""
+    for name, url in NOWHERE.items():
+        monkeypatch.setenv(name, url)
+    with pytest.raises(ConfigurationError, match=r"could not be migrated: .*Postgres does not answer at") as refused:
+        migrate(ConfigManager().settings())
+    assert refused.value.suggestion.startswith("check FLUJO_DATABASE_URL")
 
 
 def test_debug_shows_the_traceback():

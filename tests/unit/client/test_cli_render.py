@@ -23,6 +23,7 @@ from flujo_client.cli.shapes import (
 )
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.tables import (
+    approvals_list,
     budget_line,
     error_section,
     run_card,
@@ -484,6 +485,18 @@ def test_a_question_is_told_with_the_commands_that_answer_it(asked, said):
     """M-449; what it says cannot move a terminal."""
     head, *commands = drawn(question_lines(asked), width=200).splitlines()
     assert (head, commands) == (f"{asked.place} asks: go\\x1b[2J?", [f"  flujo approvals {each}" for each in said])
+
+
+def test_an_open_question_is_legible_however_deep_it_stands():
+    """SYS-17: where it stands takes no room from what it asks."""
+    asked = question(
+        address="who decides/true", asked_at=NOW - timedelta(seconds=3), expires_at=NOW + timedelta(hours=5)
+    )
+    assert drawn(approvals_list([asked], NOW)) == lines(f"""
+    {RUN}  who decides/true/ask me
+      go\\x1b[2J?
+      asked 3 s ago, expires in 5 h
+    """)
 
 
 def test_a_run_in_a_line():

@@ -88,6 +88,14 @@ def test_only_what_is_not_built_in(flujo):
     assert "worker.renew_s" not in said
 
 
+def test_where_all_is_built_in_it_is_said(flujo, tmp_path):
+    (tmp_path / "flujo.toml").write_text("")
+    ended = flujo(
+        "show-config", "--changed", **dict.fromkeys((name for names in _VARIABLES.values() for name in names), "")
+    )
+    assert (ended.stdout, ended.stderr) == ("", "everything is as it is built in\n")
+
+
 def test_settings_that_cannot_be_read_are_refused(flujo):
     ended = flujo("show-config", FLUJO_WORKER_LEASE_S="soon")
     assert (ended.exit_code, "FLUJO_WORKER_LEASE_S: worker.lease_s" in ended.stderr) == (2, True)
