@@ -57,7 +57,11 @@ def command(
     with Flujo(reference, usage_limits=limits) as flujo:
         run = flujo.start(value, initial_context_data=context)
         say(f"{run.id} enqueued")
-        result = _wait(run, timeout, flujo.client)
+        try:
+            result = _wait(run, timeout, flujo.client)
+        except KeyboardInterrupt:
+            say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
+            raise
         trace = run.trace()
         if as_json:
             values = {"output": result.output, "context": result.final_pipeline_context}

@@ -92,7 +92,7 @@ def choose(run_id: str, status: str, asked: Sequence[Approval], *, step: str | N
         places = ", ".join(f"'{each.place}'" for each in open_)
         raise ResumeError(
             f"run {run_id} has {len(open_)} questions open: {places}",
-            suggestion="say which by step= or address=",
+            suggestion="say which, by its step or its address",
             code="SEVERAL_QUESTIONS",
         )
     if named:
