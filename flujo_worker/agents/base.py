@@ -17,7 +17,7 @@ from flujo_client.pipeline.identity import identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentResult, Answer
 from flujo_worker.agents.factory import make_agent_async
-from flujo_worker.agents.telling import text_of
+from flujo_worker.agents.telling import text_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
 _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])
-_ALL: Final = 2**31
-"""Nodes of a context: none is cut, for what is too large has not travelled."""
 
 
 class BaseAgent:
@@ -141,7 +139,7 @@ def as_mapping(context: Any) -> dict[str, Any] | None:
     """
     if context is None:
         return None
-    plain = safe_serialize(dict(context) if isinstance(context, BaseModel) else context, max_nodes=_ALL)
+    plain = whole(dict(context) if isinstance(context, BaseModel) else context)
     if not isinstance(plain, dict):
         return {"context": plain}
     if isinstance(context, PipelineContext):

@@ -14,7 +14,7 @@ from flujo_client.pipeline.identity import digest, identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import make_agent_async
-from flujo_worker.agents.telling import tell_variables
+from flujo_worker.agents.telling import tell_variables, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +81,7 @@ class TemplatedAgent:
         Raises:
             TemplateError: the template cannot be rendered.
         """
-        known = {**self.variables, "context": as_mapping(context) or {}, "input": safe_serialize(data)}
+        known = {**self.variables, "context": as_mapping(context) or {}, "input": whole(data)}
         system = await asyncio.to_thread(self._rendered, known)
         tell_variables(self.template if self._is_named else "given as text", known)
         return await self.agent.run(
