@@ -6,7 +6,6 @@ are the calling agent's. In: a tool and a call. Out: what came of it; what it sp
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from flujo_worker.agents.pause import answer_to
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.tool import INPUT_INVALID
 from flujo_worker.attempts.inject import injectable
-from flujo_worker.attempts.inside import current_work
+from flujo_worker.attempts.inside import current_work, in_thread
 from flujo_worker.attempts.spent import noted
 from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
 from flujo_worker.attempts.watch import watching
@@ -89,7 +88,7 @@ async def _called(
             _tell_refusal("input", asked)
             return Answer(Judgement(None, (), asked))
         _tell_dropped("input", asked.dropped)
-        answer = await ask(tool, asked, await asyncio.to_thread(_prompted, tool.agent, asked))
+        answer = await ask(tool, asked, await in_thread(partial(_prompted, tool.agent, asked)))
         judged = tool.conclude(answer.output)
         _tell_dropped("output", judged.dropped)
         if judged.refusal is not None:

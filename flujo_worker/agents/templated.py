@@ -7,7 +7,6 @@ what you trust.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import digest, identify
@@ -15,6 +14,7 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import make_agent_async
 from flujo_worker.agents.telling import tell_variables, whole
+from flujo_worker.attempts.inside import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ class TemplatedAgent:
             TemplateError: the template cannot be rendered.
         """
         known = {**self.variables, "context": as_mapping(context) or {}, "input": whole(data)}
-        system = await asyncio.to_thread(self._rendered, known)
+        system = await in_thread(lambda: self._rendered(known))
         tell_variables(self.template if self._is_named else "given as text", known)
         return await self.agent.run(
             data,
