@@ -489,6 +489,21 @@ def asks(question):
     return sub
 
 
+HELPER = AgentTool(lambda task: f"did {task}", name="helper")
+DECLARED = """
+agents: {main: {model: test, tools: ["test_agent_tool:HELPER"]}}
+steps: [{name: main, uses: agents.main}]
+"""
+
+
+def test_an_agent_of_a_blueprint_may_have_one():
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline.from_yaml_text(DECLARED), "go")
+        began = [event.data["agent"] for event in engine.story(result.run_id) if event.name == "agent_tool.called"]
+    assert json.loads(result.output)["run_helper"]["success"] is True
+    assert len(began) == 1
+
+
 def test_a_sub_agents_question_pauses_the_run_and_its_answer_is_the_agents():
     """M-327: the step is performed again, and goes on behind the question."""
     model = script({"task": "t"}, {"task": "t"}, json.dumps)
