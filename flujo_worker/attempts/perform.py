@@ -288,7 +288,7 @@ class Attempts:
 
     def _guard(self, envelope: Envelope, entry: Entry) -> Guard:
         agent = None
-        if self._breakers is not None and envelope.kind == "step":
+        if self._breakers is not None and self._performs_step(envelope):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[self._path(envelope, entry)].agent)
         return Guard(self._breakers, self._ledger, envelope, agent)
