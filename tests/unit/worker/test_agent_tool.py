@@ -489,6 +489,20 @@ def asks(question):
     return sub
 
 
+NUMBERED = {"type": "object", "properties": {"password": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("contract", ["input_schema", "output_schema"])
+def test_a_refusal_is_told_without_the_value_of_a_secret(contract):
+    """A checker repeats the value; where it stands says that it is to be hidden."""
+    tool = AgentTool(lambda task: {"password": "tea-4-two"}, name="login", **{contract: NUMBERED})
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([Step("main", tool, config=ONCE)]), {"task": "t", "password": "tea-4-two"})
+        story = json.dumps([event.data for event in engine.story(result.run_id) if event.name != "agent.input"])
+    assert "password" in result.step_history[0].feedback
+    assert "tea-4-two" not in result.step_history[0].feedback + story
+
+
 HELPER = AgentTool(lambda task: f"did {task}", name="helper")
 DECLARED = """
 agents: {main: {model: test, tools: ["test_agent_tool:HELPER"]}}
