@@ -281,6 +281,7 @@ class Attempts:
             notes=notes,
             resources=self.catalog.resources(entry.resources_at(path)),
             prompts=self._settings.log.prompts,
+            undefined=self._settings.template.undefined_variables,
             reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
