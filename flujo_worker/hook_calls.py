@@ -19,7 +19,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.contract.read import read_result
 from flujo_client.serial import decode
 from flujo_worker import failpoints
-from flujo_worker.attempts.catalog import Unfit
+from flujo_worker.attempts.catalog import Unfit, keep
 from flujo_worker.errors import StoreError
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.evaluate.hooks import NOTHING
@@ -108,7 +108,7 @@ class HookCalls:
             return False
         is_fit = self._entry(call) is not None
         if not is_fit:
-            self._unfit_until[code] = now + UNFIT_S
+            keep(self._unfit_until, code, now + UNFIT_S)
         return is_fit
 
     def _entry(self, call: OwedCall) -> Entry | None:

@@ -39,6 +39,11 @@ def _agent(found: Any) -> str | None:
     return None if fits else f"is a {type(found).__name__}, no callable, and has no run"
 
 
+def _tool(found: Any) -> str | None:
+    """Say what is wrong with what a tool's reference names: a function, or an agent that is offered as a tool."""
+    return None if callable(getattr(found, "as_tool", None)) else is_function(found)
+
+
 PYTHON: Final = Reference("agent", _agent)
 
 
@@ -53,6 +58,16 @@ class ModelShape:
     def findings(self, value: str, spot: Spot) -> Iterator[Finding]:
         if is_made_here(value):
             yield from _MAKER.findings(value, spot)
+
+
+class SettingsShape(MapOf):
+    """What is sent with every call."""
+
+    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+        yield from super().findings(value, spot)
+        if value.get("max_retries"):
+            told = "would try again inside an attempt, where it is not counted: `max_retries` stands on the agent, or in a step's `config`"
+            yield spot.at("max_retries").finding("Y-VALUE", told)
 
 
 _MAKER: Final = Reference("model", is_function)
@@ -80,13 +95,13 @@ AGENT: Final = Table(
         "system_prompt": Key(Either((TEXT, PROMPT)), "What the model is told before every input."),
         "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
         "model_settings": Key(
-            MapOf(ANY, "setting"), "Sent with every call, such as `temperature`; a step's `config` goes before."
+            SettingsShape(ANY, "setting"), "Sent with every call, such as `temperature`; a step's `config` goes before."
         ),
         "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps that do not say."),
         "max_retries": Key(
             Number(least=0, whole=True), "Attempts after the first one failed, for its steps that do not say."
         ),
-        "tools": Key(ListOf(Reference("tool", is_function)), "Functions that the model may call."),
+        "tools": Key(ListOf(Reference("tool", _tool)), "Functions, and agents as tools, that the model may call."),
         "processing": Key(PROCESSING, "AROS for its steps; a step's own `processing` goes before, key by key."),
     },
     "an agent",

@@ -6,6 +6,7 @@ It must not know an agent library: that is the workers' part. In: what its autho
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import digest
@@ -45,9 +46,9 @@ class DeclaredAgent:
         """Everything counts: another prompt or schema is another agent."""
         return {"declared": self.name, "model": self.model, "made_of": self.key}
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """The same for agents that are the same."""
+        """The same for agents that are the same; a worker asks for it several times in an attempt."""
         made_of = (self.name, self.model, self.system_prompt, self.output_schema, self.model_settings, self.tools)
         return digest([safe_serialize(each) for each in made_of])
 

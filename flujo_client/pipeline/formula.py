@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.text.expressions import Expression
-    from flujo_client.text.templates import Template
+    from flujo_client.text.templates import Template, Undefined
 
 TEMPLATE_NAMES: Final = (*NAMES, "this")
 """What a template may begin with: `this` is what comes in, which in the first step of a map's body is the item."""
@@ -36,9 +36,9 @@ def expression_of(text: str) -> Expression:
 
 
 @lru_cache(maxsize=4096)
-def template_of(text: str) -> Template:
+def template_of(text: str, undefined: Undefined = "warn") -> Template:
     """Read a template, once per process; raises BlueprintTextError."""
-    return compile_template(text, allowed=TEMPLATE_NAMES)
+    return compile_template(text, allowed=TEMPLATE_NAMES, undefined=undefined)
 
 
 def names_of(value: Any, context: Any) -> dict[str, Any]:
@@ -93,12 +93,18 @@ class Templated:
         """Fill it in; raises TemplateResolutionError."""
         return self.filled(names_of(value, context))
 
-    def filled(self, names: Mapping[str, Any], *, on_missing: Callable[[str], object] | None = None) -> Any:
-        """Fill it in with these names; raises TemplateResolutionError."""
+    def filled(
+        self,
+        names: Mapping[str, Any],
+        *,
+        undefined: Undefined = "warn",
+        on_missing: Callable[[str], object] | None = None,
+    ) -> Any:
+        """Fill it in with these names; raises TemplateResolutionError. `undefined` and `on_missing` are a `Template`'s."""
 
         def fill(given: Any) -> Any:
             if isinstance(given, str):
-                template = template_of(given)
+                template = template_of(given, undefined)
                 evaluate = template.render if self.as_text else template.evaluate
                 return evaluate(names, on_missing=on_missing)
             if isinstance(given, Mapping):

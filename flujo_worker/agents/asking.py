@@ -13,6 +13,7 @@ from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.telling import hidden, most_told, text_of
+from flujo_worker.attempts.inside import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,10 +52,11 @@ async def ask(
     model = effective_model(agent)
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
+    prompt = await in_thread(functools.partial(prompt_of, data, guidance))
     run = functools.partial(
         _asked,
         agent,
-        prompt_of(data, guidance),
+        prompt,
         model=model,
         model_settings=settings,
         usage=spent,

@@ -6,7 +6,6 @@ and never into the system prompt (M-316).
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -17,7 +16,8 @@ from flujo_client.pipeline.identity import identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentResult, Answer
 from flujo_worker.agents.factory import make_agent_async
-from flujo_worker.agents.telling import text_of
+from flujo_worker.agents.telling import text_of, whole
+from flujo_worker.attempts.inside import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
 _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])
-_ALL: Final = 2**31
-"""Nodes of a context: none is cut, for what is too large has not travelled."""
 
 
 class BaseAgent:
@@ -117,7 +115,7 @@ class BaseAgent:
 
     async def _prompt(self, task: Any, context: Any) -> str:
         """Build the user's message in a thread: a large one would hold up everything else in the process."""
-        return await asyncio.to_thread(self._build_user_prompt, text_of(task), as_mapping(context))
+        return await in_thread(lambda: self._build_user_prompt(text_of(task), as_mapping(context)))
 
     def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
         """Write the user's message; override it for one of your own."""
@@ -141,7 +139,7 @@ def as_mapping(context: Any) -> dict[str, Any] | None:
     """
     if context is None:
         return None
-    plain = safe_serialize(dict(context) if isinstance(context, BaseModel) else context, max_nodes=_ALL)
+    plain = whole(dict(context) if isinstance(context, BaseModel) else context)
     if not isinstance(plain, dict):
         return {"context": plain}
     if isinstance(context, PipelineContext):

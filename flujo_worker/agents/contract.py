@@ -104,8 +104,14 @@ class Contract:
             wrong = [each for each in errors if strict or each.kind.name not in _UNEXPECTED]
             if wrong:
                 return Judgement(value, (), self._refusal(given, value, wrong[0]))
-            dropped += [pointer for each in errors for pointer in _drop(value, each)]
+            dropped += self._drop_unexpected(value)
         return Judgement(value, dropped)
+
+    def _drop_unexpected(self, value: Any) -> list[str]:
+        """Take all that is unexpected out of a value at once: a large one must not be checked anew for each of it."""
+        errors = [each for each in self._check.every_error(value) if each.kind.name in _UNEXPECTED]
+        innermost_first = sorted(errors, key=lambda each: len(each.instance_path), reverse=True)
+        return [pointer for each in innermost_first for pointer in _drop(value, each)]
 
     def missing_from(self, given: Any) -> list[str]:
         """The required properties that are not given, in the schema's order (M-307)."""
@@ -170,11 +176,11 @@ class Contract:
 
 
 def _drop(value: Any, error: ValidationError) -> list[str]:
-    """Take the unexpected properties out of a value, in place; give their JSON pointers."""
+    """Take the unexpected properties out of a value, in place; give their JSON pointers. Two parts of a schema may name the same one."""
     place, pointer = value, ""
     for key in error.instance_path:
         place, pointer = place[key], f"{pointer}/{_step(str(key))}"
-    unexpected = [str(key) for key in error.kind.as_dict()["unexpected"]]
+    unexpected = [key for key in map(str, error.kind.as_dict()["unexpected"]) if key in place]
     for key in unexpected:
         del place[key]
     return [f"{pointer}/{_step(key)}" for key in unexpected]

@@ -20,6 +20,7 @@ from flujo_client.pipeline.identity import agent_traits, identify, model_name
 from flujo_worker.agents.asking import ask
 from flujo_worker.aio import is_async
 from flujo_worker.attempts.inject import accepts_param
+from flujo_worker.attempts.inside import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -206,7 +207,7 @@ async def through(processors: Sequence[Any], data: Any) -> Any:
     for processor in processors:
         process = getattr(processor, "process", processor)
         call = functools.partial(process, data, **({"context": None} if accepts_param(process, "context") else {}))
-        data = await call() if is_async(process) else await asyncio.to_thread(call)
+        data = await call() if is_async(process) else await in_thread(call)
     return data
 
 

@@ -6,11 +6,10 @@ tool, the answer is what the agent gave. It must not wait itself. In: a pause an
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import decode
-from flujo_worker.attempts.inside import current_work
+from flujo_worker.attempts.inside import current_work, in_thread
 from flujo_worker.attempts.wording import message_of
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ async def answer_to(pause: PausedException, tool: str) -> Any:
         raise pause
     said = message_of(pause, None).strip()
     work.notes.questions[tool, said] += 1
-    replies = await asyncio.get_running_loop().run_in_executor(work.threads, work.replies)
+    replies = await in_thread(work.replies)
     given = [
         each.answer
         for each in replies

@@ -6,7 +6,6 @@ are the calling agent's. In: a tool and a call. Out: what came of it; what it sp
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from pydantic import BaseModel
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
 from flujo_client.pipeline.identity import agent_name
-from flujo_client.redact import preview
+from flujo_client.redact import preview, redact_tree
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.base import DEFAULT_TEMPLATE, rendered
 from flujo_worker.agents.call import call_agent
@@ -31,7 +30,7 @@ from flujo_worker.agents.pause import answer_to
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.tool import INPUT_INVALID
 from flujo_worker.attempts.inject import injectable
-from flujo_worker.attempts.inside import current_work
+from flujo_worker.attempts.inside import current_work, in_thread
 from flujo_worker.attempts.spent import noted
 from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
 from flujo_worker.attempts.watch import watching
@@ -71,10 +70,11 @@ async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: S
     judged: Judgement = answer.output
     if judged.refusal is None:
         return replace(answer, output=judged.value)
-    said = "{error}: at {path}: {validation_message}".format_map(judged.refusal)
-    if judged.refusal["error"] == INPUT_INVALID:
-        raise NonRetryableError(said, suggestion=judged.refusal["hint"])
-    misfit = AgentIOValidationError(said, suggestion=judged.refusal["hint"])
+    refusal = _shown(judged.refusal)
+    said = "{error}: at {path}: {validation_message}".format_map(refusal)
+    if refusal["error"] == INPUT_INVALID:
+        raise NonRetryableError(said, suggestion=refusal["hint"])
+    misfit = AgentIOValidationError(said, suggestion=refusal["hint"])
     misfit.flujo_usage = answer.usage  # type: ignore[attr-defined]
     raise misfit
 
@@ -89,7 +89,7 @@ async def _called(
             _tell_refusal("input", asked)
             return Answer(Judgement(None, (), asked))
         _tell_dropped("input", asked.dropped)
-        answer = await ask(tool, asked, await asyncio.to_thread(_prompted, tool.agent, asked))
+        answer = await ask(tool, asked, await in_thread(partial(_prompted, tool.agent, asked)))
         judged = tool.conclude(answer.output)
         _tell_dropped("output", judged.dropped)
         if judged.refusal is not None:
@@ -182,10 +182,17 @@ def _numbered(name: str) -> Iterator[None]:
 
 def _tell_refusal(of: str, refusal: Mapping[str, Any]) -> None:
     """Tell what was refused, its message cut short."""
+    refusal = _shown(refusal)
     told = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
     tell(
         f"agent_tool.{of}_invalid", "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST)
     )
+
+
+def _shown(refusal: Mapping[str, Any]) -> dict[str, Any]:
+    """A refusal as it may be told: a checker repeats the value, which the name of its field may say to hide."""
+    name = next((each for each in reversed(refusal["path"]) if isinstance(each, str)), "")
+    return {**refusal, **{key: redact_tree(refusal[key], name) for key in ("validation_message", "hint")}}
 
 
 def _tell_dropped(of: str, pointers: Sequence[str]) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST: Final = {"preview": PREVIEW, "full": 65_536}
 """Characters of each text, by the setting `log.prompts`."""
 
+_ALL: Final = 2**31
+"""Nodes of a tree."""
+
 _most: ContextVar[int] = ContextVar("most", default=0)
 
 
@@ -51,7 +54,12 @@ def text_of(value: Any) -> str:
     """Write what a model is shown of a value: a text as it is, anything else as JSON."""
     if isinstance(value, str):
         return value
-    return orjson.dumps(safe_serialize(value), option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(whole(value), option=orjson.OPT_INDENT_2).decode()
+
+
+def whole(value: Any) -> Any:
+    """A value as plain data, none of it cut: what is too large has not travelled, and a model is to be sent all that was collected."""
+    return safe_serialize(value, max_nodes=_ALL)
 
 
 def hidden(value: Any, name: str = "") -> Any:

@@ -7,14 +7,14 @@ what you trust.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import digest, identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import make_agent_async
-from flujo_worker.agents.telling import tell_variables
+from flujo_worker.agents.telling import tell_variables, whole
+from flujo_worker.attempts.inside import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,8 +81,7 @@ class TemplatedAgent:
         Raises:
             TemplateError: the template cannot be rendered.
         """
-        known = {**self.variables, "context": as_mapping(context) or {}, "input": safe_serialize(data)}
-        system = await asyncio.to_thread(self._rendered, known)
+        known, system = await in_thread(lambda: self._rendered(data, context))
         tell_variables(self.template if self._is_named else "given as text", known)
         return await self.agent.run(
             data,
@@ -99,7 +98,9 @@ class TemplatedAgent:
     def _is_named(self) -> bool:
         return self.template.endswith(".j2")
 
-    def _rendered(self, known: dict[str, Any]) -> str:
+    def _rendered(self, data: Any, context: Any) -> tuple[dict[str, Any], str]:
+        """Render the system prompt, and give what the template was given, too. To be called in a thread: both may be large."""
         from flujo_worker.agents.prompts import render_template, render_text
 
-        return (render_template if self._is_named else render_text)(self.template, **known)
+        known = {**self.variables, "context": as_mapping(context) or {}, "input": whole(data)}
+        return known, (render_template if self._is_named else render_text)(self.template, **known)

@@ -61,6 +61,10 @@ class Check:
             pass
         return []
 
+    def every_error(self, value: Any) -> list[jsonschema_rs.ValidationError]:
+        """Give all errors; each may repeat a large part of the value."""
+        return list(self._validator.iter_errors(value))
+
     def holds(self, sub: Schema, pointer: str, value: Any) -> bool:
         """Tell whether one part of the schema holds for one part of the value.
 

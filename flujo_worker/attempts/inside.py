@@ -5,14 +5,17 @@ It must not change the attempt. In: an attempt's work and a block; out: the same
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from flujo_worker.attempts.work import Work
+
+T = TypeVar("T")
 
 _work: ContextVar[Work | None] = ContextVar("work", default=None)
 
@@ -30,3 +33,10 @@ def performing_on(work: Work) -> Iterator[None]:
 def current_work() -> Work | None:
     """The work of the attempt that runs here; None outside of attempts."""
     return _work.get()
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Call in a thread of the attempt's: the loop's own, which serve outside of attempts, are few, and one that hangs keeps its place."""
+    work = _work.get()
+    threads = None if work is None else work.threads
+    return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, call)

@@ -281,6 +281,7 @@ class Attempts:
             notes=notes,
             resources=self.catalog.resources(entry.resources_at(path)),
             prompts=self._settings.log.prompts,
+            undefined=self._settings.template.undefined_variables,
             reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
@@ -288,7 +289,7 @@ class Attempts:
 
     def _guard(self, envelope: Envelope, entry: Entry) -> Guard:
         agent = None
-        if self._breakers is not None and envelope.kind == "step":
+        if self._breakers is not None and self._performs_step(envelope):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[self._path(envelope, entry)].agent)
         return Guard(self._breakers, self._ledger, envelope, agent)

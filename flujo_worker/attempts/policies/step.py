@@ -73,14 +73,15 @@ async def _first(work: Work) -> tuple[Any, Answer]:
 
 
 def input_of(work: Work) -> Any:
-    """What the step's agent gets: its input, or what the template of it gives; names that are missing are told."""
+    """What the step's agent gets: its input, or what the template of it gives; names that are missing are told, or refused, as the settings say."""
     if work.step.input is None:
         return work.data
 
     def tell_missing(name: str) -> None:
         tell("template.missing", level="warning", name=name)
 
-    return Templated(work.step.input).filled(names_of(work.data, work.context), on_missing=tell_missing)
+    names = names_of(work.data, work.context)
+    return Templated(work.step.input).filled(names, undefined=work.undefined, on_missing=tell_missing)
 
 
 async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answer:

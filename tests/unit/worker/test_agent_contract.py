@@ -93,6 +93,19 @@ def test_unexpected_properties_alone_are_dropped():
     assert "stray" not in judgement.value
 
 
+def test_what_two_parts_of_a_schema_do_not_expect_is_dropped_once():
+    """C-27: a schema that is put together says so for each of its parts."""
+    closed = {"properties": {"x": {}}, "additionalProperties": False}
+    judgement = Contract({"type": "object", "allOf": [closed, closed]}, what="c").judge({"x": 1, "stray": 2})
+    assert (judgement.value, judgement.dropped) == ({"x": 1}, ["/stray"])
+
+
+def test_what_stands_in_something_unexpected_is_dropped_with_it():
+    own = {"properties": {"a": {"properties": {}, "additionalProperties": False}}}
+    schema = {"type": "object", "allOf": [{"properties": {"b": {}}, "additionalProperties": False}, own]}
+    assert Contract(schema, what="c").judge({"a": {"stray": 1}, "b": 2}).value == {"b": 2}
+
+
 def test_unexpected_properties_beside_a_fault_drop_nothing():
     judgement = judged({**RIGHT, "stray": 1, "target_url": 3})
     assert judgement.refusal["path"] == ["target_url"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
@@ -118,6 +119,28 @@ def test_its_own_processors_are_inside_those_of_the_step(engine):
     assert asked == ["step:go[None]"]
     assert result.output == "said+:step"
     assert identify(agent) != identify(make_agent_async(FunctionModel(model)))
+
+
+def thread(*_):
+    return threading.current_thread().name
+
+
+class Prompted(BaseAgent):
+    def _build_user_prompt(self, task, context):
+        return thread()
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        make_agent_async("local:mock", processors=AgentProcessors([thread])),
+        make_agent_async("local:mock", processors=AgentProcessors([], [thread])),
+        Prompted("local:mock"),
+    ],
+)
+def test_its_authors_code_runs_in_threads_that_are_left_behind_when_it_hangs(engine, agent):
+    """The loop's own threads are few, and keep the process from ending."""
+    assert story(engine, agent)[0].output == "flujo-user"
 
 
 def test_a_type_adapter_is_taken_for_its_type():

@@ -489,6 +489,35 @@ def asks(question):
     return sub
 
 
+NUMBERED = {"type": "object", "properties": {"password": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("contract", ["input_schema", "output_schema"])
+def test_a_refusal_is_told_without_the_value_of_a_secret(contract):
+    """A checker repeats the value; where it stands says that it is to be hidden."""
+    tool = AgentTool(lambda task: {"password": "tea-4-two"}, name="login", **{contract: NUMBERED})
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([Step("main", tool, config=ONCE)]), {"task": "t", "password": "tea-4-two"})
+        story = json.dumps([event.data for event in engine.story(result.run_id) if event.name != "agent.input"])
+    assert "password" in result.step_history[0].feedback
+    assert "tea-4-two" not in result.step_history[0].feedback + story
+
+
+HELPER = AgentTool(lambda task: f"did {task}", name="helper")
+DECLARED = """
+agents: {main: {model: test, tools: ["test_agent_tool:HELPER"]}}
+steps: [{name: main, uses: agents.main}]
+"""
+
+
+def test_an_agent_of_a_blueprint_may_have_one():
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline.from_yaml_text(DECLARED), "go")
+        began = [event.data["agent"] for event in engine.story(result.run_id) if event.name == "agent_tool.called"]
+    assert json.loads(result.output)["run_helper"]["success"] is True
+    assert len(began) == 1
+
+
 def test_a_sub_agents_question_pauses_the_run_and_its_answer_is_the_agents():
     """M-327: the step is performed again, and goes on behind the question."""
     model = script({"task": "t"}, {"task": "t"}, json.dumps)

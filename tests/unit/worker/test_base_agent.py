@@ -13,7 +13,13 @@ from pydantic_ai.models.function import FunctionModel
 from flujo_client import Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.errors import AgentError, TemplateError
 from flujo_client.pipeline.identity import identify
-from flujo_worker.agents import AgentResult, BaseAgent, PlanGeneratorAgent
+from flujo_worker.agents import (
+    AgentResult,
+    BaseAgent,
+    PlanGeneratorAgent,
+    make_agent_async,
+    make_templated_agent_async,
+)
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.testing import LocalEngine
 
@@ -72,6 +78,19 @@ def test_without_a_context_the_task_is_all(asked, context):
     """M-314."""
     asyncio.run(BaseAgent(asked.model).run("Go", context))
     assert asked.sent == [[("user-prompt", "Go")]]
+
+
+def test_a_large_input_is_asked_whole(asked):
+    """Issue 7: what a model is sent is what the pipeline collected, however large it is."""
+    rows = list(range(30_000))
+    asyncio.run(make_agent_async(asked.model).run(rows))
+    assert json.loads(asked.sent[0][-1][1]) == rows
+
+
+def test_a_template_gets_a_large_input_whole():
+    model = FunctionModel(lambda messages, info: ModelResponse([TextPart(str(info.instructions))]), model_name="m")
+    answer = asyncio.run(make_templated_agent_async(model, "{{ input[-1] }}").run(list(range(30_000))))
+    assert answer.output == "29999"
 
 
 def test_as_a_steps_agent_it_is_told_the_pipelines_context(engine, asked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import blueprint_parts as parts
 import pytest
 
-from flujo_client import Pipeline
+from flujo_client import Pipeline, Settings
 from flujo_client.pipeline.plan import compile_plan
 from flujo_worker.testing import LocalEngine
 
@@ -69,6 +69,19 @@ def test_a_missing_name_leaves_a_gap_and_is_told(run, engine):
     assert [each.data["name"] for each in engine.story(result.run_id) if each.name == "template.missing"] == [
         "context.nothing"
     ]
+
+
+@pytest.mark.parametrize(("undefined", "output"), [("ignore", "x  y"), ("strict", None)])
+def test_the_settings_say_what_becomes_of_a_missing_name(undefined, output):
+    """§2.8: `[template] undefined_variables` holds for the input of a step, too."""
+    pipeline = Pipeline.from_yaml_text(
+        "steps: [{name: a, uses: 'blueprint_parts:echo', input: 'x {{ context.nothing }} y', config: {max_retries: 0}}]"
+    )
+    with LocalEngine(Settings.model_validate({"template": {"undefined_variables": undefined}})) as engine:
+        result = engine.run(pipeline, "hi")
+        assert [each for each in engine.story(result.run_id) if each.name == "template.missing"] == []
+    assert result.output == output
+    assert (output is None) == ("context.nothing" in (result.step_history[0].feedback or ""))
 
 
 def test_what_a_step_gives_is_sunk_and_merged(run):

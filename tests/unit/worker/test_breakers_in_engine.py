@@ -12,7 +12,8 @@ from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig, UsageLimits
 from flujo_client.config import Settings
-from flujo_worker.agents import make_agent_async
+from flujo_client.errors import PausedException
+from flujo_worker.agents import AgentTool, make_agent_async
 from flujo_worker.testing import LocalEngine
 
 QUICK = {"failures": 3, "recovery_s": 30.0, "half_open_calls": 1}
@@ -300,3 +301,28 @@ def test_turned_off_nobody_waits():
         provider = Provider(*[DOWN] * 8)
         result = engine.run(Pipeline([provider.step()]), "hello")
         assert (provider.calls, names(engine, result.run_id)) == (9, [])
+
+
+def test_a_step_that_goes_on_with_an_answer_to_its_tool_waits_too(engine):
+    """M-327, M-463: it asks its model again, as any step does."""
+
+    def asks(task):
+        raise PausedException("May it go out?")
+
+    def respond(messages, info):
+        calls.append(engine.now)
+        has_called = messages[-1].parts[-1].part_kind == "tool-return"
+        return ModelResponse([TextPart("well") if has_called else ToolCallPart("run_asker", {"task": "t"})])
+
+    calls = []
+    agent = make_agent_async(FunctionModel(respond, model_name="large"), tools=[AgentTool(asks, name="asker")])
+    run = engine.enqueue(Pipeline([Step("main", agent, config=ONCE)]), "go")
+    engine.drain()
+    engine.run(Pipeline([Provider(DOWN, DOWN, DOWN).step(config=StepConfig(max_retries=2))]), "hello")
+    answered = engine.now
+    engine.answer(run, "yes")
+    engine.drain()
+
+    assert engine.result(run).output == "well"
+    assert names(engine, run) == ["waiting", "half_open", "closed"]
+    assert calls[1] - answered >= 29
