@@ -155,6 +155,7 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     meanings.Processing: lambda _: _processing(),
     items.ItemsShape: _ref("text"),
     agents.ModelShape: _ref("text"),
+    agents.ById: _table,
     keys.StepShape: _ref("step"),
     keys.LoneStepShape: _ref("step"),
     keys.BodyShape: _ref("body"),
