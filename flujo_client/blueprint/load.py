@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any, Final
 
@@ -176,9 +175,9 @@ class Loading:
         text = given.get("text", "") if named is None else self._text(source, named, where, origin)
         if not isinstance(text, str) or not isinstance(variables, Mapping):
             return str(text)
-        template = partial(compile_template, undefined="strict", allowed=tuple(map(str, variables)))
+        names, most = tuple(map(str, variables)), min(MAX_OUTPUT, MAX_BYTES - self.size)
         try:
-            prompt = template(text).render(variables, limit=min(MAX_OUTPUT, MAX_BYTES - self.size))
+            prompt = compile_template(text, undefined="strict", allowed=names).render(variables, limit=most)
         except FlujoError as error:
             self.findings.append(source.finding("Y-PROMPT", where, error.message, allowed=error.suggestion))
             return ""
