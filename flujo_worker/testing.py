@@ -24,7 +24,7 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.plan import compile_plan
-from flujo_client.pipeline.reference import blueprint_reference
+from flujo_client.pipeline.reference import reference_to
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.pipeline.walk import walk
@@ -333,7 +333,7 @@ class _LocalCatalog(Catalog):
 
     def put(self, pipeline: Pipeline) -> str:
         if pipeline.blueprint is not None:
-            return blueprint_reference(pipeline.blueprint)
+            return reference_to(pipeline)
         reference = f"local:{id(pipeline)}"
         plan = compile_plan(pipeline)
         self._entries[reference] = Entry(pipeline, plan, dict(walk(pipeline)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.meanings import (
@@ -106,5 +107,15 @@ AGENT: Final = Table(
     },
     "an agent",
 )
-HERE: Final = Either((NAMED, Table({"id": Key(NAMED, "Its reference.", required=True)}, "an agent's reference"), AGENT))
+
+
+class ById(Table):
+    """A mapping that names an agent instead of being one."""
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, Mapping) and "id" in value
+
+
+BY_ID: Final = ById({"id": Key(NAMED, "Its reference.", required=True)}, "an agent's reference")
+HERE: Final = Either((NAMED, BY_ID, AGENT))
 """What a step's `agent` takes."""

@@ -156,6 +156,7 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     items.ItemsShape: _ref("text"),
     agents.ModelShape: _ref("text"),
     agents.SettingsShape: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
+    agents.ById: _table,
     keys.StepShape: _ref("step"),
     keys.LoneStepShape: _ref("step"),
     keys.BodyShape: _ref("body"),

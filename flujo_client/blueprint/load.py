@@ -17,13 +17,14 @@ from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import in_place, named, untold
+from flujo_client.blueprint.rules.scene import Scene, agents_of
 from flujo_client.blueprint.shapes import Spot, wrong
 from flujo_client.blueprint.where import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError, FlujoError
 from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.reference import is_file
-from flujo_client.text.templates import compile_template
+from flujo_client.text.templates import MAX_OUTPUT, compile_template
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,11 +84,13 @@ def bytes_of(file: File) -> bytes:
     return text
 
 
-def _bytes(file: File, named: str) -> bytes | str:
-    """Read a file, and no more of it than a blueprint may have; a text says why not."""
+def _bytes(file: File, named: str, most: int = MAX_BYTES) -> bytes | str:
+    """Read a file, and one byte more of it than there may be at most; a text says why not. A pipe would be waited for."""
     try:
+        if file.exists() and not file.is_file():
+            return f"'{shown(named)}' cannot be read: it is no regular file"
         with file.open("rb") as opened:
-            return opened.read(MAX_BYTES + 1)
+            return opened.read(most + 1)
     except (OSError, ValueError) as error:
         return f"'{shown(named)}' cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
 
@@ -100,7 +103,7 @@ class Loading:
         allowed: import prefixes that references may stand under.
         findings: what reading and the pipeline's check found, before it is `told` under its rules.
         ruled: what the rules found.
-        size: bytes read of files so far.
+        size: bytes read of files so far, and characters made of prompts' variables.
         asks_rules: whether rules are asked; shapes and the check always are.
     """
 
@@ -114,9 +117,9 @@ class Loading:
         source = read(text, file=file)
         document = self._document(source, _Origin(folder, ()))
         self._refuse(file)
-        definition = dump({"version": VERSION, "name": name or NO_NAME, **document})
-        if len(definition.encode()) > MAX_BYTES:
-            told = f"with what it imports it has more than {MAX_BYTES:,} bytes"
+        definition = "" if _is_larger(document) else dump({"version": VERSION, "name": name or NO_NAME, **document})
+        if not definition or len(definition.encode()) > MAX_BYTES:
+            told = f"with what it imports and what its aliases repeat it has more than {MAX_BYTES:,} bytes"
             self.findings.append(Finding("Y-LIMIT", told, file=file))
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
@@ -140,31 +143,31 @@ class Loading:
         self.findings += wrong(DOCUMENT, source.data, Spot(source, (), self.allowed, source.data))
         if not isinstance(source.data, Mapping):
             return {}
-        document: dict[str, Any] = self._with_prompts(source, source.data, (), origin)
-        imports = source.data.get("imports")
-        if isinstance(imports, Mapping):
-            document["imports"] = {
-                name: self._imported(source, name, origin) if isinstance(given, str) and is_file(given) else given
-                for name, given in imports.items()
-            }
+        document = self._whole(source, source.data, (), origin)
         if self.asks_rules:
             self.ruled += ask(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
-    def _with_prompts(self, source: Source, value: Any, path: Path, origin: _Origin) -> Any:
-        """Give a value with the prompts in it written out."""
-        if isinstance(value, list):
-            return [self._with_prompts(source, each, (*path, index), origin) for index, each in enumerate(value)]
-        if not isinstance(value, Mapping):
-            return value
-        return {
-            key: each
-            if key in _YOURS
-            else self._prompt(source, each, (*path, key), origin)
-            if key == "system_prompt" and isinstance(each, Mapping)
-            else self._with_prompts(source, each, (*path, key), origin)
-            for key, each in value.items()
+    def _whole(self, source: Source, data: Mapping[str, Any], path: Path, origin: _Origin) -> dict[str, Any]:
+        """Give a document with its prompts and imports written out; it may stand under the imports of another."""
+        prompts = {
+            (*place, "system_prompt"): self._prompt(source, agent["system_prompt"], (*place, "system_prompt"), origin)
+            for place, agent in agents_of(Scene(data, path, None))
+            if isinstance(agent.get("system_prompt"), Mapping)
         }
+        document = {key: each if key == "imports" else _with(prompts, each, (*path, key)) for key, each in data.items()}
+        imports = data.get("imports")
+        if isinstance(imports, Mapping):
+            here = (*path, "imports")
+            document["imports"] = {
+                name: self._import(source, given, (*here, name), origin) for name, given in imports.items()
+            }
+        return document
+
+    def _import(self, source: Source, given: Any, path: Path, origin: _Origin) -> Any:
+        if isinstance(given, Mapping):
+            return self._whole(source, given, path, origin)
+        return self._imported(source, given, path, origin) if isinstance(given, str) and is_file(given) else given
 
     def _prompt(self, source: Source, given: Mapping[str, Any], path: Path, origin: _Origin) -> str:
         named, variables = given.get("from_file"), given.get("variables")
@@ -172,11 +175,14 @@ class Loading:
         text = given.get("text", "") if named is None else self._text(source, named, where, origin)
         if not isinstance(text, str) or not isinstance(variables, Mapping):
             return str(text)
+        names, most = tuple(map(str, variables)), min(MAX_OUTPUT, MAX_BYTES - self.size)
         try:
-            return compile_template(text, undefined="strict", allowed=tuple(map(str, variables))).render(variables)
+            prompt = compile_template(text, undefined="strict", allowed=names).render(variables, limit=most)
         except FlujoError as error:
             self.findings.append(source.finding("Y-PROMPT", where, error.message, allowed=error.suggestion))
             return ""
+        self.size += len(prompt)
+        return prompt
 
     def _text(self, source: Source, named: Any, path: Path, origin: _Origin) -> str:
         file = self._file(source, named, path, origin)
@@ -189,9 +195,7 @@ class Loading:
             self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is no UTF-8"))
             return ""
 
-    def _imported(self, source: Source, name: Any, origin: _Origin) -> dict[str, Any]:
-        path: Path = ("imports", name)
-        named = source.data["imports"][name]
+    def _imported(self, source: Source, named: str, path: Path, origin: _Origin) -> dict[str, Any]:
         file = self._file(source, named, path, origin)
         if file is None:
             return {}
@@ -219,7 +223,11 @@ class Loading:
             told = "a text stands in no folder, so it can name no file: write it out here, or load a file"
             self.findings.append(source.finding("Y-FILE", path, told))
             return None
-        file = (origin.folder / named).resolve()
+        try:
+            file = (origin.folder / named).resolve()
+        except (OSError, ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
+            self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is no path of a file"))
+            return None
         if not any(file.is_relative_to(each.resolve()) for each in (origin.folder, File())):
             told = f"'{shown(named)}' lies outside the blueprint's folder and the working directory"
             self.findings.append(source.finding("Y-FILE", path, told))
@@ -227,7 +235,7 @@ class Loading:
         return file
 
     def _read(self, source: Source, file: File, named: str, path: Path) -> bytes | None:
-        found = _bytes(file, named)
+        found = _bytes(file, named, MAX_BYTES - self.size)
         if isinstance(found, bytes) and self.size + len(found) > MAX_BYTES:
             found = f"with '{shown(named)}' it has more than {MAX_BYTES:,} bytes"
         if isinstance(found, str):
@@ -251,5 +259,25 @@ class _Origin:
     above: tuple[File, ...]
 
 
-_YOURS: Final = ("meta", "imports")
-"""Keys under which no prompt of this document stands."""
+def _with(prompts: Mapping[Path, str], value: Any, path: Path) -> Any:
+    """Give a value with the prompts in their places."""
+    if path in prompts:
+        return prompts[path]
+    if isinstance(value, list):
+        return [_with(prompts, each, (*path, index)) for index, each in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _with(prompts, each, (*path, key)) for key, each in value.items()}
+
+
+def _is_larger(document: Any) -> bool:
+    """Tell, before it is written, whether a document's texts alone are more than a blueprint may have: aliases repeat them."""
+    size, row = 0, [document]
+    while row and size <= MAX_BYTES:
+        value = row.pop()
+        if isinstance(value, Mapping):
+            row += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            row += value
+        size += len(value) if isinstance(value, str) else 1
+    return size > MAX_BYTES

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def is_made_here(model: str) -> bool:
     """Tell `package.module:attribute`, a function of the user's that makes a model, from `provider:model`: providers have no dots."""
-    return "." in model.partition(":")[0]
+    module, colon, _ = model.partition(":")
+    return bool(colon) and "." in module
 
 
 @dataclass(frozen=True, eq=False)

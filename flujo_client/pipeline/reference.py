@@ -144,6 +144,11 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
             f"{what} '{reference}' is outside the allowed imports ({', '.join(allowed) or 'none'})",
             suggestion=f"add '{module_name.split('.')[0]}' to allowed_imports in flujo.toml on clients and workers",
         )
+    if any(part.startswith("__") for part in attribute.split(".")):  # a module's `__loader__` reads and writes any file
+        raise PipelineError(
+            f"{what} '{reference}' leads into Python's own workings",
+            suggestion="name what the module's author put there; that begins with no '__'",
+        )
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -42,14 +42,16 @@ def _same(left: Any, right: Any, work: Work) -> bool:
     while pairs:
         one, other = map(bare, pairs.pop())
         if isinstance(one, LISTS) and isinstance(other, LISTS):
+            work.spend()
             if len(one) != len(other):
                 return False
-            work.spend(1 + len(one))
+            work.spend(len(one))
             pairs.extend(zip(one, other, strict=True))
         elif (fields := fields_of(one)) is not None and (others := fields_of(other)) is not None:
+            work.spend()
             if not _alike(one, other) or len(fields) != len(others):
                 return False
-            work.spend(1 + len(fields))
+            work.spend(len(fields))
             if fields.keys() != others.keys():
                 return False
             pairs.extend((fields[key], others[key]) for key in fields)

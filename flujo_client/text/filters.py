@@ -44,7 +44,9 @@ def _join(value: Any, work: Work, between: Any = "") -> str:
     parts = [as_text(each, work) for each in value]
     if sum(map(len, parts)) + len(between) * len(parts) > MAX_CHARACTERS:
         raise Fault(f"join would make more than {MAX_CHARACTERS} characters")
-    return between.join(parts)
+    made = between.join(parts)
+    work.spend_on(made)
+    return made
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.finding import shown
 from flujo_client.blueprint.rules.outputs import is_background
-from flujo_client.blueprint.rules.scene import texts_in
+from flujo_client.blueprint.rules.scene import agents_of, texts_in
 from flujo_client.blueprint.rules.table import Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-from flujo_client.blueprint.rules.scene import At, Data, Scene
+    from flujo_client.blueprint.rules.scene import At, Data, Scene
 
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
 _PROVIDERS: Final = {"gpt": "openai", "o1": "openai", "o3": "openai", "claude": "anthropic", "gemini": "google"}
@@ -31,7 +31,7 @@ _MEANT: Final = {
 def rules(scene: Scene) -> Iterator[Found]:
     """Ask about every agent of a document, and every step that has one."""
     yield from _unused(scene)
-    for path, agent in _agents(scene):
+    for path, agent in agents_of(scene):
         yield from _model(agent, path)
         yield from _bounds(agent, path)
         yield from _bounds(agent.get("model_settings"), (*path, "model_settings"))
@@ -41,21 +41,6 @@ def rules(scene: Scene) -> Iterator[Found]:
         yield from _said_twice(scene, step)
         yield from _lost(scene, step)
         yield from _fallback(step)
-
-
-def _agents(scene: Scene) -> Iterator[tuple[Path, Data]]:
-    """Give the entries of a document, and those that stand on its steps."""
-    for name in scene.table("agents"):
-        if found := scene.entry(f"agents.{name}", ()):
-            yield found
-    for step in scene.steps:
-        for given, path in (
-            (step.data.get("agent"), (*step.path, "agent")),
-            (step.table("router").get("router_agent"), (*step.path, "router", "router_agent")),
-        ):
-            found = scene.entry(given, path)
-            if found is not None and found[0] == path:
-                yield found
 
 
 def _unused(scene: Scene) -> Iterator[Found]:

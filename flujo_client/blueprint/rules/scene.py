@@ -267,6 +267,21 @@ class Scene:
                         yield Text(step, path, text, "after" in how, _read(text, how))
 
 
+def agents_of(scene: Scene) -> Iterator[tuple[Path, Data]]:
+    """Give the entries of a document, and those that stand on its steps."""
+    for name in scene.table("agents"):
+        if found := scene.entry(f"agents.{name}", ()):
+            yield found
+    for step in scene.steps:
+        for given, path in (
+            (step.data.get("agent"), (*step.path, "agent")),
+            (step.table("router").get("router_agent"), (*step.path, "router", "router_agent")),
+        ):
+            found = scene.entry(given, path)
+            if found is not None and found[0] == path:
+                yield found
+
+
 def is_before(step: At, text: Text) -> bool:
     """Tell whether a step may have run when a text is read."""
     line = [*reversed([*step.around()])]

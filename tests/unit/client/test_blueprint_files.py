@@ -67,6 +67,49 @@ def test_a_missing_variable_is_refused(folder):
     assert "tone" in str(refusal(folder))
 
 
+@pytest.mark.parametrize(
+    "agent",
+    [
+        "agent: {model: test, system_prompt: {text: '{{ n }}', variables: {n: hi}}}",
+        "fallback: {name: f, uses: 'builtins:len'}, agent: {model: test, system_prompt: {from_file: prompt.md}}",
+    ],
+)
+def test_an_agent_on_its_step_has_a_prompt_too(folder, agent):
+    (folder / "prompt.md").write_text("hi")
+    put(folder, main=f"steps: [{{name: a, {agent}}}]")
+    step = load(folder).steps[0]
+    assert getattr(step, "primary", step).agent.system_prompt == "hi"
+
+
+@pytest.mark.parametrize(
+    "inner", ["agents: {{w: {}}}, steps: [{{name: a, uses: agents.w}}]", "steps: [{{name: a, agent: {}}}]"]
+)
+def test_a_blueprint_written_out_under_imports_has_its_prompts(folder, inner):
+    (folder / "prompt.md").write_text("hi")
+    document = inner.format("{model: test, system_prompt: {from_file: prompt.md}}")
+    put(folder, main=f"imports: {{c: {{{document}}}}}\nsteps: [{{name: a, uses: imports.c}}]")
+    assert prompt(load(folder).steps[0].pipeline) == "hi"
+
+
+def test_a_blueprint_written_out_under_imports_may_import_files(folder):
+    put(folder, child=AGENT.format(prompt="hi"))
+    inner = "imports: {d: child.yaml}, steps: [{name: b, uses: imports.d}]"
+    put(folder, main=f"imports: {{c: {{{inner}}}}}\nsteps: [{{name: a, uses: imports.c}}]")
+    assert prompt(load(folder).steps[0].pipeline.steps[0].pipeline) == "hi"
+
+
+def test_what_only_has_a_prompts_name_stays_as_it_is(folder):
+    """A field of a schema, an agent, and a branch."""
+    schema = "{type: object, properties: {system_prompt: {type: string}}}"
+    put(
+        folder,
+        main=f"agents: {{system_prompt: {{model: test, output_schema: {schema}}}}}\n"
+        "steps: [{name: a, kind: parallel, branches: {system_prompt: {name: b, uses: agents.system_prompt}}}]",
+    )
+    agent = load(folder).steps[0].branches["system_prompt"].agent
+    assert agent.output_schema["properties"] == {"system_prompt": {"type": "string"}}
+
+
 def test_an_import_becomes_a_part_of_it(folder):
     (folder / "parts").mkdir()
     (folder / "parts" / "prompt.md").write_text("inner")

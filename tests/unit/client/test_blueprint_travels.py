@@ -46,6 +46,25 @@ def test_resources_of_the_facade_go_with_it(file, given):
     assert it.plan.resources == {"ref": "builtins:dict"}
 
 
+@pytest.mark.parametrize("given", [str, Pipeline.from_yaml_file])
+@pytest.mark.parametrize("own", ["", "hooks: ['builtins:print']\n"], ids=["none", "its own"])
+def test_hooks_of_the_facade_go_with_it_after_its_own(file, given, own):
+    """§2.9: `Flujo(hooks=)`; the reference names all, for the worker has nothing else."""
+    file.write_text(own + TEXT)
+    flujo = Flujo(given(file), hooks=["builtins:repr"], resources="builtins:dict", settings=SETTINGS)
+    it = found(flujo._pipeline)
+    named = [*(["builtins:print"] if own else []), "builtins:repr"]
+    assert it.reference.endswith(f"?resources=builtins:dict&hooks={','.join(named)}")
+    assert it.plan.hooks == {"": [{"ref": each} for each in named]}
+
+
+@pytest.mark.parametrize("changed", [{"hooks": ()}, {"hooks": [print]}, {"resources": {}}], ids=str)
+def test_what_no_reference_can_say_is_not_sent(file, changed):
+    file.write_text("hooks: ['builtins:print']\n" + TEXT)
+    with pytest.raises(PipelineError, match="changed after it was read"):
+        found(replace(Pipeline.from_yaml_file(file), **changed))
+
+
 def test_a_pipeline_that_was_changed_is_not_sent_as_its_text(file):
     changed = replace(Pipeline.from_yaml_file(file), version="2")
     with pytest.raises(PipelineError, match="changed after it was read"):

@@ -240,6 +240,13 @@ def test_no_more_is_done_than_a_bound(text):
         value_of(text, context=much, previous_step=list(much))
 
 
+@pytest.mark.parametrize("unlike", [[[]], [{}]], ids=["lists", "mappings"])
+def test_what_differs_at_first_sight_is_a_look_too(unlike):
+    """Each is of another size than what is looked for."""
+    with pytest.raises(TemplateResolutionError, match="takes more than"):
+        value_of("output in context", context=unlike * (MAX_STEPS + 1), previous_step=type(unlike[0])({"a": 1}))
+
+
 def test_a_value_that_holds_itself_ends():
     context = []
     context.append(context)

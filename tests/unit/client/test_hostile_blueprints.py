@@ -5,6 +5,7 @@ A size far above what a text may have is a number here, not a file: no more than
 
 from __future__ import annotations
 
+import os
 import time
 import tracemalloc
 
@@ -117,3 +118,49 @@ def test_the_door_for_pipelines_refuses_alike(text):
         Pipeline.from_yaml_text(text, allowed=("*",))
     assert set(refused.value.findings) == set(validate_text(text, allowed=("*",)).errors)
     assert len(str(refused.value)) < 100_000
+
+
+@pytest.mark.parametrize(
+    "key", ["imports: {c: pipe.yaml}", "agents: {w: {model: test, system_prompt: {from_file: pipe.yaml}}}"]
+)
+def test_a_pipe_is_not_waited_for(tmp_path, key):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert rules(f"{key}\nsteps: [{STEP % 1}]", folder=tmp_path)
+    with pytest.raises(BlueprintError, match="no regular file"):
+        validate(str(tmp_path / "pipe.yaml"), allowed=())
+
+
+@pytest.mark.parametrize("named", ["a\\0.yaml", "self.yaml"])
+def test_what_is_no_path_is_a_finding(tmp_path, named):
+    (tmp_path / "self.yaml").symlink_to("self.yaml")
+    text = f'imports: {{c: "{named}"}}\nsteps: [{STEP % 1}]'
+    (finding,) = validate_text(text, allowed=("*",), folder=tmp_path).errors
+    assert finding.key == "imports.c"
+
+
+def test_texts_that_aliases_repeat_are_counted_before_they_are_written():
+    """100 MB of 100 KB."""
+    repeated = ", ".join("*t" for _ in range(1_000))
+    text = f"steps: [{{name: a, uses: 'builtins:len', meta: {{t: &t {'x' * 100_000}, all: [{repeated}]}}}}]"
+    tracemalloc.start()
+    try:
+        assert rules(text) == {"Y-LIMIT"}
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_prompts_become_is_counted_too():
+    """50 MB of 4 KB."""
+    nested = "{{#each a}}{{#each a}}{{ t }}{{/each}}{{/each}}"
+    prompt = f"{{text: '{nested}', variables: &v {{t: {'x' * 900}, a: [{', '.join('1' * 32)}]}}}}"
+    others = "".join(
+        f"  a{n}: {{model: test, system_prompt: {{text: '{nested}', variables: *v}}}}\n" for n in range(50)
+    )
+    text = f"agents:\n  a: {{model: test, system_prompt: {prompt}}}\n{others}steps: [{STEP % 1}]"
+    tracemalloc.start()
+    try:
+        assert rules(text) == {"V-T1"}
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()

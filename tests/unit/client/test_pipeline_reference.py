@@ -95,6 +95,13 @@ def test_no_reference_leads_through_an_allowed_module_into_another(monkeypatch, 
         load_pipeline(reference, allowed=(__name__,))
 
 
+@pytest.mark.parametrize("name", ["__loader__.get_data", "make.__globals__.get", "NESTED.__class__"])
+def test_no_reference_leads_into_pythons_own_workings(name):
+    """M-014: every module has a loader, which would read and write any file for whoever names it as a tool."""
+    with pytest.raises(PipelineError, match="Python's own workings"):
+        load(here(name), allowed=ALL, what="tool")
+
+
 @pytest.mark.parametrize("body", ["raise SystemExit('bye')", "def make():\n    raise SystemExit('bye')"])
 def test_a_module_that_exits_ends_nobody_else(tmp_path, monkeypatch, body):
     """On a worker the attempt would be `running` for as long as the process lives (law 6)."""

@@ -309,3 +309,10 @@ def test_a_value_that_holds_itself_is_told():
     value["me"] = value
     with pytest.raises(TemplateResolutionError, match="nested deeper than 100"):
         compile_template("{{ previous_step }}").render({"previous_step": value})
+
+
+def test_what_join_puts_between_is_work_too():
+    """A few letters would have texts of megabytes made again and again."""
+    template = compile_template("{{ context.few | join(context.long) | length }}" * 20)
+    with pytest.raises(TemplateResolutionError, match="takes more than"):
+        template.render({"context": {"few": ["", ""], "long": "x" * 4_000_000}})

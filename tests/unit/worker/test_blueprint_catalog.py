@@ -10,7 +10,7 @@ from flujo_client import Pipeline
 from flujo_client.config import Settings
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.plan import Plan, compile_plan
-from flujo_client.pipeline.reference import blueprint_reference, reference_to
+from flujo_client.pipeline.reference import blueprint_reference, reference_to, with_besides
 from flujo_worker.attempts import catalog as module
 from flujo_worker.attempts.catalog import Catalog, Unfit
 from flujo_worker.testing import LocalEngine
@@ -41,6 +41,25 @@ def test_resources_of_a_reference_are_heeded():
     plan, reference = compile_plan(pipeline), reference_to(pipeline)
     assert reference.endswith("?resources=builtins:dict")
     assert catalog_of(plan).entry(reference, plan.fingerprint).pipeline.resources == "builtins:dict"
+
+
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [([], ["print"]), (["builtins:repr"], ["print", "repr"])],
+    ids=["its own", "more"],
+)
+def test_hooks_of_a_reference_are_heeded(added, told):
+    """§2.9: of the run, and of a run of its own in it, which has the reference of its parent."""
+    inner = "{hooks: ['builtins:len'], steps: [{name: b, uses: 'builtins:len'}]}"
+    text = (
+        f"hooks: ['builtins:print']\nimports: {{c: {inner}}}\n"
+        "steps: [{name: a, uses: imports.c, config: {own_run: true}}]"
+    )
+    pipeline = with_besides(Pipeline.from_yaml_text(text, allowed=ALLOWED), hooks=added)
+    plan, reference = Plan.from_tree(compile_plan(pipeline).to_tree()), reference_to(pipeline)
+    entry = catalog_of(plan).entry(reference, plan.fingerprint)
+    assert list(entry.hooks_of_run("")) == [f"builtins:{each}" for each in told]
+    assert list(entry.hooks_of_run("a/body")) == ["builtins:len"]
 
 
 @pytest.mark.parametrize(
@@ -102,3 +121,11 @@ def test_a_run_whose_imports_the_worker_forbids_is_parked():
         engine.attempts.catalog._allowed = ("shop",)
         engine.drain()
         assert engine.store.read_run(run_id).status == "parked"
+
+
+def test_the_engine_of_tests_heeds_what_a_blueprint_is_given_besides():
+    pipeline = with_besides(Pipeline.from_yaml_text(TEXT, allowed=ALLOWED), hooks=["builtins:repr"])
+    with LocalEngine(Settings(allowed_imports=ALLOWED)) as engine:
+        run_id = engine.enqueue(pipeline, "abc")
+        engine.drain()
+        assert engine.store.read_run(run_id).status == "succeeded"
