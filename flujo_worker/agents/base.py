@@ -7,6 +7,7 @@ and never into the system prompt (M-316).
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel
@@ -142,10 +143,15 @@ def as_mapping(context: Any) -> dict[str, Any] | None:
     plain = whole(dict(context) if isinstance(context, BaseModel) else context)
     if not isinstance(plain, dict):
         return {"context": plain}
-    if isinstance(context, PipelineContext):
-        unwritten = safe_serialize(dict(PipelineContext()))
-        is_told = {
-            key: key not in _BOOKKEEPING and (key not in unwritten or unwritten[key] != plain[key]) for key in plain
-        }
-        plain = {key: value for key, value in plain.items() if is_told[key]}
+    if not isinstance(context, PipelineContext):
+        return plain
+    unwritten = _unwritten()
+    is_own = {key for key, value in plain.items() if key in unwritten and unwritten[key] == value} | _BOOKKEEPING
+    return {key: value for key, value in plain.items() if key not in is_own}
+
+
+@cache
+def _unwritten() -> dict[str, Any]:
+    """What a context holds that nobody has written to, as plain data."""
+    plain: dict[str, Any] = safe_serialize(dict(PipelineContext()))
     return plain
