@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 STEPS = Path(__file__).parent / "acceptance"
 FOLDER = "ACCEPTANCE_FOLDER"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 REDIS_DATABASES = 16
 BRISK = {"lease_s": 1.5, "renew_s": 0.5, "sweep_s": 0.3}
 """A lease short enough that a test of lost workers need not wait for it."""

@@ -44,7 +44,7 @@ def test_an_attached_app_runs_pipelines_and_its_own_tasks(site, shop):
     ours = site.enqueue("three")
     theirs = Celery("somebody", broker=site.settings.broker_url, backend=site.settings.broker_url)
     answers = [theirs.send_task("shop.add", (n, 1)) for n in range(5)]
-    assert [answer.get(timeout=30) for answer in answers] == [1, 2, 3, 4, 5]
+    assert [answer.get(timeout=60) for answer in answers] == [1, 2, 3, 4, 5]
     assert_merged_once(site, ours, THREE)
     assert {each.pid for each in site.executions(ours.id)} == {shop.pid}
 
@@ -52,7 +52,7 @@ def test_an_attached_app_runs_pipelines_and_its_own_tasks(site, shop):
 def test_an_attached_app_stops_in_order(site, shop):
     """Design §4: its lease is given back with the plain celery command too."""
     shop.terminate()
-    assert shop.wait(timeout=20) == 0
+    assert shop.wait(timeout=60) == 0
     assert shop.pid not in site.live_pids()
 
 
@@ -80,7 +80,7 @@ def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, 
         env={**os.environ, **settings.as_environment()},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert ended.returncode == 2

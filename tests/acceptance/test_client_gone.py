@@ -106,7 +106,7 @@ def test_the_same_key_gives_the_same_run_to_an_async_client(site):
             runs = await asyncio.gather(*orders)
             with pytest.raises(IdempotencyConflict):
                 await client.enqueue("acceptance_pipelines:three", ["other"], idempotency_key="async")
-            return runs, await runs[0].result(timeout=30)
+            return runs, await runs[0].result(timeout=60)
 
     runs, result = asyncio.run(enqueue_many())
     assert len({run.id for run in runs}) == 1
@@ -118,7 +118,7 @@ def test_a_run_past_its_deadline_expires(site):
     """M-010, design §3: its running attempt is cancelled, and told so."""
     run = site.enqueue("gated", deadline_s=2.0)
     site.wait_for_execution(run.id, "gate")
-    result = run.result(timeout=10)
+    result = run.result(timeout=60)
     assert result.run_status == "expired"
     assert [(each["step"], each["status"]) for each in site.attempts(run.id)] == [
         ("before", "succeeded"),

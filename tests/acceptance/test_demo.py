@@ -29,7 +29,7 @@ FLUJO = [sys.executable, "-m", "flujo_worker", "demo"]
 def demo(folder, *arguments):
     environment = with_odd(folder)
     done = subprocess.run(
-        [*FLUJO, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=90, check=False
+        [*FLUJO, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -26,7 +26,7 @@ def working(site):
 def test_run_gives_the_result(working):
     """M-032: the familiar facade is enqueue and wait."""
     with Flujo(pipelines.three, settings=working.settings) as flujo:
-        result = flujo.run([], timeout=30)
+        result = flujo.run([], timeout=60)
     assert result.success
     assert [step.name for step in result.step_history] == ["first", "second", "third"]
 
@@ -35,7 +35,7 @@ def test_context_data_of_the_facade_and_of_the_run_are_joined(working):
     """§2.1: initial context data, the run's own over the facade's."""
     data = {"luggage": "bag", "visits": ["home"]}
     with Flujo(pipelines.three, initial_context_data=data, settings=working.settings) as flujo:
-        context = flujo.run([], initial_context_data={"luggage": "suitcase"}, timeout=30).final_pipeline_context
+        context = flujo.run([], initial_context_data={"luggage": "suitcase"}, timeout=60).final_pipeline_context
     assert (context.luggage, context.visits[0], len(context.visits)) == ("suitcase", "home", 4)
 
 
@@ -88,7 +88,7 @@ def test_the_async_client_has_the_same_verbs(working):
     async def use():
         async with AsyncFlujoClient(working.settings) as client:
             run = await client.enqueue(pipelines.three, [], metadata={"order": 17})
-            result = await run.result(timeout=30)
+            result = await run.result(timeout=60)
             listed = await client.list_runs(metadata={"order": 17})
             trace, events = await run.trace(), await run.events()
             return result, [each.id for each in listed] == [run.id], trace.status, events[-1].name, await run.status()
@@ -104,7 +104,7 @@ def test_task_client_is_thin_names_over_the_client(working):
 
     async def use():
         run = working.enqueue("three")
-        run.result(timeout=30)
+        run.result(timeout=60)
         async with TaskClient(working.settings) as tasks:
             listed = await tasks.list_tasks(status="succeeded", limit=100)
             return run.id in [each.id for each in listed], await tasks.get_task(run.id), await tasks.cancel_task(run.id)

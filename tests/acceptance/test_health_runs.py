@@ -48,7 +48,7 @@ def beats(site):
     for process in processes:
         process.send_signal(signal.SIGTERM)
     for process in processes:
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def test_processes_killed_at_named_places_cost_nothing(site, survivor, places, n
         assert len(runs) < 300, site.log()
         batch = [(name, start(site, name)) for name in names]
         for _, run in batch:
-            run.result(timeout=30)
+            run.result(timeout=60)
         runs += batch
     for name, run in runs:
         assert_as_ever(site, name, run)

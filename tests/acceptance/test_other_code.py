@@ -49,7 +49,7 @@ def test_a_run_waits_for_a_worker_with_its_code(run, versions):
     assert site.executions(run.id) == []
     wrong.kill()
     site.workers(code=versions["old"])
-    assert run.result(timeout=30).output == ["old", "last"]
+    assert run.result(timeout=60).output == ["old", "last"]
     assert [(each["step"], each["number"], each["status"]) for each in site.attempts(run.id)] == [
         ("old", 1, "succeeded"),
         ("last", 1, "succeeded"),
@@ -77,4 +77,4 @@ def test_a_client_without_the_code_can_enqueue_what_was_enqueued_before(run, ver
         importlib.import_module("moving")
     again = site.client.enqueue("moving:pipeline", [])
     site.workers(code=versions["old"])
-    assert again.result(timeout=30).output == first.result(timeout=30).output == ["old", "last"]
+    assert again.result(timeout=60).output == first.result(timeout=30).output == ["old", "last"]

@@ -71,7 +71,7 @@ def test_runs_go_through_pgbouncer_in_transaction_mode(bounced):
     """Law: no session locks, no LISTEN, prepared statements optional."""
     bounced.workers(2)
     runs = [bounced.enqueue("three") for _ in range(20)]
-    assert all(run.result(timeout=30).success for run in runs)
+    assert all(run.result(timeout=60).success for run in runs)
     waiting = bounced.enqueue("waiting")
     bounced.wait_for_execution(waiting.id, "gate")
-    assert waiting.cancel(timeout=20)
+    assert waiting.cancel(timeout=60)

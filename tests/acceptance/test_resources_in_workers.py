@@ -36,7 +36,7 @@ def test_every_part_has_its_place_in_a_worker(site):
     """M-049: the same."""
     site.standing()
     run = enqueued(site, "every_part", "in")
-    result = run.result(timeout=30)
+    result = run.result(timeout=60)
 
     assert (result.run_status, notes(site.folder, run.id)) == ("succeeded", pipelines.ORDER)
     told = [event["name"] for event in site.told(run.id, "output.coercion.success", "step.succeeded", "run.succeeded")]
@@ -49,7 +49,7 @@ def test_a_timeout_leaves_what_its_attempt_entered(site):
     """§2.4: each attempt its own, once."""
     site.standing()
     run = enqueued(site, "too_slow")
-    assert run.result(timeout=30).run_status == "failed"
+    assert run.result(timeout=60).run_status == "failed"
 
     assert notes(site.folder, run.id) == ["enter", "exit TimeoutError"] * 2
 
@@ -77,7 +77,7 @@ def test_what_a_killed_worker_held_is_opened_again_by_the_next_delivery(site):
     site.wait_for_execution(run.id, "gate", times=2)
     site.open_gate(run.id)
 
-    assert run.result(timeout=30).output == ["gate", "open: True"]
+    assert run.result(timeout=60).output == ["gate", "open: True"]
     assert notes(site.folder, run.id) == ["enter", "enter", "exit"]
 
 
@@ -88,7 +88,7 @@ def test_the_facades_resources_reach_the_workers_by_name(site):
     with Flujo(pipelines.bare, resources=pipelines.pool, settings=site.settings) as flujo:
         run = flujo.start([])
         site.open_gate(run.id)
-        result = run.result(timeout=30)
+        result = run.result(timeout=60)
 
     assert result.output == ["gate", "open: True"]
     assert notes(site.folder, run.id) == ["enter", "exit"]

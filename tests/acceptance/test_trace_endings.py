@@ -88,7 +88,7 @@ def runs(site):
     os.kill(site.wait_for_execution(made["lost_worker"].id, "gate").pid, signal.SIGKILL)
     site.wait_for_execution(made["lost_worker"].id, "gate", times=2)
     site.open_gate(made["lost_worker"].id)
-    made["lost_worker"].result(timeout=30)
+    made["lost_worker"].result(timeout=60)
     yield made
     site.dismiss()
 

@@ -272,7 +272,7 @@ def test_a_request_to_cancel_waits_for_a_fan_out_that_opens(world, database_url,
     asked = waits(database_url, partial(world.request_cancel, run_of(new.first)))
     held.commit()
 
-    assert asked.result(timeout=10)
+    assert asked.result(timeout=60)
     assert [each.status for each in world.attempts(run_of(new.first))] == ["succeeded", "ready", "ready"]
 
 
@@ -295,7 +295,7 @@ def test_scopes_are_locked_deepest_first(world, database_url, held, who):
     free = {row["address"] for row in found}
     held.commit()
 
-    acted.result(timeout=10)
+    acted.result(timeout=60)
     assert not free & set(below)
     assert {top, FAN, ""} <= free
 
@@ -343,6 +343,6 @@ def test_a_ring_does_not_wait_for_the_merge_of_the_join(world, held):
     with ThreadPoolExecutor(1) as thread:
         late = thread.submit(ring, world, arms[0], "sweeper")
         try:
-            late.result(timeout=5)
+            late.result(timeout=60)
         finally:
             held.rollback()

@@ -129,7 +129,7 @@ def test_a_request_to_cancel_waits_for_the_merge_under_way(world, database_url, 
     asked = waits(database_url, lambda: world.request_cancel(run_of(new)))
     held.commit()
 
-    assert asked.result(timeout=10)
+    assert asked.result(timeout=60)
     assert statuses(world, new) == ["succeeded", "ready"]
 
 
@@ -142,7 +142,7 @@ def test_a_merge_waits_for_the_request_to_cancel_under_way_and_is_refused(world,
     merged = waits(database_url, lambda: world.commit(decision))
     held.commit()
 
-    assert merged.result(timeout=10) == "stopped"
+    assert merged.result(timeout=60) == "stopped"
     assert statuses(world, new) == ["running"]
 
 

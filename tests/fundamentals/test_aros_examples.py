@@ -319,7 +319,7 @@ def site(services, tmp_path_factory):
 def test_the_pages_queries_count_what_was_seen(site):
     """M-178, M-204, M-205: what to look at while a step is watched."""
     for text in (FENCED, FENCED, LOOSE):
-        site.client.enqueue("examples.rollout:watched", text).result(timeout=30).raise_for_status()
+        site.client.enqueue("examples.rollout:watched", text).result(timeout=60).raise_for_status()
     page = (DOCS / "how-to/roll-out-aros.md").read_text(encoding="utf-8")
     found = [site.rows(query) for query in re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
 

@@ -37,10 +37,10 @@ def test_a_client_enqueues_waits_and_reads(site, capsys):
 def test_a_run_is_retried(site):
     """As "retry a run from a step" shows it."""
     run = site.client.enqueue("examples.greeting:pipeline", "ada")
-    before = run.result(timeout=30)
+    before = run.result(timeout=60)
     assert client_calls.greet_again(site.client, run.id).output == before.output
     failed = site.client.enqueue("examples.greeting:pipeline", " ")
-    assert not failed.result(timeout=30).success
+    assert not failed.result(timeout=60).success
     assert client_calls.try_again(site.client, failed.id).record().forked_from == failed.id
 
 
@@ -50,7 +50,7 @@ def test_a_person_is_asked_and_answers(site):
     run = site.client.enqueue("examples.publication:pipeline", "bees")
     wait_until(lambda: run.status() == "paused")
     assert publication.approve_all(site.client, "ana") == []
-    assert run.result(timeout=30).output == "All about bees"
+    assert run.result(timeout=60).output == "All about bees"
 
 
 @pytest.mark.acceptance
@@ -81,7 +81,7 @@ def test_a_run_exists_if_and_only_if_the_caller_commits(site):
             in_a_transaction.place_order(site.client, connection, "ada")
         with connection.transaction(force_rollback=True):
             site.client.enqueue("examples.greeting:pipeline", "eve", connection=connection)
-    assert run.result(timeout=30).output == "Good day, Ada!"
+    assert run.result(timeout=60).output == "Good day, Ada!"
     assert site.rows("SELECT id FROM flujo_runs ORDER BY id") == before
 
 

@@ -117,6 +117,6 @@ def test_flujo_run_sorts_letters_in_real_processes(services, tmp_path, letters):
             "--input-json",
             json.dumps({"approved": False, "note": "ask for the receipt"}),
         )
-        assert run.result(timeout=30).output["ruling"] == {"approved": False, "note": "ask for the receipt"}
+        assert run.result(timeout=60).output["ruling"] == {"approved": False, "note": "ask for the receipt"}
         trace = flujo("lens", "trace", run.id, "--full")
     assert "each letter#4" in trace

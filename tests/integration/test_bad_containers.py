@@ -163,7 +163,7 @@ def busy_site(site):
 def test_what_a_worker_finds_is_a_failure_of_that_step(busy_site, name):
     """Issue 3: class, words and place reach the client; the run ends, and nothing of it is left open."""
     run = busy_site.client.enqueue(f"bad_container_pipelines:{name}", "in")
-    result = run.result(timeout=30)
+    result = run.result(timeout=60)
     type_name, said = FAILED[name]
 
     assert (result.run_status, result.error.type_name) == ("failed", type_name), busy_site.log()

@@ -101,7 +101,7 @@ def failed(flujo):
 def test_lens_replay_decides_a_run_again(flujo, site):
     """Design §6: nothing is called and nothing written; a run that was decided otherwise is told, with exit code 1."""
     run = flujo("enqueue", "cli_pipelines:shout", "--input", "quiet").stdout.strip()
-    site.client.get_run(run).result(timeout=30)
+    site.client.get_run(run).result(timeout=60)
     assert flujo("lens", "replay", run).stderr == f"{run}: 2 decisions, all as they were\n"
 
     with site.connection() as connection:
@@ -224,7 +224,7 @@ def test_lens_list_filters(read, failed):
 def test_background_steps_are_listed_with_who_launched_them(site, flujo, read):
     """U-16."""
     run = site.client.enqueue("cli_pipelines:aside", "bees")
-    run.result(timeout=30)
+    run.result(timeout=60)
     [task] = wait_until(lambda: site.client.get_failed_background_tasks(run.id), what=site.log)
 
     [listed] = read("runs", "list", "--background", "--parent", run.id)
@@ -356,7 +356,7 @@ def test_lens_watch_shows_a_question_of_a_child_run_and_goes_on(site, code):
         talk = [process.stderr.readline() for _ in range(4)]
         assert "inside asks: really?" in "".join(talk)
         run.resume("yes", actor="ana")
-        out, rest = process.communicate(timeout=30)
+        out, rest = process.communicate(timeout=60)
     assert (process.returncode, "run.succeeded" in out, "succeeded" in rest.splitlines()[-1]) == (0, True, True)
     assert any("flujo approvals approve" in line for line in talk)
 
@@ -367,7 +367,7 @@ def test_ctrl_c_ends_the_watching_quietly(site, flujo, code):
     with watching(site, code, run) as process:
         assert "run.enqueued" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, talk = process.communicate(timeout=20)
+        _, talk = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in talk) == (130, False)
     assert site.client.get_run(run).status() in ("queued", "running")
     flujo("runs", "cancel", run)
@@ -452,7 +452,7 @@ def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
     run = process.stderr.readline().split()[0]
     process.stderr.readline()  # it waits
     process.send_signal(signal.SIGINT)
-    out, talk = process.communicate(timeout=20)
+    out, talk = process.communicate(timeout=60)
     # CPython ends itself by the signal if that came while a dataclass was being made (its `exec`); a shell tells both as 130.
     assert process.returncode in (130, -signal.SIGINT)
     assert (out, "Traceback" in talk) == ("", False)
@@ -486,7 +486,7 @@ def test_a_question_is_approved_or_rejected(site, flujo, paused, verb, said):
     """M-452: a second answer exits with 1 and says who was first."""
     done = json.loads(flujo("approvals", verb, paused, "--actor", "ana", "--note", "so", "--json").stdout)
     assert done["step"] == "ask"
-    assert site.client.get_run(paused).result(timeout=30).output == {"said": said}
+    assert site.client.get_run(paused).result(timeout=60).output == {"said": said}
     refused = flujo("approvals", verb, paused, code=1)
     assert "ALREADY_ANSWERED" in refused.stderr
     assert "by ana" in refused.stderr
@@ -495,7 +495,7 @@ def test_a_question_is_approved_or_rejected(site, flujo, paused, verb, said):
 def test_an_answer_is_text_unless_it_is_said_to_be_json(site, flujo, paused):
     assert "ANSWER_REFUSED" in flujo("approvals", "answer", paused, "true", code=1).stderr
     assert flujo("approvals", "answer", paused, "true", "--input-json").stdout.strip() == paused
-    assert site.client.get_run(paused).result(timeout=30).output == {"said": True}
+    assert site.client.get_run(paused).result(timeout=60).output == {"said": True}
 
 
 def test_run_says_that_it_waits_for_a_person(flujo):

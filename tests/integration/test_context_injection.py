@@ -30,7 +30,7 @@ def run(site):
 
     def run(pipeline, *, context_model=MyContext, data="hello"):
         with Flujo(pipeline, context_model=context_model, settings=site.settings) as flujo:
-            return flujo.run(data, timeout=30)
+            return flujo.run(data, timeout=60)
 
     return run
 

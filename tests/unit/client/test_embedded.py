@@ -74,7 +74,7 @@ def postgres_answers(url: str) -> bool:
         return False
 
 
-def eventually(holds, seconds: float = 20) -> bool:
+def eventually(holds, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
