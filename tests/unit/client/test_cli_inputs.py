@@ -47,8 +47,9 @@ def test_input_is_text_whatever_it_looks_like(text):
 
 @pytest.mark.parametrize("text", ["42", "true", '{"a": 1}', "[1]", "null", '"x"'])
 def test_input_is_json_when_it_is_said_to_be(text):
-    """`--input-json` reads any JSON value, wherever the input came from (U-25)."""
-    assert given("-j", input=text)[0] == given("-i", text, "-j")[0] == json.loads(text)
+    """`--input-json` takes any JSON value, from stdin too, and goes over FLUJO_INPUT (U-25)."""
+    assert given("-j", "-", input=text)[0] == json.loads(text)
+    assert given("-j", text, env={"FLUJO_INPUT": "environment"}, input="piped")[0] == json.loads(text)
 
 
 @pytest.mark.parametrize(("piped", "value"), [("a\n", "a"), ("a\nb\n\n", "a\nb\n"), ("grüße", "grüße")])
@@ -72,8 +73,10 @@ def test_no_context_is_none():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-i", "{bad", "-j"], "Invalid value for --input: is not JSON"),
-        (["-i", "", "-j"], "Invalid value for --input: is not JSON"),
+        (["-j", "{bad"], "Invalid value for --input-json: is not JSON"),
+        (["-j", ""], "Invalid value for --input-json: is not JSON"),
+        (["-i", "text", "-j", "1"], "--input and --input-json are two inputs"),
+        (["-i", "text", "-j"], "requires an argument"),
         (["-d", "{bad"], "Invalid value for --context-data: is not JSON"),
         (["-d", "[1]"], "Invalid value for --context-data: must be a JSON object"),
         (["-f", "no/such/file"], "No such file"),
