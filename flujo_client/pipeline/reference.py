@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import re
 import sys
 from dataclasses import replace
 from types import ModuleType
@@ -25,6 +26,8 @@ RESOURCES = "resources object"
 _WITH = "?"
 _BESIDES = "resources", "hooks"
 """What may stand behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
+_BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_BESIDES)})=)")
+"""Where it begins: a file's name may have a `?` of its own."""
 _BLUEPRINT = "blueprint:"
 
 
@@ -52,7 +55,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
-    place = bare(reference)
+    place, _ = _read(reference)
     thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
         thing = _make(thing, place)
@@ -104,13 +107,14 @@ def with_besides(
 
 def bare(reference: str) -> str:
     """A pipeline's reference without what `with_besides` put behind it."""
-    return reference.partition(_WITH)[0]
+    return _BEHIND.split(reference, maxsplit=1)[0]
 
 
 def _read(reference: str) -> tuple[str, dict[str, str]]:
-    place, _, rest = reference.partition(_WITH)
-    pairs = [part.partition("=") for part in rest.split("&")] if rest else []
-    if not all(key in _BESIDES and value for key, _, value in pairs):
+    place, *rest = _BEHIND.split(reference, maxsplit=1)
+    pairs = [part.partition("=") for part in rest[0].split("&")] if rest else []
+    is_more = _WITH in place and not is_file(place)
+    if is_more or not all(key in _BESIDES and value for key, _, value in pairs):
         raise PipelineError(
             f"'{reference}' has something else than {' and '.join(_BESIDES)} behind the '{_WITH}'",
             suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
