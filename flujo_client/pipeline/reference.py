@@ -9,19 +9,22 @@ import re
 import sys
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.identity import importable
 from flujo_client.pipeline.step import Step
-from flujo_client.serial import Resolver
+from flujo_client.serial import Resolver, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 RESOURCES = "resources object"
 """What errors call what a pipeline names as its resources."""
+
+OURS: Final = ("PipelineContext", "safe_serialize")
+"""What of this package a reference may name: a context's model, and the function that makes plain data of anything."""
 
 _WITH = "?"
 _BESIDES = "resources", "hooks"
@@ -131,7 +134,9 @@ def _named(thing: Any, what: str) -> str:
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
-    """Import what `module:attribute` names, if its module stands under an allowed prefix.
+    """Import what `module:attribute` names, if its module stands under an allowed prefix, or it is one of `OURS`.
+
+    What else this package holds is refused under every prefix: it reads settings, starts programs and talks to services.
 
     Raises:
         PipelineError: as for `load_pipeline`, or its import fails; a module that exits when it is imported ends nobody else.
@@ -142,6 +147,11 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         raise PipelineError(
             f"'{reference}' is not a reference to a {what}",
             suggestion=f"write it as 'package.module:attribute'{or_a_file}",
+        )
+    if is_ours(module_name) and attribute not in OURS:
+        raise PipelineError(
+            f"{what} '{reference}' leads into Flujo's own workings",
+            suggestion=f"of flujo_client, {' and '.join(OURS)} can be named; put what you need into a module of yours",
         )
     if not Resolver(allowed).allows(module_name):
         raise PipelineError(
