@@ -100,7 +100,7 @@ class Embedded:
             return self._owned.postgres.how_it_ended() or self._owned.redis.how_it_ended()
         if self._running is None or state.read(self.directory) is not None:
             return None
-        return f"the embedded services of {self.directory} were stopped by process {self._running.owner_pid}, which had started them"
+        return f"the embedded services of {self.directory} ended with process {self._running.owner_pid}, which had started them"
 
     def restart_postgres(self, mode: postgres.StopMode = "immediate") -> None:
         """End Postgres ("immediate" as in a crash, "fast" in good order) and start it under the same URL; owner only."""

@@ -223,13 +223,13 @@ def test_a_service_that_ends_by_itself_is_told_with_the_end_of_its_log(home, nam
     assert embedded.how_they_ended() is None, "what was stopped has not ended by itself"
 
 
-def test_who_joined_is_told_that_the_owner_stopped_the_services(home):
+def test_who_joined_is_told_that_the_services_ended_with_their_owner(home):
     other = Other(home)
     other.report()
     with Embedded(home) as guest:
         assert guest.how_they_ended() is None
         other.leave()
-        assert f"stopped by process {other.process.pid}" in guest.how_they_ended()
+        assert f"ended with process {other.process.pid}" in guest.how_they_ended()
 
 
 def test_an_owner_that_just_exits_stops_its_services(home):
