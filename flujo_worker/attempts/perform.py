@@ -77,7 +77,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class _Claimed:
-    """An attempt that is this process's to perform: its message, what became of the question it waited with, and since when."""
+    """An attempt that is this process's to perform: `reply` is what became of the question it waited with, `started` since when."""
 
     envelope: Envelope
     held: Held
