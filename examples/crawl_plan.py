@@ -122,5 +122,6 @@ pipeline = Pipeline(
         Step("collect", collect),
         Step("main", main),
         Step("hand_over", hand_over),
-    ]
+    ],
+    name="crawl-plan",
 )

@@ -40,16 +40,23 @@ class Origins:
 
     def of(self, location: Key) -> str | None:
         """Name the variable, or the file and the line, that says this; None where neither does."""
-        variable = self._variables.get(".".join(location[: self._depth(location)]))
-        if variable is not None:
-            return variable
-        line = self._written.line(location) if self._written and location[: self._depth(location)] else None
-        return None if line is None or self._written is None else f"{self._written.path}:{line}"
+        line = self._line(location)
+        return f"{self._written.path}:{line}" if line and self._written else self._variable(location)
+
+    def order(self, location: Key) -> float:
+        """Give the place of a finding among the others: by the line that says it; what none says comes last."""
+        return self._line(location) or float("inf")
 
     @property
     def whole(self) -> str:
         """Name what contradicts itself where no single place does."""
         return str(self._written.path) if self._written else "the environment"
+
+    def _line(self, location: Key) -> int | None:
+        return self._written.line(location) if self._written and self._variable(location) is None else None
+
+    def _variable(self, location: Key) -> str | None:
+        return self._variables.get(".".join(location[: self._depth(location)]))
 
     def _depth(self, location: Key) -> int:
         return 2 if location and location[0] in self._sections else 1
@@ -62,7 +69,7 @@ def told(
     known: Iterable[str],
     origins: Origins,
 ) -> SettingsError:
-    """Tell what pydantic found, without its input.
+    """Tell what pydantic found, without its input: what the file says in the order of its lines, then the rest.
 
     Args:
         error: what it found.
@@ -72,7 +79,9 @@ def told(
         origins: where the values came from.
     """
     everything: Sequence[Mapping[str, Any]] = error.errors(include_url=False, include_input=False)
-    findings = [each for each in everything if each["type"] != _FOLLOWS]
+    findings = sorted(
+        (each for each in everything if each["type"] != _FOLLOWS), key=lambda each: origins.order(_path(each["loc"]))
+    )
     lines = [_line(finding, origins) for finding in findings[:MOST_TOLD]]
     if len(findings) > MOST_TOLD:
         lines.append(f"and {len(findings) - MOST_TOLD} more")

@@ -44,7 +44,7 @@ class Written:
     Attributes:
         path: the file.
         tree: its tables and values; empty as long as it was not parsed.
-        lines: of each key and table that is written out, in order, the line on which it is first.
+        lines: of each key and table, the line on which it is first: its own, else that of the first that stands in it.
     """
 
     path: Path
@@ -52,11 +52,8 @@ class Written:
     lines: dict[Key, int] = field(default_factory=dict)
 
     def line(self, key: Key) -> int | None:
-        """Find the line of a key: its own, else that of the first that stands in it, else of what it stands in itself."""
-        inner = next((line for other, line in self.lines.items() if key and other[: len(key)] == key), None)
-        if key in self.lines or inner is not None:
-            return self.lines.get(key, inner)
-        return self.line(key[:-1]) if len(key) > 1 else None
+        """Find the line of a key, else of what it stands in itself."""
+        return next((self.lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in self.lines), None)
 
     def rename(self, name: str, to: str) -> None:
         """Read a key, or a table, as if it had another name."""
@@ -70,6 +67,9 @@ def read(path: Path) -> Written:
     written, statements = Written(path), _statements(path, text)
     for key, line in statements:
         written.lines.setdefault(key, line)
+    for key, line in statements:
+        for end in range(1, len(key)):
+            written.lines.setdefault(key[:end], line)
     try:
         written.tree = tomllib.loads(text)
     except ValueError as error:

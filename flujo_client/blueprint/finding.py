@@ -5,11 +5,10 @@ It must not decide what is wrong. In: findings, from whoever looked; out: the on
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from flujo_client.contract.likely import likely
 from flujo_client.errors import BlueprintError
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ Path: TypeAlias = tuple[str | int | bool, ...]
 """Where a value stands in a document: keys and indices from its top."""
 
 _SHOWN = 60
-_MOST_COMPARED = 100
 _MOST_TOLD = 100
 """Findings that an error's text lists; all of them are on the error."""
 
@@ -84,10 +82,8 @@ def shown(value: Any) -> str:
 
 
 def nearest(given: Any, known: Iterable[Any]) -> str | None:
-    """Find the known word that was likely meant."""
-    words = [str(each)[:_SHOWN] for each in islice(known, _MOST_COMPARED)]
-    close = difflib.get_close_matches(str(given)[:_SHOWN], words, n=1)
-    return close[0] if close else None
+    """Find the known word that was likely meant; keys of a document may be numbers, too."""
+    return likely(str(given), map(str, known))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -1,7 +1,7 @@
 """From a text or a file to a pipeline: read, ask the shapes, put what it names by file into it, build.
 
 What comes out holds its own definition, `Pipeline.blueprint`: one text, with the prompts and blueprints of other files in it, so that
-whoever has it needs no file. It must not read a file outside the blueprint's folder and the working directory.
+whoever has it needs no file. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
 """
 
 from __future__ import annotations
@@ -228,11 +228,16 @@ class Loading:
         except (OSError, ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
             self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is no path of a file"))
             return None
-        if not any(file.is_relative_to(each.resolve()) for each in (origin.folder, File())):
-            told = f"'{shown(named)}' lies outside the blueprint's folder and the working directory"
-            self.findings.append(source.finding("Y-FILE", path, told))
-            return None
-        return file
+        within = [file.relative_to(each) for each in (origin.folder.resolve(), File.cwd()) if file.is_relative_to(each)]
+        if within and not all(map(_is_hidden, within)):
+            return file
+        told = (
+            "is hidden: no blueprint reads what has a name, or lies in a folder, that begins with a dot"
+            if within
+            else "lies outside the blueprint's folder and the working directory"
+        )
+        self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' {told}"))
+        return None
 
     def _read(self, source: Source, file: File, named: str, path: Path) -> bytes | None:
         found = _bytes(file, named, MAX_BYTES - self.size)
@@ -243,6 +248,11 @@ class Loading:
             return None
         self.size += len(found)
         return found
+
+
+def _is_hidden(path: File) -> bool:
+    """Tell whether a part of a path is a dotfile or stands in one, as `.env` and `.git` do. Volumes of Kubernetes keep files in `..2024_…`."""
+    return any(part.startswith(".") and not part.startswith("..") for part in path.parts)
 
 
 def _called(file: File) -> str:

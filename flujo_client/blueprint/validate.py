@@ -15,7 +15,7 @@ from flujo_client.blueprint.load import Loading, bytes_of
 from flujo_client.blueprint.read import Source
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import rule_of
-from flujo_client.errors import BlueprintError
+from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.reference import is_file, load_pipeline
 from flujo_client.pipeline.walk import walk
@@ -33,10 +33,12 @@ class Report:
     Attributes:
         target: what was looked at.
         findings: all of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`.
+        unseen: why there was nothing to look at, such as no such file; a finding says it too.
     """
 
     target: str
     findings: tuple[Finding, ...]
+    unseen: PipelineError | BlueprintError | None = None
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -58,18 +60,20 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
     """Look at a blueprint's file, or at the pipeline that `package.module:attribute` names.
 
     Args:
-        target: the file or reference.
+        target: the file or reference; that there is none is a finding.
         allowed: import prefixes that references may stand under.
         include_imports: tell what is found in imported blueprints too.
-
-    Raises:
-        FlujoError: there is no such file or pipeline.
     """
-    if not is_file(target):
-        pipeline = load_pipeline(target, allowed=allowed)
-        return validate_pipeline(pipeline, allowed=allowed, target=target, include_imports=include_imports)
-    text = bytes_of(File(target))
-    report = validate_text(text, allowed=allowed, target=target, name=File(target).stem, folder=File(target).parent)
+    try:
+        found = bytes_of(File(target)) if is_file(target) else load_pipeline(target, allowed=allowed)
+    except BlueprintError as error:
+        return Report(target, error.findings, error)
+    except PipelineError as error:
+        finding = Finding("Y-REFERENCE", error.message, file=target, allowed=error.suggestion)
+        return Report(target, (finding,), error)
+    if not isinstance(found, bytes):
+        return validate_pipeline(found, allowed=allowed, target=target, include_imports=include_imports)
+    report = validate_text(found, allowed=allowed, target=target, name=File(target).stem, folder=File(target).parent)
     return report if include_imports else _own(report)
 
 

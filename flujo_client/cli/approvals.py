@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flujo_client.cli.inputs import read_json
+from flujo_client.cli.inputs import json_option, one_value
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.tables import approvals_list
@@ -81,12 +81,14 @@ def reject(**given: Any) -> None:
 
 @command.command("answer")
 @_answering
-@click.argument("value")
-@click.option("--input-json", "-j", "is_json", is_flag=True, help="The answer is JSON, and no text.")
-def answer(*, value: str, is_json: bool, **given: Any) -> None:
-    """Answer with a value."""
-    parsed = read_json(value, "VALUE") if is_json else value
-    _answer(lambda _: parsed, **given)
+@click.argument("value", required=False)
+@json_option("The answer")
+def answer(*, value: str | None, json_text: str | None, **given: Any) -> None:
+    """Answer with VALUE as text, or with JSON; '-' reads stdin."""
+    if (value is None) == (json_text is None):
+        raise click.UsageError("give the answer as VALUE, or with --input-json")
+    said = one_value(value or "", json_text)
+    _answer(lambda _: said, **given)
 
 
 def _answer(

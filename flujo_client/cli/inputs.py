@@ -1,7 +1,7 @@
-"""What a run is given on the command line: its input, its context and its limits, for `run` and `enqueue` alike.
+"""What is given on the command line: a run's input, context and limits, for `run` and `enqueue` alike, and any value as JSON.
 
-The input comes from the flag, else from FLUJO_INPUT, else from piped stdin, else it is empty (U-25). It is text, whatever it looks
-like, unless `--input-json` says otherwise: a pipeline must not get a number because somebody's text was `42`.
+A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty (U-25). It is text, whatever it looks
+like, unless `--input-json` gives it: a pipeline must not get a number because somebody's text was `42`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 import orjson
+from click.core import ParameterSource
 from pydantic import ValidationError
 
 from flujo_client.contract.limits import UsageLimits
@@ -20,6 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STDIN = "-"
+
+
+def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add `--input-json`, which every command that takes a value has besides its text, and call the command with `json_text`."""
+    return click.option(
+        "--input-json", "-j", "json_text", metavar="JSON", help=f"{what} as JSON, and no text; '-' reads stdin."
+    )
+
+
+def one_value(text: str, json_text: str | None) -> Any:
+    """Give what `--input-json` says if it was given, else the text; '-' stands for what stdin has."""
+    if json_text is not None:
+        return _json(_piped() if json_text == STDIN else json_text, "--input-json")
+    return _piped() if text == STDIN else text
 
 
 def input_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -33,19 +48,20 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         help="The first step's input, as text; '-' reads stdin, as leaving it out does when something is piped.",
     )
-    @click.option("--input-json", "-j", "is_json", is_flag=True, help="What --input, or stdin, gives is JSON.")
+    @json_option("The first step's input")
     @click.option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
     @click.option(
         "--context-file", "-f", "file", type=click.File("rb"), help="A file with such an object; -d goes over it."
     )
     @functools.wraps(command)
-    def with_values(*, text: str | None, is_json: bool, data: str | None, file: IO[bytes] | None, **rest: Any) -> None:
-        value = _input(text)
-        command(
-            value=read_json(value, "--input") if is_json else value,
-            context=_context(data, file),
-            **rest,
-        )
+    def with_values(
+        *, text: str | None, json_text: str | None, data: str | None, file: IO[bytes] | None, **rest: Any
+    ) -> None:
+        if json_text is not None and _is_typed("text"):
+            raise click.UsageError("--input and --input-json are two inputs: give one of them")
+        if text is None:
+            text = STDIN if _is_piped() else ""
+        command(value=one_value(text, json_text), context=_context(data, file), **rest)
 
     return with_values
 
@@ -75,14 +91,21 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_limits
 
 
-def _input(text: str | None) -> str:
-    if text == STDIN or (text is None and sys.stdin is not None and not sys.stdin.isatty()):
-        try:
-            piped = sys.stdin.buffer.read().decode()
-        except UnicodeDecodeError as error:
-            raise click.BadParameter(f"stdin is not UTF-8 text ({error})", param_hint="--input") from error
-        return piped.removesuffix("\n")
-    return text or ""
+def _is_typed(option: str) -> bool:
+    """Tell whether an option stands on the command line itself, and not in the environment."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
+
+
+def _is_piped() -> bool:
+    return sys.stdin is not None and not sys.stdin.isatty()
+
+
+def _piped() -> str:
+    try:
+        piped = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"stdin is not UTF-8 text ({error})") from error
+    return piped.removesuffix("\n")
 
 
 def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
@@ -93,14 +116,13 @@ def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
 
 
 def _object(text: str | bytes, where: str) -> dict[str, Any]:
-    tree = read_json(text, where)
+    tree = _json(text, where)
     if not isinstance(tree, dict):
         raise click.BadParameter('must be a JSON object, such as \'{"topic": "bees"}\'', param_hint=where)
     return tree
 
 
-def read_json(text: str | bytes, where: str) -> Any:
-    """Read JSON; `where` names the option in the refusal."""
+def _json(text: str | bytes, where: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:

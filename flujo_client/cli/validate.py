@@ -10,12 +10,12 @@ import click
 from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.validate import Report, validate
-from flujo_client.cli.output import VALIDATION, say, show_json, show_value
+from flujo_client.cli.output import OK, VALIDATION, exit_code, say, show_json, show_value
 from flujo_client.cli.words import counted, printable
 from flujo_client.config import ConfigManager
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 @click.command("validate")
@@ -45,7 +45,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
     """Find everything that is wrong with TARGETS: blueprints' files, or pipelines as 'package.module:attribute'.
 
     Each finding is told in a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
-    happens. Exits with 4 when something refuses a pipeline.
+    happens. Exits with 3 when a target is not there, else with 4 when something refuses a pipeline.
     """
     in_json = as_json or form == "json"
     if show_schema:
@@ -57,8 +57,16 @@ def command(  # noqa: PLR0913 - a parameter for each option
     else:
         reports = [_report(target, imports=imports) for target in targets]
         _show(reports, in_json=in_json)
-        if any((strict and each.errors) or (fail_on_warn and each.warnings) for each in reports):
-            context.exit(VALIDATION)
+        context.exit(min(_codes(reports, strict=strict, fail_on_warn=fail_on_warn), default=OK))
+
+
+def _codes(reports: Sequence[Report], *, strict: bool, fail_on_warn: bool) -> Iterator[int]:
+    """Give the exit codes that reports call for: what could not be looked at counts in any case, and before what was found."""
+    for each in reports:
+        if each.unseen is not None:
+            yield exit_code(each.unseen)
+        elif (strict and each.errors) or (fail_on_warn and each.warnings):
+            yield VALIDATION
 
 
 def _report(target: str, *, imports: bool) -> Report:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flujo_client.contract.likely import did_you_mean
 from flujo_client.errors import BlueprintError
 
 
@@ -16,7 +16,7 @@ def refused(key: str, what: str, way_out: str | None) -> BlueprintError:
 def one_of(key: str, value: object, allowed: tuple[str, ...] | tuple[int, ...]) -> None:
     if isinstance(value, bool) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
-        raise refused(key, f"{value!r} is not allowed, only {listed}", nearest(value, map(str, allowed)))
+        raise refused(key, f"{value!r} is not allowed, only {listed}", did_you_mean(value, map(str, allowed)))
 
 
 def flag(key: str, value: object) -> None:
@@ -56,10 +56,5 @@ def known(where: str, block: object, keys: tuple[str, ...]) -> None:
     for key in block:
         if key not in keys:
             raise BlueprintError(
-                f"{where}: unknown key {key!r}", suggestion=nearest(key, keys) or f"known: {', '.join(keys)}"
+                f"{where}: unknown key {key!r}", suggestion=did_you_mean(key, keys) or f"known: {', '.join(keys)}"
             )
-
-
-def nearest(given: object, known: Iterable[str]) -> str | None:
-    close = difflib.get_close_matches(str(given), list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from flujo_client.contract.expect import flag, known, nearest, number, one_of, refused, text, texts
+from flujo_client.contract.expect import flag, known, number, one_of, refused, text, texts
+from flujo_client.contract.likely import did_you_mean
 
 MODES: Final = ("off", "minimal", "full")
 LEVELS: Final = (0, 1, 2)
@@ -279,6 +280,6 @@ def _conversions(kind: str, tokens: object) -> frozenset[str]:
         raise refused(where, "expected a list", f'write ["{CONVERSIONS[kind][0]}"]')
     listed = frozenset(tokens)
     for token in sorted(listed.difference(CONVERSIONS[kind]), key=str):
-        way_out = nearest(token, CONVERSIONS[kind]) or f"known: {', '.join(CONVERSIONS[kind])}"
+        way_out = did_you_mean(token, CONVERSIONS[kind]) or f"known: {', '.join(CONVERSIONS[kind])}"
         raise refused(where, f"unknown conversion {token!r}", way_out)
     return listed

@@ -41,6 +41,7 @@ class Postgres:
 
     def __init__(self, directory: Path) -> None:
         self.data = directory / "postgres"
+        self._log = directory / "postgres.log"
         self._binaries = _find_binaries()
         self._account: Account | None = None
         self._socket_folder = self.data
@@ -85,6 +86,10 @@ class Postgres:
         process.end(self._process, _SIGNALS[mode], signal.SIGQUIT)
         self._launch()
 
+    def how_it_ended(self) -> str | None:
+        """Say how the server ended by itself; None while it runs, and when it was stopped."""
+        return process.how_it_ended("Postgres", self._process, self._log)
+
     def _launch(self) -> None:
         options = {
             "listen_addresses": "",
@@ -94,12 +99,11 @@ class Postgres:
         }
         flags = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
         command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, *flags]
-        log = self.data.with_name("postgres.log")
-        self._process = server = process.spawn(command, log=log, account=self._account)
+        self._process = server = process.spawn(command, log=self._log, account=self._account)
         process.wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=_START_SECONDS)
         if not self._is_ready():
             remedy = f"read the log; deleting {self.data} begins anew and loses what is in it"
-            raise process.failed_to_start("Postgres", log, remedy=remedy)
+            raise process.failed_to_start("Postgres", self._log, remedy=remedy)
 
     def _is_ready(self) -> bool:
         lines = _postmaster_lines(self.data)

@@ -140,8 +140,19 @@ def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
 
 def failed_to_start(name: str, log: Path, *, remedy: str) -> ServiceUnreachable:
     """Build the error for a server that did not come up, with the last words of its log."""
-    last_words = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
     return ServiceUnreachable(
-        "\n".join([f"embedded {name} did not start; the end of {log}:", *(f"  {line}" for line in last_words)]),
-        suggestion=f"{remedy}, or {OWN_SERVICES}",
+        f"embedded {name} did not start; {_last_words(log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
     )
+
+
+def how_it_ended(name: str, server: subprocess.Popen[bytes] | None, log: Path) -> str | None:
+    """Say that a server has ended by itself, how, and with which last words; None while it runs, and before and after."""
+    if server is None or (code := server.poll()) is None:
+        return None
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"embedded {name} {how}; {_last_words(log)}"
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
+    return "\n".join([f"the end of {log}:", *(f"  {line}" for line in lines)])

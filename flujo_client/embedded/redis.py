@@ -85,6 +85,10 @@ class Redis:
         if not self._launch():
             raise process.failed_to_start("Redis", self._log, remedy=f"see what took port {self._port}")
 
+    def how_it_ended(self) -> str | None:
+        """Say how the server ended by itself; None while it runs, and when it was stopped."""
+        return process.how_it_ended("Redis", self._process, self._log)
+
     def _launch(self) -> bool:
         """Start on the chosen port; False if the server ended instead, as it does when another took the port."""
         self._process = server = process.spawn(self._command(), log=self._log, account=self._account)

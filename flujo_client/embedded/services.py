@@ -91,6 +91,17 @@ class Embedded:
             self._owned.close()
         self._owned = self._running = None
 
+    def how_they_ended(self) -> str | None:
+        """Say which service has ended though it was not stopped here, how, and with which last words; None while both are there.
+
+        Of services that we joined it is only known whether their owner still says that they run.
+        """
+        if self._owned is not None and self.is_owner:
+            return self._owned.postgres.how_it_ended() or self._owned.redis.how_it_ended()
+        if self._running is None or state.read(self.directory) is not None:
+            return None
+        return f"the embedded services of {self.directory} ended with process {self._running.owner_pid}, which had started them"
+
     def restart_postgres(self, mode: postgres.StopMode = "immediate") -> None:
         """End Postgres ("immediate" as in a crash, "fast" in good order) and start it under the same URL; owner only."""
         self._mine().postgres.restart(mode)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import re
 import sys
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.identity import importable
 from flujo_client.pipeline.step import Step
-from flujo_client.serial import Resolver
+from flujo_client.serial import Resolver, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
 RESOURCES = "resources object"
 """What errors call what a pipeline names as its resources."""
 
+OURS: Final = ("PipelineContext", "safe_serialize")
+"""What of this package a reference may name: a context's model, and the function that makes plain data of anything."""
+
 _WITH = "?"
 _BESIDES = "resources", "hooks"
 """What may stand behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
+_BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_BESIDES)})=)")
+"""Where it begins: a file's name may have a `?` of its own."""
 _BLUEPRINT = "blueprint:"
 
 
@@ -52,7 +58,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
-    place = bare(reference)
+    place, _ = _read(reference)
     thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
         thing = _make(thing, place)
@@ -104,13 +110,14 @@ def with_besides(
 
 def bare(reference: str) -> str:
     """A pipeline's reference without what `with_besides` put behind it."""
-    return reference.partition(_WITH)[0]
+    return _BEHIND.split(reference, maxsplit=1)[0]
 
 
 def _read(reference: str) -> tuple[str, dict[str, str]]:
-    place, _, rest = reference.partition(_WITH)
-    pairs = [part.partition("=") for part in rest.split("&")] if rest else []
-    if not all(key in _BESIDES and value for key, _, value in pairs):
+    place, *rest = _BEHIND.split(reference, maxsplit=1)
+    pairs = [part.partition("=") for part in rest[0].split("&")] if rest else []
+    is_more = _WITH in place and not is_file(place)
+    if is_more or not all(key in _BESIDES and value for key, _, value in pairs):
         raise PipelineError(
             f"'{reference}' has something else than {' and '.join(_BESIDES)} behind the '{_WITH}'",
             suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
@@ -127,7 +134,9 @@ def _named(thing: Any, what: str) -> str:
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
-    """Import what `module:attribute` names, if its module stands under an allowed prefix.
+    """Import what `module:attribute` names, if its module stands under an allowed prefix, or it is one of `OURS`.
+
+    What else this package holds is refused under every prefix: it reads settings, starts programs and talks to services.
 
     Raises:
         PipelineError: as for `load_pipeline`, or its import fails; a module that exits when it is imported ends nobody else.
@@ -138,6 +147,11 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         raise PipelineError(
             f"'{reference}' is not a reference to a {what}",
             suggestion=f"write it as 'package.module:attribute'{or_a_file}",
+        )
+    if is_ours(module_name) and attribute not in OURS:
+        raise PipelineError(
+            f"{what} '{reference}' leads into Flujo's own workings",
+            suggestion=f"of flujo_client, {' and '.join(OURS)} can be named; put what you need into a module of yours",
         )
     if not Resolver(allowed).allows(module_name):
         raise PipelineError(

@@ -3,7 +3,7 @@
 from flujo_client.serial.custom import register_custom_deserializer, register_custom_serializer
 from flujo_client.serial.lenient import safe_deserialize, safe_serialize
 from flujo_client.serial.packed import Packed
-from flujo_client.serial.resolve import Resolver, reference
+from flujo_client.serial.resolve import Resolver, is_ours, reference
 from flujo_client.serial.strict import decode, encode
 from flujo_client.serial.tree import Tree, canonical, dumps, loads
 
@@ -15,6 +15,7 @@ __all__ = [
     "decode",
     "dumps",
     "encode",
+    "is_ours",
     "loads",
     "reference",
     "register_custom_deserializer",

@@ -36,12 +36,17 @@ def reference(thing: Any) -> str:
     return ref
 
 
+def is_ours(module: str) -> bool:
+    """Tell whether a module is this package itself or stands below it."""
+    return module == _OWN or module.startswith(f"{_OWN}.")
+
+
 class Resolver:
     """Finds what a reference names, if its module is allowed.
 
     Args:
         allowed_prefixes: `"*"` allows every module; any other entry allows the module of that name and those below. This package's
-            own classes, which contexts are made of, are always allowed.
+            own classes, which contexts and results are made of, are always allowed.
     """
 
     def __init__(self, allowed_prefixes: Sequence[str]) -> None:

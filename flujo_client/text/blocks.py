@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from flujo_client.contract.expect import nearest
+from flujo_client.contract.likely import did_you_mean
 from flujo_client.text.filters import FILTERS, Filtered
 from flujo_client.text.parser import Parser
 from flujo_client.text.tokens import refused, shown, tokens
@@ -109,7 +109,9 @@ class _Reader:
             self._add_line(start, self._empty(opening.end(), word))
             self._turn(start) if word == "else" else self._close(word[1:], start)
         else:
-            self._stop(start, f"unknown block {shown(word)}", nearest(word, _BLOCKS) or f"known: {', '.join(_BLOCKS)}")
+            self._stop(
+                start, f"unknown block {shown(word)}", did_you_mean(word, _BLOCKS) or f"known: {', '.join(_BLOCKS)}"
+            )
 
     def finish(self) -> tuple[Piece, ...]:
         if self._open:
@@ -182,7 +184,7 @@ def _filtered(of: Node, parser: Parser) -> Node:
     name = parser.word
     if name.text not in FILTERS:
         what = f"unknown filter {name}" if name.kind == "name" else f"expected a filter after '|', not {name}"
-        parser.stop(name, what, nearest(name.text[:40], FILTERS) or f"known: {', '.join(FILTERS)}")
+        parser.stop(name, what, did_you_mean(name.text, FILTERS) or f"known: {', '.join(FILTERS)}")
     parser.advance()
     arguments = parser.arguments() if parser.take("(") else ()
     parser.demand(name, len(arguments), *FILTERS[name.text])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from flujo_client.contract.expect import nearest
+from flujo_client.contract.likely import did_you_mean
 from flujo_client.text.comparing import SIGNS
 from flujo_client.text.nodes import And, Call, Comparison, ListOf, Literal, Name, Node, Not, Or, Part
 from flujo_client.text.tokens import Token, refused, shown, text_of
@@ -31,7 +31,6 @@ _FOREIGN = {
     "|": "filters stand in templates only, once after all else",
     "for": "do this in a step, or with #each in a template",
 }
-_LONGEST = 80
 _CALLS = "only get, lower, upper, strip, startswith and endswith can be called, each on a value: name.lower()"
 
 
@@ -137,7 +136,7 @@ class Parser:
 
     def _call(self, of: Node, name: Token) -> Node:
         if name.text not in METHODS:
-            self.stop(name, f"{shown(name.text)} cannot be called", nearest(name.text, METHODS) or _CALLS)
+            self.stop(name, f"{shown(name.text)} cannot be called", did_you_mean(name.text, METHODS) or _CALLS)
         arguments = self.arguments()
         self.demand(name, len(arguments), *METHODS[name.text])
         return Call(of, name.text, arguments, name.at)
@@ -172,7 +171,7 @@ class Parser:
         if self.word.text == "(":
             self.stop(word, f"{shown(word.text)} cannot be called", _CALLS)
         known = f"known: {', '.join(self._roots)}"
-        way_out = _FOREIGN.get(word.text) or nearest(word.text[:_LONGEST], self._roots) or known
+        way_out = _FOREIGN.get(word.text) or did_you_mean(word.text, self._roots) or known
         return self.stop(word, f"unknown name {shown(word.text)}", way_out)
 
     def _nested(self, read: Callable[[], Node]) -> Node:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flujo_client.contract.expect import nearest
+from flujo_client.contract.likely import MOST, did_you_mean
 
 MAX_STEPS = 300_000
 """Steps of one evaluation: a value read, compared or written is one, and so are 64 characters of a text."""
@@ -25,8 +25,6 @@ SIMPLE = frozenset({str, int, float, bool, type(None)})
 """The classes of values that have no parts and no surprises; most are of these, and looking them up is quick."""
 
 _CHARACTERS_IN_A_STEP = 64
-_KEYS_LOOKED_AT = 200
-_LONGEST_NAME = 80
 _OF_TEXTS: dict[str, Callable[..., Any]] = {
     "lower": str.lower,
     "upper": str.upper,
@@ -62,8 +60,7 @@ class Missing(Fault):
         fields = fields_of(self._holder)
         if fields is None or not isinstance(self._key, str):
             return None
-        known = (each for each in islice(fields, _KEYS_LOOKED_AT) if isinstance(each, str))
-        return nearest(self._key[:_LONGEST_NAME], (each for each in known if len(each) <= _LONGEST_NAME))
+        return did_you_mean(self._key, (each for each in islice(fields, MOST) if isinstance(each, str)))
 
 
 class Work:

@@ -16,7 +16,7 @@ from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.pipeline.identity import identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentResult, Answer
-from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.telling import text_of, whole
 from flujo_worker.attempts.inside import in_thread
 
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
     from pydantic_ai.models import Model
 
-    from flujo_worker.agents.factory import FlujoAgent
     from flujo_worker.agents.shaping import Shaping
 
 DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
 _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])
 
 
-class BaseAgent:
+class BaseAgent(Front):
     """An agent that is told its task and its context. Subclass it for a template of your own.
 
     As a step's agent its task is the step's input and its context the pipeline's; as an agent's tool both are what the calling agent gives.
@@ -59,16 +58,7 @@ class BaseAgent:
         name: str | None = None,
         **options: Any,
     ) -> None:
-        self.agent = make_agent_async(model, system_prompt, output_type, name=name, **options)
-        self.name, self.output_type = name, self.agent.output_type
-
-    @property
-    def __flujo_asks__(self) -> FlujoAgent:
-        return self.agent
-
-    @property
-    def __flujo_defaults__(self) -> dict[str, Any]:
-        return self.agent.__flujo_defaults__
+        super().__init__(make_agent_async(model, system_prompt, output_type, name=name, **options))
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:

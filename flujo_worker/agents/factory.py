@@ -197,6 +197,21 @@ class FlujoAgent:
                 raise
 
 
+class Front:
+    """What stands before an agent of ours and words what it is asked: steps, budgets and breakers look at the agent behind it."""
+
+    def __init__(self, agent: FlujoAgent) -> None:
+        self.agent, self.name, self.output_type = agent, agent.name, agent.output_type
+
+    @property
+    def __flujo_asks__(self) -> FlujoAgent:
+        return self.agent
+
+    @property
+    def __flujo_defaults__(self) -> dict[str, Any]:
+        return self.agent.__flujo_defaults__
+
+
 def unwrapped(output_type: Any) -> Any:
     """Give the type that a `TypeAdapter` is of, and any other output type as it is."""
     return output_type._type if isinstance(output_type, TypeAdapter) else output_type  # noqa: SLF001 - it is nowhere in public

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.pipeline.identity import digest, identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.base import as_mapping
-from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.telling import tell_variables, whole
 from flujo_worker.attempts.inside import in_thread
 
@@ -44,20 +44,12 @@ def make_templated_agent_async(
     return TemplatedAgent(make_agent_async(model, "", output_type, **options), template, dict(variables or {}))
 
 
-class TemplatedAgent:
+class TemplatedAgent(Front):
     """An agent made by `make_templated_agent_async`."""
 
     def __init__(self, agent: FlujoAgent, template: str, variables: dict[str, Any]) -> None:
-        self.agent, self.template, self.variables = agent, template, variables
-        self.name, self.output_type = agent.name, agent.output_type
-
-    @property
-    def __flujo_asks__(self) -> FlujoAgent:
-        return self.agent
-
-    @property
-    def __flujo_defaults__(self) -> dict[str, Any]:
-        return self.agent.__flujo_defaults__
+        super().__init__(agent)
+        self.template, self.variables = template, variables
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.evaluate.hooks import Hooks
     from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.ports import Claim, Ledger, Refusal, Verdict
+    from flujo_worker.ports import Claim, Ledger, Refusal, Reply, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,16 @@ class Delivered:
 
     disposition: Verdict | Refusal | Disposition
     counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """An attempt that is this process's to perform: `reply` is what became of the question it waited with, `started` since when."""
+
+    envelope: Envelope
+    held: Held
+    reply: Reply | None
+    started: float
 
 
 class Attempts:
@@ -124,7 +134,8 @@ class Attempts:
         with self._lease.holding(envelope.key) as held:
             if held is None:
                 return Delivered("busy")
-            calls, asks = self._asks(envelope)
+            reply = self._reply(envelope)
+            calls, asks = self._asks(envelope, reply)
             claim = self._claim(envelope, held, asks)
             if claim.refusal is not None:
                 logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
@@ -135,7 +146,9 @@ class Attempts:
             if claim.over is not None:
                 refused = Outcome("limit", fault=claim.over)
                 return self._conclude(Notice(envelope, held.fence or 0, refused), time.monotonic())
-            return self._carry_out(envelope, held, calls)
+            if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
+                reply = self._reply(envelope)
+            return self._carry_out(_Claimed(envelope, held, reply, time.monotonic()), calls)
 
     def _claim(self, envelope: Envelope, held: Held, asks: Sequence[Reservation]) -> Claim:
         while True:
@@ -156,13 +169,16 @@ class Attempts:
             if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
                 return claim
 
-    def _asks(self, envelope: Envelope) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
+    def _reply(self, envelope: Envelope) -> Reply | None:
+        return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
+
+    def _asks(self, envelope: Envelope, reply: Reply | None) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
         """The calls that the attempt may make under limits, and what it is to reserve for them.
 
         Code that is not here reserves nothing: it is parked, not run.
         """
         ticket = envelope.ticket
-        if ticket.limits is None or not self._performs_step(envelope):
+        if ticket.limits is None or not _performs_step(envelope, reply):
             return (), ()
         with suppress(Unfit):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
@@ -171,20 +187,15 @@ class Attempts:
             return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
         return (), ()
 
-    def _performs_step(self, envelope: Envelope) -> bool:
-        """Tell whether agents may be called: at a step, or when it is performed again with a person's answer."""
-        reply = self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
-        return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
-
     def _calls(self, envelope: Envelope, step: Step) -> list[ExpectedCall]:
         wanted = resolve(step.processing, envelope.ticket.aros)
         precheck = None if wanted is None else wanted.precheck
         known = None if self._history is None else self._history.expected(envelope)
         return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent, known=known)
 
-    def _carry_out(self, envelope: Envelope, held: Held, calls: Sequence[ExpectedCall]) -> Delivered:
+    def _carry_out(self, claimed: _Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
+        envelope, held, started = claimed.envelope, claimed.held, claimed.started
         fence = held.fence or 0
-        started = time.monotonic()
         try:
             entry = self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
         except Unfit as finding:
@@ -192,14 +203,14 @@ class Attempts:
             logger.error("run %s is parked: %s", envelope.ticket.run, reason)  # noqa: TRY400 - the finding is all there is
             self._ledger.park(envelope.key, fence, reason)
             return Delivered("parked")
-        guard = self._guard(envelope, entry)
+        guard = self._guard(claimed, entry)
         if guard.holds_back(fence):
             return Delivered("waiting")
         notes = Notes()
         with telling(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
             if held.is_limited:
                 tell_calls(calls)
-            outcome = self._hooked(envelope, entry, held, started, story, notes)
+            outcome = self._hooked(claimed, entry, story, notes)
         guard.report(notes.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
@@ -219,17 +230,16 @@ class Attempts:
             concluded = self._coordinator.conclude(replace(notice, outcome=bare))
         return Delivered(concluded.verdict, concluded.counts)
 
-    def _hooked(
-        self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event], notes: Notes
-    ) -> Outcome | None:
+    def _hooked(self, claimed: _Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
         """Perform it, between what its pipeline's hooks are told; work with nothing to perform is a success."""
+        envelope = claimed.envelope
         around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
         stop = None if around is None else around.before()
         if stop is not None:
-            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - started, events=tuple(story))
+            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=tuple(story))
         if envelope.kind not in POLICIES:
             return Outcome("success", events=tuple(story))
-        outcome = self._outcome(envelope, entry, held, started, story, notes)
+        outcome = self._outcome(claimed, entry, story, notes)
         if outcome is None or around is None:
             return outcome
         return replace(around.after(outcome), events=tuple(story))
@@ -237,11 +247,10 @@ class Attempts:
     def _around(self, envelope: Envelope, entry: Entry) -> Around:
         return Around(self._hooks, self._ledger, self._resolve, envelope, entry, self._node(envelope, entry))
 
-    def _outcome(
-        self, envelope: Envelope, entry: Entry, held: Held, started: float, story: Sequence[Event], notes: Notes
-    ) -> Outcome | None:
+    def _outcome(self, claimed: _Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
+        envelope, held, started = claimed.envelope, claimed.held, claimed.started
         try:
-            done = self._run(self._work(envelope, entry, notes), envelope, held)
+            done = self._run(self._work(claimed, entry, notes), envelope, held)
             output, context = self._packed(envelope, done)
         except CancelledError:
             if held.cancelled or self._lease.is_stopping:
@@ -260,7 +269,8 @@ class Attempts:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(notes.guidance)}")
         return _told(self._failed(fault, usage, started), story, notes)
 
-    def _work(self, envelope: Envelope, entry: Entry, notes: Notes) -> Work:
+    def _work(self, claimed: _Claimed, entry: Entry, notes: Notes) -> Work:
+        envelope = claimed.envelope
         if envelope.references:
             envelope = envelope.inline(fetched(self._ledger, envelope.references))
         path = self._path(envelope, entry)
@@ -282,14 +292,14 @@ class Attempts:
             resources=self.catalog.resources(entry.resources_at(path)),
             prompts=self._settings.log.prompts,
             undefined=self._settings.template.undefined_variables,
-            reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
+            reply=claimed.reply,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
         )
 
-    def _guard(self, envelope: Envelope, entry: Entry) -> Guard:
-        agent = None
-        if self._breakers is not None and self._performs_step(envelope):
+    def _guard(self, claimed: _Claimed, entry: Entry) -> Guard:
+        envelope, agent = claimed.envelope, None
+        if self._breakers is not None and _performs_step(envelope, claimed.reply):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[self._path(envelope, entry)].agent)
         return Guard(self._breakers, self._ledger, envelope, agent)
@@ -331,6 +341,11 @@ class Attempts:
     def _failed(self, fault: Fault, usage: Usage, started: float) -> Outcome:
         kind: Literal["aborted", "failure"] = "aborted" if fault.category == ErrorCategory.CONTROL_FLOW else "failure"
         return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
+
+
+def _performs_step(envelope: Envelope, reply: Reply | None) -> bool:
+    """Tell whether agents may be called: at a step, or when it is performed again with a person's answer."""
+    return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
 
 
 def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:

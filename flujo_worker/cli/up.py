@@ -1,24 +1,32 @@
-"""`flujo up`: everything on this machine, supervised: services, tables, workers and a beat."""
+"""`flujo up`: everything on this machine, supervised: services, tables, workers and a beat.
+
+A worker or a beat that dies is replaced. An embedded service is not: what Redis held is gone, and a Postgres that ends by itself wants a
+look, so all is stopped, as by a runner of Procfiles.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from flujo_client.cli.output import say
+from flujo_client.cli.output import OK, RUNTIME, say
 from flujo_client.config import ConfigManager, mask_url
 from flujo_client.local import Fleet, migrate, open_services
 
-MEND_EVERY_S = 1.0
+if TYPE_CHECKING:
+    from flujo_client.embedded import Embedded
+
+LOOK_EVERY_S = 1.0
 LOG = "workers.log"
 
 
 @click.command("up")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
-def command(*, workers: int) -> None:
+def command(*, workers: int) -> int:
     """Start embedded services where none are set, migrate, and keep worker processes and a beat running until interrupted."""
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -33,11 +41,20 @@ def command(*, workers: int) -> None:
             say(f"redis     {mask_url(str(settings.broker_url))}")
             say(f"workers   {workers} and a beat" + (f", logging to {log}" if log else ""))
             say("up; Ctrl-C stops everything")
-            while not stopping.wait(MEND_EVERY_S):
-                if dead := fleet.mend():
-                    say(f"{dead} worker processes died and were replaced")
-                if beat.mend():
-                    say("the beat died and was replaced")
+            return _supervise(stopping, services, fleet, beat)
     finally:
         if services is not None:
             services.stop()
+
+
+def _supervise(stopping: threading.Event, services: Embedded | None, fleet: Fleet, beat: Fleet) -> int:
+    """Look after all of it until it is to stop, or a service has ended; gives the exit code."""
+    while not stopping.wait(LOOK_EVERY_S):
+        if services is not None and (ended := services.how_they_ended()):
+            say(f"{ended}\nstopping the workers; `flujo up` starts everything again, and runs go on where they were")
+            return RUNTIME
+        if dead := fleet.mend():
+            say(f"{dead} worker processes died and were replaced")
+        if beat.mend():
+            say("the beat died and was replaced")
+    return OK

@@ -12,6 +12,8 @@ import psycopg
 import pytest
 from fleet import wait_until
 
+from flujo_client.embedded import running
+
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 SERVICES = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
@@ -37,6 +39,21 @@ def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
         talk = up.communicate(timeout=60)[1]
     assert (up.returncode, "CONFIGURATION" in talk) == (0, False), talk
     assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).stdout == b""
+
+
+def test_an_embedded_service_that_dies_is_told_and_ends_all_of_it(tmp_path):
+    """As a runner of Procfiles does: with exit code 1, the workers stopped in order, and nothing left running."""
+    alone = {name: text for name, text in os.environ.items() if not name.startswith("FLUJO_") and name not in SERVICES}
+    command = [sys.executable, "-m", "flujo_worker", "up", "--workers", "1"]
+    with subprocess.Popen(command, cwd=tmp_path, env=alone, stderr=subprocess.PIPE, text=True) as up:
+        said = list(iter(up.stderr.readline, "up; Ctrl-C stops everything\n"))
+        os.kill(running(tmp_path / ".flujo").redis_pid, signal.SIGKILL)
+        talk = up.communicate(timeout=90)[1]
+    assert up.returncode == 1, (said, talk)
+    assert f"embedded Redis was killed by SIGKILL; the end of {tmp_path}" in talk
+    assert "Ready to accept connections" in talk
+    left = subprocess.run(["pgrep", "-f", f"{tmp_path}|parent={up.pid}"], capture_output=True, check=False)
+    assert left.stdout == b""
 
 
 def test_it_runs_a_beat_that_has_the_health_check_made(tmp_path, database_url, redis_url):

@@ -41,6 +41,10 @@ def test_the_plan_is_made_of_what_the_pages_say(crawl):
     assert not (crawl_plan.SITES / site).exists()
 
 
+def test_its_runs_are_listed_under_a_name_of_their_own():
+    assert crawl_plan.pipeline.name == "crawl-plan"
+
+
 def test_all_four_agents_are_heard(crawl):
     """M-323: each with its description and its whole output."""
     collected = output_of(crawl[0], "collect")["collected_information"]

@@ -494,8 +494,15 @@ def test_a_question_is_approved_or_rejected(site, flujo, paused, verb, said):
 
 def test_an_answer_is_text_unless_it_is_said_to_be_json(site, flujo, paused):
     assert "ANSWER_REFUSED" in flujo("approvals", "answer", paused, "true", code=1).stderr
-    assert flujo("approvals", "answer", paused, "true", "--input-json").stdout.strip() == paused
+    assert flujo("approvals", "answer", paused, "--input-json", "true").stdout.strip() == paused
     assert site.client.get_run(paused).result(timeout=60).output == {"said": True}
+
+
+@pytest.mark.parametrize("given", [[], ["true", "--input-json", "true"]])
+def test_an_answer_is_one_value(flujo, given):
+    assert (
+        "give the answer as VALUE, or with --input-json" in flujo("approvals", "answer", "run_1", *given, code=2).stderr
+    )
 
 
 def test_run_says_that_it_waits_for_a_person(flujo):

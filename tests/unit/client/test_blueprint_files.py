@@ -11,7 +11,7 @@ from flujo_client.blueprint.load import MAX_IMPORTS
 from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.plan import compile_plan
-from flujo_client.pipeline.reference import blueprint_reference, reference_to
+from flujo_client.pipeline.reference import bare, blueprint_reference, reference_to, with_besides
 
 AGENT = "agents: {{w: {{model: test, system_prompt: {prompt}}}}}\nsteps: [{{name: a, uses: agents.w}}]"
 IMPORT = "imports: {{c: {file}}}\nsteps: [{{name: a, uses: imports.c}}]"
@@ -179,6 +179,60 @@ def test_a_link_that_leads_outside_is_not_followed(tmp_path, monkeypatch):
     put(inner, main=AGENT.format(prompt="{from_file: link.md}"))
     with pytest.raises(BlueprintError, match="lies outside"):
         load(inner)
+
+
+@pytest.mark.parametrize(
+    "named", [".env", "./.env", "parts/../.env", ".git/config", "parts/.notes/a.md", "link.md", "linked/config"]
+)
+def test_hidden_files_are_not_read(folder, named):
+    """What has a name with a dot before it is kept from being looked at: passwords, and tools' own data."""
+    for hidden in (".env", ".git/config", "parts/.notes/a.md"):
+        (folder / hidden).parent.mkdir(parents=True, exist_ok=True)
+        (folder / hidden).write_text("hunter2")
+    (folder / "link.md").symlink_to(folder / ".env")
+    (folder / "linked").symlink_to(folder / ".git")
+    put(folder, main=AGENT.format(prompt=f"{{from_file: '{named}'}}"))
+    (finding,) = refusal(folder).findings
+    assert (finding.rule, finding.key) == ("Y-FILE", "agents.w.system_prompt.from_file")
+    assert finding.message.startswith(f"'{named}' is hidden")
+
+
+def test_hidden_blueprints_are_not_imported(folder):
+    put(folder, main=IMPORT.format(file=".child.yaml"))
+    (folder / ".child.yaml").write_text(AGENT.format(prompt="hi"))
+    (finding,) = refusal(folder).findings
+    assert "'.child.yaml' is hidden" in finding.message
+
+
+def test_a_blueprint_in_a_hidden_folder_has_its_own_files(folder):
+    """Whoever runs it has named that folder; what lies beside it stays hidden."""
+    own = folder / ".flows"
+    own.mkdir()
+    (own / "prompt.md").write_text("hi")
+    (folder / ".env").write_text("hunter2")
+    put(own, main=AGENT.format(prompt="{from_file: prompt.md}"), other=AGENT.format(prompt="{from_file: ../.env}"))
+    assert prompt(load(own)) == "hi"
+    with pytest.raises(BlueprintError, match=r"'\.\./\.env' is hidden"):
+        load(own, "other")
+
+
+def test_files_of_a_mounted_volume_are_read(folder):
+    """Kubernetes shows the files of a ConfigMap as links into a folder `..data`, itself a link."""
+    (folder / "..2024_05").mkdir()
+    (folder / "..2024_05" / "prompt.md").write_text("hi")
+    (folder / "..data").symlink_to("..2024_05")
+    (folder / "prompt.md").symlink_to("..data/prompt.md")
+    put(folder, main=AGENT.format(prompt="{from_file: prompt.md}"))
+    assert prompt(load(folder)) == "hi"
+
+
+def test_a_files_name_may_have_a_question_mark(folder):
+    """Behind a pipeline's reference it begins what the run has instead of its own."""
+    (folder / "why?.md").write_text("hi")
+    put(folder, **{"what?": AGENT.format(prompt="{from_file: 'why?.md'}")}, main=IMPORT.format(file="'what?.yaml'"))
+    assert prompt(load(folder, "what?")) == prompt(load(folder).steps[0].pipeline) == "hi"
+    named = with_besides("what?.yaml", resources="acme:tariffs")
+    assert (named, bare(named), bare("what?.yaml")) == ("what?.yaml?resources=acme:tariffs", "what?.yaml", "what?.yaml")
 
 
 def test_a_missing_blueprint_is_named(folder):

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flujo_client.cli.inputs import input_options
+from flujo_client.cli.inputs import input_options, json_option, one_value
 from flujo_client.cli.output import show_json
 
 
@@ -14,6 +14,14 @@ from flujo_client.cli.output import show_json
 @input_options
 def echo(*, value, context):
     show_json([value, context])
+
+
+@click.command
+@click.argument("value")
+@json_option("The answer")
+def say(*, value, json_text):
+    """As a command does that takes a value as its argument."""
+    show_json(one_value(value, json_text))
 
 
 def given(*arguments, **rest):
@@ -47,8 +55,18 @@ def test_input_is_text_whatever_it_looks_like(text):
 
 @pytest.mark.parametrize("text", ["42", "true", '{"a": 1}', "[1]", "null", '"x"'])
 def test_input_is_json_when_it_is_said_to_be(text):
-    """`--input-json` reads any JSON value, wherever the input came from (U-25)."""
-    assert given("-j", input=text)[0] == given("-i", text, "-j")[0] == json.loads(text)
+    """`--input-json` takes any JSON value, from stdin too, and goes over FLUJO_INPUT (U-25)."""
+    assert given("-j", "-", input=text)[0] == json.loads(text)
+    assert given("-j", text, env={"FLUJO_INPUT": "environment"}, input="piped")[0] == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [(["42"], "42"), (["-"], '{"a": 1}'), (["x", "-j", "42"], 42), (["x", "-j", "-"], {"a": 1})],
+)
+def test_every_value_is_given_in_the_same_ways(arguments, value):
+    """Where no flag takes it, too, as of `flujo approvals answer`: text, JSON, and `-` for stdin."""
+    assert json.loads(CliRunner().invoke(say, arguments, input='{"a": 1}\n').stdout) == value
 
 
 @pytest.mark.parametrize(("piped", "value"), [("a\n", "a"), ("a\nb\n\n", "a\nb\n"), ("grüße", "grüße")])
@@ -72,8 +90,10 @@ def test_no_context_is_none():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-i", "{bad", "-j"], "Invalid value for --input: is not JSON"),
-        (["-i", "", "-j"], "Invalid value for --input: is not JSON"),
+        (["-j", "{bad"], "Invalid value for --input-json: is not JSON"),
+        (["-j", ""], "Invalid value for --input-json: is not JSON"),
+        (["-i", "text", "-j", "1"], "--input and --input-json are two inputs"),
+        (["-i", "text", "-j"], "requires an argument"),
         (["-d", "{bad"], "Invalid value for --context-data: is not JSON"),
         (["-d", "[1]"], "Invalid value for --context-data: must be a JSON object"),
         (["-f", "no/such/file"], "No such file"),

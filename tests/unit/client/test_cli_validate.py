@@ -93,9 +93,31 @@ def test_imports_may_be_left_out(put):
     assert flujo(main, "--no-imports").exit_code == 0
 
 
-@pytest.mark.parametrize("target", ["nowhere.yaml", "broken_parts:nowhere"])
-def test_what_is_not_there_is_no_finding(put, target):
-    assert flujo(target).exit_code == 3
+@pytest.mark.parametrize(
+    ("target", "rule", "says"),
+    [
+        ("nowhere.yaml", "Y-FILE", "'nowhere.yaml' cannot be read: No such file or directory"),
+        ("broken_parts:nowhere", "Y-REFERENCE", "module 'broken_parts' has no 'nowhere'"),
+        ("broken_prats:nowhere", "Y-REFERENCE", "'broken_prats:nowhere' is outside the allowed imports"),
+        ("letters.yml.txt", "Y-REFERENCE", "'letters.yml.txt' is not a reference to a pipeline"),
+    ],
+)
+def test_a_target_that_is_not_there_is_a_finding_and_the_others_are_looked_at(put, target, rule, says):
+    told = flujo(target, put(BROKEN), "--json")
+    missing, broken = json.loads(told.stdout)
+    (finding,) = missing["findings"]
+    assert (missing["target"], missing["valid"], finding["rule"], finding["file"]) == (target, False, rule, target)
+    assert says in finding["message"]
+    assert len(broken["findings"]) == 2
+    assert f"{target}: {rule}: " in flujo(target).stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--no-strict"]])
+def test_a_target_that_is_not_there_decides_the_exit_code(put, options):
+    """3, which is told before 4: what was not looked at may have anything wrong with it."""
+    assert flujo("nowhere.yaml", put(BROKEN), *options).exit_code == 3
+    assert flujo("broken_parts:nowhere", *options).exit_code == 3
+    assert flujo("elsewhere:pipeline", *options).exit_code == 4
 
 
 def test_without_a_target_it_says_what_it_wants(put):

@@ -157,6 +157,13 @@ def test_all_findings_are_told_at_once():
     assert "log.level" in text
 
 
+def test_findings_are_told_in_the_order_of_the_lines():
+    """Those of the environment come last."""
+    file = "[worker]\nmax_lost = 0\n[log]\ntype = 1\nlevel = 'loud'\n[limits]\nx = 1"
+    places = [line.split(": ")[0] for line in refusal(file, FLUJO_AROS_ENABLED="x").splitlines()]
+    assert [each.rpartition(":")[2] for each in places[:5]] == ["2", "4", "5", "7", "FLUJO_AROS_ENABLED"]
+
+
 @pytest.mark.parametrize("path", ["missing.toml", "."])
 def test_a_file_that_cannot_be_read_is_refused(path):
     with pytest.raises(SettingsError, match="cannot be read"):

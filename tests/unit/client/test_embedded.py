@@ -210,6 +210,28 @@ def test_a_restarted_redis_is_empty_under_the_same_url(home):
             assert client.get("key") is None
 
 
+@pytest.mark.parametrize("name", ["Postgres", "Redis"])
+def test_a_service_that_ends_by_itself_is_told_with_the_end_of_its_log(home, name):
+    with Embedded(home) as embedded:
+        assert embedded.how_they_ended() is None
+        os.kill({"Postgres": embedded.postgres_pid, "Redis": embedded.redis_pid}[name], signal.SIGKILL)
+        assert eventually(lambda: embedded.how_they_ended() is not None)
+        said = embedded.how_they_ended()
+    log = home / f"{name.lower()}.log"
+    assert said.splitlines()[0] == f"embedded {name} was killed by SIGKILL; the end of {log}:"
+    assert "ready to accept connections" in said.lower()
+    assert embedded.how_they_ended() is None, "what was stopped has not ended by itself"
+
+
+def test_who_joined_is_told_that_the_services_ended_with_their_owner(home):
+    other = Other(home)
+    other.report()
+    with Embedded(home) as guest:
+        assert guest.how_they_ended() is None
+        other.leave()
+        assert f"ended with process {other.process.pid}" in guest.how_they_ended()
+
+
 def test_an_owner_that_just_exits_stops_its_services(home):
     other = Other(home, REPORT)
     _, database_url, broker_url = other.report()

@@ -134,8 +134,8 @@ def test_the_door_for_pipelines_refuses_alike(text):
 def test_a_pipe_is_not_waited_for(tmp_path, key):
     os.mkfifo(tmp_path / "pipe.yaml")
     assert rules(f"{key}\nsteps: [{STEP % 1}]", folder=tmp_path)
-    with pytest.raises(BlueprintError, match="no regular file"):
-        validate(str(tmp_path / "pipe.yaml"), allowed=())
+    (finding,) = validate(str(tmp_path / "pipe.yaml"), allowed=()).errors
+    assert "no regular file" in finding.message
 
 
 @pytest.mark.parametrize("named", ["a\\0.yaml", "self.yaml"])
