@@ -83,7 +83,7 @@ class AgenticLoopStep(LoopStep):
 
     def findings(self, place: Place) -> Iterator[str]:
         yield from super().findings(place)
-        yield from place.lacks("an agentic loop, which writes", turns.LOG)
+        yield from place.lacks("the log of its turns", turns.LOG)
         if isinstance(self.planner, Step | Pipeline) and not _is_plain(self.planner):
             yield f"planner, a {type(self.planner).__name__}, is neither an agent nor a plain step that is waited for"
         if self.on_agent_failure not in FAILURES:
