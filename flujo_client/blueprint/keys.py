@@ -443,7 +443,7 @@ _ONE_OF: Final[Mapping[str, Any]] = {"cache": (), "conditional": (_A_NAME, ("con
 
 def _others(kind: str) -> dict[str, str]:
     """The keys that stand on other kinds only, by those."""
-    tables: dict[str, Mapping[str, Key]] = {f"a {each}": keys for each, keys in {"step": _STEP.keys, **_OWN}.items()}
+    tables: dict[str, Mapping[str, Key]] = {_called(each): keys for each, keys in {"step": _STEP.keys, **_OWN}.items()}
     tables |= {
         "a loop, under `loop`": LOOP.keys,
         "a map, under `map`": MAP.keys,
@@ -454,9 +454,13 @@ def _others(kind: str) -> dict[str, str]:
     return {name: " or ".join(where for where, keys in tables.items() if name in keys) for name in names}
 
 
+def _called(kind: str) -> str:
+    return f"{'an' if kind.startswith('a') else 'a'} {kind}"
+
+
 def _container(kind: str) -> Table:
     keys = {**EVERY, "config": _MODE, **_OWN[kind]}
-    return Table(keys, f"a {kind}", MappingProxyType(_others(kind)), _ONE_OF.get(kind, (_A_NAME,)))
+    return Table(keys, _called(kind), MappingProxyType(_others(kind)), _ONE_OF.get(kind, (_A_NAME,)))
 
 
 KINDS: Final[Mapping[str, Table]] = {
