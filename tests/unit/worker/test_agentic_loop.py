@@ -25,7 +25,6 @@ from flujo_client import (
 )
 from flujo_client.errors import PipelineError
 
-
 FORTY_FIVE = UsageLimits(total_tokens_limit=45)
 
 
