@@ -295,14 +295,15 @@ def test_a_loop_inside_another_of_its_name_keeps_apart(engine):
 @pytest.mark.parametrize("own_run", [False, True])
 @pytest.mark.parametrize("inherit_context", [False, True])
 def test_an_agent_that_is_an_import_takes_no_turn_away(engine, own_run, inherit_context):
-    """The same with a loop in it, of the same name."""
+    """The same with a loop in it, of the same name; with a context of its own it keeps its turns, too."""
     nested = Pipeline([loop(Planner(run("upper", "x"), finish("X!")))], name="child", context_model=Notes)
     deep = ImportStep("deep", pipeline=nested, inherit_context=inherit_context, own_run=own_run)
-    outer = Planner(run("deep"), run("upper", "a"), finish())
+    outer = Planner(run("upper", "a"), run("deep"), run("upper", "b"), finish())
     result = engine.run(looped(outer, {"deep": deep, "upper": upper}), "goal")
 
-    assert [each["result"] for each in outer.told[2]["command_log"]] == ["X!", "A"]
-    assert [each[2] for each in turns(result)] == ["X!", "A", "done"]
+    assert [each["result"] for each in outer.told[3]["command_log"]] == ["A", "X!", "B"]
+    assert [each[2] for each in turns(result)] == ["A", "X!", "B", "done"]
+    assert len(result.final_pipeline_context.command_log) == (6 if inherit_context else 4)
 
 
 def test_loops_side_by_side_append_in_declared_order(engine):
