@@ -153,10 +153,16 @@ def _planning(planner: Any) -> Step:
     return replace(
         step,
         agent=agent,
-        processing={"schema": COMMAND_SCHEMA, **(step.processing or {})},
+        processing={**_shape(agent), **(step.processing or {})},
         processors=AgentProcessors(own.prompt_processors, [*own.output_processors, turns.read_command]),
         fallback_step=None if step.fallback_step is None else _planning(step.fallback_step),
     )
+
+
+def _shape(agent: Any) -> dict[str, Any]:
+    """What is asked for in a command's shape: an agent that says itself what it answers with is left alone."""
+    own = agent.output_schema if isinstance(agent, DeclaredAgent) else getattr(agent, "output_type", str)
+    return {"schema": COMMAND_SCHEMA} if own is str else {}
 
 
 def _acting(agents: Mapping[str, Body]) -> ConditionalStep:

@@ -58,13 +58,17 @@ class Briefing:
 
 
 def read_command(output: Any) -> AgentCommand:
-    """Read a planner's answer, text or data.
+    """Read a planner's answer: text, data, or a model of the user's own with a command's fields.
 
     Raises:
         AgentIOValidationError: it is no command; the next attempt is told the places and what is wrong there.
     """
     try:
-        return COMMAND.validate_json(output) if isinstance(output, str) else COMMAND.validate_python(output)
+        return (
+            COMMAND.validate_json(output)
+            if isinstance(output, str)
+            else COMMAND.validate_python(output, from_attributes=True)
+        )
     except pydantic.ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
     told = "; ".join(f"at {_pointer(each['loc']) or '(root)'}: {each['msg'][:_LONGEST]}" for each in wrong)

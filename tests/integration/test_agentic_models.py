@@ -6,6 +6,7 @@ import json
 
 import pytest
 from openai_server import OpenAIServer, Said
+from pydantic import BaseModel
 
 from flujo_client import AgentCommand, Pipeline, make_agentic_loop_pipeline
 from flujo_worker.agents import make_agent_async
@@ -57,6 +58,14 @@ def said(make, command):
     return json.dumps(chosen if make is typed else command)
 
 
+class Thought(BaseModel):
+    """A command with something besides."""
+
+    thought: str
+    type: str
+    final_answer: str
+
+
 def told(request):
     """What the user's last message says."""
     return request.body["messages"][-1]["content"]
@@ -98,3 +107,10 @@ def test_a_model_is_told_what_is_no_command(server, engine, make, wrong):
 def test_prose_around_a_command_is_read(server, engine):
     server.answers = [Said(f"I think we are done.\n```json\n{json.dumps(DONE)}\n```")]
     assert engine.run(looped(), "bees").output == "BEES!"
+
+
+def test_a_model_of_ones_own_may_be_a_command(server, engine):
+    """It is asked for as it is, and what it has of a command is read."""
+    server.answers = [json.dumps(DONE | {"thought": "enough"})]
+    assert engine.run(looped(output_type=Thought), "bees").output == "BEES!"
+    assert "thought" in server.requests[0].body["response_format"]["json_schema"]["schema"]["properties"]
