@@ -15,6 +15,7 @@ from flujo_client.contract.commands import COMMAND_SCHEMA
 from flujo_client.contract.context import PipelineContext
 from flujo_client.pipeline import turns
 from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.container import names_findings
@@ -139,7 +140,9 @@ def registry_findings(name: Any) -> Iterator[str]:
 
 
 def _is_plain(step: Any) -> bool:
-    return isinstance(step, Step) and step.kind == "step" and step.config.execution_mode == "sync"
+    if not isinstance(step, Step) or step.kind != "step" or getattr(step.config, "execution_mode", None) == BACKGROUND:
+        return False
+    return step.fallback_step is None or _is_plain(step.fallback_step)
 
 
 def _planning(planner: Any) -> Step:

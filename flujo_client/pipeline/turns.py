@@ -1,6 +1,7 @@
 """What happens in a turn of an agentic loop, as the functions that its steps ask.
 
-What the planner gets, how its command is read, where that leads, and how the turn is written down. Pure but for `record`, which asks which attempt it runs in. In: what the engine hands to a user's function; out: values.
+What the planner gets, how its command is read, where that leads, and how the turn is written down. Pure but for `record`, which asks in which
+attempt it runs. In: what the engine hands to a user's function; out: values.
 """
 
 from __future__ import annotations
@@ -64,11 +65,9 @@ def read_command(output: Any) -> AgentCommand:
         AgentIOValidationError: it is no command; the next attempt is told the places and what is wrong there.
     """
     try:
-        return (
-            COMMAND.validate_json(output)
-            if isinstance(output, str)
-            else COMMAND.validate_python(output, from_attributes=True)
-        )
+        if isinstance(output, str):
+            return COMMAND.validate_json(output)
+        return COMMAND.validate_python(output, from_attributes=True)
     except pydantic.ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
     told = "; ".join(f"at {_pointer(each['loc']) or '(root)'}: {each['msg'][:_LONGEST]}" for each in wrong)
@@ -90,14 +89,16 @@ class Registry:
 
     names: tuple[str, ...]
 
-    def path(self, command: AgentCommand, _context: Any) -> str:
-        """Say which path a command takes."""
+    def path(self, said: Any, _context: Any) -> str:
+        """Say which path a command takes; a plugin may have put another one in its place."""
+        command = read_command(said)
         if command.type != "run_agent":
             return command.type
         return command.agent_name if command.agent_name in self.names else UNKNOWN
 
-    def given(self, command: AgentCommand, _context: Any) -> Any:
+    def given(self, said: Any, _context: Any) -> Any:
         """Give what comes in on a command's path."""
+        command = read_command(said)
         if command.type == "run_agent":
             return command.input_data if command.agent_name in self.names else command.agent_name
         return command.question if command.type == "ask_human" else command.final_answer
@@ -119,15 +120,15 @@ def answer_of(answer: Any) -> Any:
     return answer
 
 
-def carried_out(result: Any, _path: Any, _context: Any, *, original_input: AgentCommand) -> dict[str, Any]:
+def carried_out(result: Any, _path: Any, _context: Any, *, original_input: Any) -> dict[str, Any]:
     """Put a command and what came of it together."""
-    return {"command": original_input, "result": result}
+    return {"command": read_command(original_input), "result": result}
 
 
 def record(carried: dict[str, Any], *, context: Any) -> Any:
     """Write a turn down, and pass its result on."""
     attempt = current_attempt()
-    loop, _, turn = attempt.address.rpartition("#") if attempt is not None else ("", "", "0")
+    loop, _, turn = ("#0" if attempt is None else attempt.address).rpartition("#")
     entry = ExecutedCommandLog(turn=int(turn), loop=loop, **carried)
     context.command_log = [*context.command_log, entry]
     return entry.result

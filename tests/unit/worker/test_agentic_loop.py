@@ -17,6 +17,7 @@ from flujo_client import (
     FinishCommand,
     ImportStep,
     Pipeline,
+    PluginOutcome,
     RunAgentCommand,
     Step,
     StepConfig,
@@ -157,6 +158,29 @@ def test_a_planners_own_processors_and_retries_count(engine):
 def test_a_planners_fallback_says_commands_too(engine):
     planner = step("boss", fails, fallback_step=step("deputy", Planner('{"type": "finish", "final_answer": 2}')))
     assert engine.run(looped(planner), "goal").output == 2
+
+
+class Overrule:
+    """A plugin that puts another command in the place of the planner's."""
+
+    def validate(self, data: Any) -> PluginOutcome:
+        return PluginOutcome(success=True, new_solution=run("upper", "overruled") if data.type == "ask_human" else data)
+
+
+def test_a_planners_plugins_may_say_another_command(engine):
+    planner = step("boss", Planner(ask(), finish()), plugins=[Overrule()])
+    assert turns(engine.run(looped(planner), "goal")) == [(1, "run_agent", "OVERRULED"), (2, "finish", "done")]
+
+
+@pytest.mark.parametrize("mode", ["sync", "background"])
+def test_a_loop_may_fall_back_and_run_in_the_background(engine, mode):
+    made = loop(Planner(run("upper")), {"upper": fails}, config=StepConfig(execution_mode=mode))
+    run_id = engine.enqueue(of(made.fallback(step("else", lambda goal: f"no {goal}"))), "goal")
+    engine.drain()
+
+    ends = [engine.result(each).output for each in (run_id, *(child.id for child in engine.children(run_id)))]
+    assert ends[-1] == "no goal"
+    assert len(ends) == (1 if mode == "sync" else 2)
 
 
 # agents
@@ -364,6 +388,7 @@ class Bare(BaseModel):
             looped(DynamicParallelRouterStep("r", router_agent=upper, branches={"b": step("b")})),
             "planner, a DynamicParallelRouterStep, is neither",
         ),
+        (looped(step("a", fallback_step=of(step("b")).as_step("c"))), "planner, a Step, is neither"),
         (Pipeline([loop(Planner())]), "step 'loop': the log of its turns needs a context"),
         (Pipeline([loop(Planner())], context_model=Bare), "the log of its turns 'command_log' is no field of Bare"),
         (of(Step.cached(loop(Planner()))), "it asks a person and stands in a cached step"),
