@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from flujo_client.attempt import AttemptInfo, current_attempt
     from flujo_client.client import AsyncFlujoClient, FlujoClient
     from flujo_client.config import ConfigManager, Settings
+    from flujo_client.contract.commands import (
+        AgentCommand,
+        AskHumanCommand,
+        ExecutedCommandLog,
+        FinishCommand,
+        RunAgentCommand,
+    )
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
     from flujo_client.contract.hooks import (
         HookPayload,
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.handle import AsyncRunHandle, RunHandle
+    from flujo_client.pipeline.agentic import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Pipeline
@@ -50,7 +58,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import AgentProcessors, Backoff, Step, StepConfig, step
     from flujo_client.registry import PipelineRegistry
-    from flujo_client.runner import Flujo, TaskClient
+    from flujo_client.runner import Flujo, TaskClient, run_agentic_loop_pipeline
     from flujo_client.serial import (
         register_custom_deserializer,
         register_custom_serializer,
@@ -60,8 +68,11 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Aborted": "contract.results",
+    "AgentCommand": "contract.commands",
     "AgentProcessors": "pipeline.step",
+    "AgenticLoopStep": "pipeline.agentic",
     "Approval": "contract.question",
+    "AskHumanCommand": "contract.commands",
     "AsyncFlujoClient": "client",
     "AsyncRunHandle": "handle",
     "AttemptInfo": "attempt",
@@ -75,7 +86,9 @@ _HOME = {
     "ContextState": "contract.context",
     "ConversationTurn": "contract.context",
     "DynamicParallelRouterStep": "pipeline.router",
+    "ExecutedCommandLog": "contract.commands",
     "Failure": "contract.results",
+    "FinishCommand": "contract.commands",
     "Flujo": "runner",
     "FlujoClient": "client",
     "HookPayload": "contract.hooks",
@@ -101,6 +114,7 @@ _HOME = {
     "PreStepPayload": "contract.hooks",
     "Refinement": "contract.refine",
     "RefinementCheck": "contract.refine",
+    "RunAgentCommand": "contract.commands",
     "RunHandle": "handle",
     "Settings": "config",
     "StateMachineStep": "pipeline.machine",
@@ -116,8 +130,10 @@ _HOME = {
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "current_attempt": "attempt",
+    "make_agentic_loop_pipeline": "pipeline.agentic",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
+    "run_agentic_loop_pipeline": "runner",
     "safe_deserialize": "serial",
     "safe_serialize": "serial",
     "step": "pipeline.step",
@@ -126,8 +142,11 @@ _HOME = {
 
 __all__ = [
     "Aborted",
+    "AgentCommand",
     "AgentProcessors",
+    "AgenticLoopStep",
     "Approval",
+    "AskHumanCommand",
     "AsyncFlujoClient",
     "AsyncRunHandle",
     "AttemptInfo",
@@ -141,7 +160,9 @@ __all__ = [
     "ContextState",
     "ConversationTurn",
     "DynamicParallelRouterStep",
+    "ExecutedCommandLog",
     "Failure",
+    "FinishCommand",
     "Flujo",
     "FlujoClient",
     "HookPayload",
@@ -167,6 +188,7 @@ __all__ = [
     "PreStepPayload",
     "Refinement",
     "RefinementCheck",
+    "RunAgentCommand",
     "RunHandle",
     "Settings",
     "StateMachineStep",
@@ -182,8 +204,10 @@ __all__ = [
     "UsageLimits",
     "ValidationResult",
     "current_attempt",
+    "make_agentic_loop_pipeline",
     "register_custom_deserializer",
     "register_custom_serializer",
+    "run_agentic_loop_pipeline",
     "safe_deserialize",
     "safe_serialize",
     "step",

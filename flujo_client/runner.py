@@ -184,6 +184,35 @@ class Flujo:
             self._fleet.start()
 
 
+async def run_agentic_loop_pipeline(
+    pipeline: str | Pipeline | Step,
+    initial_prompt: Any = None,
+    *,
+    resume_from: PipelineResult | str | None = None,
+    human_input: Any = None,
+    **options: Any,
+) -> PipelineResult:
+    """Run an agentic loop's pipeline to its end, or to its next question to a person (requirements §2.1).
+
+    Args:
+        pipeline: as `make_agentic_loop_pipeline` makes it, where workers find it; or its reference.
+        initial_prompt: the goal.
+        resume_from: a run that waits for a person, or its id: it goes on, and `initial_prompt` does not count.
+        human_input: the answer to its question.
+        options: further ones of `Flujo`.
+
+    Raises:
+        ResumeError: the run has no question open, or the answer does not fit.
+    """
+    runner = Flujo(pipeline, **options)
+    try:
+        if resume_from is not None:
+            return await runner.resume_async(resume_from, human_input)
+        return await runner.run_async(initial_prompt)
+    finally:
+        await asyncio.to_thread(runner.close)
+
+
 class TaskClient:
     """The original's verbs for other people's runs, as thin names over AsyncFlujoClient (requirements §2.2)."""
 

@@ -98,7 +98,7 @@ class Building:
 
     def working(self, data: Data, agent: Data) -> dict[str, Any]:
         """The arguments of whatever asks an agent; `agent` is its entry in the document, if it stands there."""
-        defaults = {name: agent[key] for key, name in _OF_AGENTS.items() if key in agent}
+        defaults = {name: agent[key] for key, name in OF_AGENTS.items() if key in agent}
         config = {TIMEOUT.get(key, key): value for key, value in data.get("config", {}).items()}
         before = [self.load(each, "processor") for each in data.get("prompt_processors", ())]
         after = [self.load(each, "processor") for each in data.get("output_processors", ())]
@@ -159,7 +159,7 @@ class Building:
         return self.imports[name]
 
 
-_OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "max_retries"})
+OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "max_retries"})
 """What an agent says for its steps, by the names of their config."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.blueprint.build import OF_AGENTS
 from flujo_client.blueprint.finding import Finding, refuse
 from flujo_client.blueprint.keys import VERSION
 from flujo_client.contract.context import PipelineContext
@@ -101,6 +102,24 @@ class Writing:
         if not isinstance(agent, DeclaredAgent):
             return self.named(agent, "agent")
         return f"agents.{_free(self.agents, agent.name, agent)}"
+
+    def agent_of(self, name: str, given: Any) -> Any:
+        """Write an agent where there are no keys of a step: by its name, or by its entry with what that says for its steps."""
+        step = given if isinstance(given, Step) else Step(name, given)
+        rest = self._every(step, self.working(step) | self.options(step, "updates_context", "sink_to"))
+        config = rest.pop("config", {})
+        said = {key: config.pop(field) for key, field in OF_AGENTS.items() if field in config}
+        said |= {"processing": rest.pop("processing")} if "processing" in rest else {}
+        is_declared = isinstance(step.agent, DeclaredAgent)
+        if type(step) is not Step or isinstance(given, Pipeline) or config or rest != {"name": name}:
+            self.cannot(f"'{name}' is more than an agent, and here is room for one only")
+        elif said and not is_declared:
+            self.cannot(f"'{name}' has a timeout, retries or processing of its own, and its agent no entry to say so")
+        elif said:
+            return _agent(name, step.agent) | said
+        else:
+            return self.agent(step.agent)
+        return ""
 
     def imported(self, body: Body, name: str) -> str:
         """Write an imported pipeline's name, and put it into `imports`: by its reference if a module holds it, else all of it."""

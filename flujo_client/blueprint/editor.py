@@ -160,6 +160,7 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     keys.StepShape: _ref("step"),
     keys.LoneStepShape: _ref("step"),
     keys.BodyShape: _ref("body"),
+    keys.RegistryShape: lambda shape: {"type": "object", "minProperties": 1, "additionalProperties": of(shape.each)},
     keys.ImportShape: lambda _: {"anyOf": [{"$ref": "#/$defs/text"}, {"$ref": "#/$defs/document"}]},
     keys.WhenShape: _ref("text"),
 }

@@ -40,6 +40,8 @@ from flujo_client.blueprint.shapes import (
     refused,
 )
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.pipeline.agentic import FAILURES as AGENT_FAILURES
+from flujo_client.pipeline.agentic import MAX_TURNS, registry_findings
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.human import ON_EXPIRY
@@ -146,6 +148,17 @@ def is_import(step: Mapping[str, Any]) -> bool:
     """Tell whether a step runs an imported blueprint."""
     uses = step.get("uses")
     return step.get("kind", "step") == "step" and isinstance(uses, str) and uses.startswith("imports.")
+
+
+class RegistryShape(MapOf):
+    """The agents of an agentic loop."""
+
+    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+        if not value:
+            yield spot.finding("Y-VALUE", "it names no agents")
+        for name in value:
+            yield from (spot.at(name).finding("Y-VALUE", wrong) for wrong in registry_findings(name))
+        yield from super().findings(value, spot)
 
 
 STEP: Final = StepShape()
@@ -411,13 +424,26 @@ _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
         "transitions": Key(ListOf(_TRANSITION), "What leads from one to the next, in the order they are tried."),
         "max_visits": Key(Number(least=1, whole=True), "States visited at most; 100 without it."),
     },
+    "agentic_loop": {
+        "planner": Key(agents.HERE, "Who says what is done next: an `AgentCommand`.", required=True),
+        "registry": Key(RegistryShape(agents.HERE, "agent"), "Whom the planner may have work, by name.", required=True),
+        "max_loops": Key(Number(least=1, whole=True), f"Turns at most; {MAX_TURNS} without it."),
+        "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
+        "on_agent_failure": Key(
+            Word(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner is told. `abort` without it."
+        ),
+        "output_template": Key(
+            TEMPLATE,
+            "The loop's output as a template: `previous_step` is the final answer, which is the output without it.",
+        ),
+    },
 }
 _ONE_OF: Final[Mapping[str, Any]] = {"cache": (), "conditional": (_A_NAME, ("condition", "condition_expression"))}
 
 
 def _others(kind: str) -> dict[str, str]:
     """The keys that stand on other kinds only, by those."""
-    tables: dict[str, Mapping[str, Key]] = {f"a {each}": keys for each, keys in {"step": _STEP.keys, **_OWN}.items()}
+    tables: dict[str, Mapping[str, Key]] = {_called(each): keys for each, keys in {"step": _STEP.keys, **_OWN}.items()}
     tables |= {
         "a loop, under `loop`": LOOP.keys,
         "a map, under `map`": MAP.keys,
@@ -428,9 +454,13 @@ def _others(kind: str) -> dict[str, str]:
     return {name: " or ".join(where for where, keys in tables.items() if name in keys) for name in names}
 
 
+def _called(kind: str) -> str:
+    return f"{'an' if kind.startswith('a') else 'a'} {kind}"
+
+
 def _container(kind: str) -> Table:
     keys = {**EVERY, "config": _MODE, **_OWN[kind]}
-    return Table(keys, f"a {kind}", MappingProxyType(_others(kind)), _ONE_OF.get(kind, (_A_NAME,)))
+    return Table(keys, _called(kind), MappingProxyType(_others(kind)), _ONE_OF.get(kind, (_A_NAME,)))
 
 
 KINDS: Final[Mapping[str, Table]] = {
@@ -440,7 +470,6 @@ KINDS: Final[Mapping[str, Table]] = {
 """The keys of a step, by its `kind`."""
 
 NO_KINDS: Final[Mapping[str, str]] = {
-    "agentic_loop": "write a loop whose body is the planner's step, a conditional on what it says, and a step for each agent",
     "tree_search": "write a loop over a parallel of proposers with a step that judges them",
 }
 """Kinds of the original that this engine has not, with what to write instead."""

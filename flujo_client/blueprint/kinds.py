@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import context_path
 from flujo_client.blueprint.keys import is_reference
+from flujo_client.pipeline.agentic import PLANNER, AgenticLoopStep
 from flujo_client.pipeline.cache import CacheStep
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
@@ -184,6 +185,23 @@ def _transition(build: Building, data: Data) -> Transition:
     return Transition(data["from"], data["to"], data.get("on", "success"), asked)
 
 
+def _agentic(build: Building, data: Data) -> Step:
+    options = _given(data, "max_loops", "fails_at_max", "on_agent_failure")
+    if "output_template" in data:
+        options["loop_output_mapper"] = Templated(data["output_template"])
+    return AgenticLoopStep(
+        planner=_working(build, PLANNER, data["planner"]),
+        registry={name: _working(build, name, each) for name, each in data["registry"].items()},
+        **options,
+        **build.contained(data),
+    )
+
+
+def _working(build: Building, name: str, given: Any) -> Step:
+    """A step of an agent that stands in no step of its own: with what its entry says for its steps."""
+    return Step(agent=build.agent(given, name), **build.working({"name": name}, build.entry(given)))
+
+
 def _bodies(build: Building, branches: Mapping[Any, Any]) -> dict[Any, Body]:
     return {name: build.body(body) for name, body in branches.items()}
 
@@ -212,4 +230,5 @@ BUILDERS: Final[Mapping[str, Callable[[Building, Data], Step]]] = {
     "hitl": _human,
     "cache": _cache,
     "StateMachine": _machine,
+    "agentic_loop": _agentic,
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.document import changes
 from flujo_client.blueprint.kinds import STATE
+from flujo_client.pipeline.agentic import PLANNER, AgenticLoopStep
 from flujo_client.pipeline.cache import TTL_S, CacheStep
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
@@ -167,6 +168,17 @@ def _when(writing: Writing, condition: Any) -> Data:
     return {"when": condition.text if isinstance(condition, Expressed) else writing.named(condition, "condition")}
 
 
+def _agentic(writing: Writing, step: AgenticLoopStep) -> Data:
+    registry = {name: writing.agent_of(name, each) for name, each in step.registry.items()}
+    found = {"kind": "agentic_loop", "planner": writing.agent_of(PLANNER, step.planner), "registry": registry}
+    mapper = step.loop_output_mapper
+    if isinstance(mapper, Templated):
+        found["output_template"] = mapper.value
+    elif mapper is not None:
+        writing.cannot("its loop_output_mapper is a function, and a blueprint has an output_template only")
+    return found | writing.options(step, "max_loops", "fails_at_max", "on_agent_failure")
+
+
 WRITERS: Final[Mapping[type[Step], Callable[[Writing, Any], Data]]] = {
     Step: _step,
     ImportStep: _import,
@@ -178,4 +190,5 @@ WRITERS: Final[Mapping[type[Step], Callable[[Writing, Any], Data]]] = {
     HumanInTheLoopStep: _human,
     CacheStep: _cache,
     StateMachineStep: _machine,
+    AgenticLoopStep: _agentic,
 }

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flujo_client.contract.commands import ExecutedCommandLog
+
 TASK_FIELDS = ("is_background_task", "task_id", "parent_run_id", "background_error", "background_error_category")
 """What a context says of a run in the background; it is that run's alone."""
 
@@ -51,7 +53,8 @@ class PipelineContext(BaseModel):
     Unknown fields are kept; assignment is validated. `step_outputs` holds every successful step's output by the step's name;
     `import_artifacts` what an import is given under its key; a state machine writes `current_state` and goes where `next_state`
     says; `scratchpad` is yours. `hitl_history` holds what people were asked and what they answered, `conversation_history` the same as
-    turns; while a question is open, `status` is paused and `pause_message` holds its text. In a run in the background
+    turns; while a question is open, `status` is paused and `pause_message` holds its text. `command_log` holds the turns of agentic
+    loops. In a run in the background
     `is_background_task`, `task_id` (its id) and `parent_run_id` say so; `background_error` and `background_error_category` tell why it failed, and
     when it is started again, why it had.
     """
@@ -68,6 +71,7 @@ class PipelineContext(BaseModel):
     next_state: str | None = None
     scratchpad: dict[str, Any] = Field(default_factory=dict)
     hitl_history: list[HumanInteraction] = Field(default_factory=list)
+    command_log: list[ExecutedCommandLog] = Field(default_factory=list)
     conversation_history: list[Any] = Field(default_factory=list)
     pause_message: str | None = None
     is_background_task: bool = False

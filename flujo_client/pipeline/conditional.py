@@ -30,7 +30,8 @@ class ConditionalStep(Container):
         branches: what may run, by a str, bool or int. See `resolve_key`.
         default_branch_pipeline: what runs when no branch has the key; without one, that is a failure.
         branch_input_mapper: `(input, context)`, gives the branch's input.
-        branch_output_mapper: `(output, key, context)`, gives the output.
+        branch_output_mapper: `(output, key, context)`, gives the output. It is handed the conditional's own input as `original_input`
+            if it has a parameter of that name.
     """
 
     kind = "conditional"

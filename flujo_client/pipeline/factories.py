@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from flujo_client.pipeline.agentic import AgenticLoopStep
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Body
@@ -109,6 +110,13 @@ class Factories:
         from flujo_client.pipeline.refine import refine_until
 
         return refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
+
+    @staticmethod
+    def agentic_loop(name: str, planner: Any, registry: Mapping[str, Any], **options: Any) -> AgenticLoopStep:
+        """An `AgenticLoopStep`."""
+        from flujo_client.pipeline.agentic import AgenticLoopStep
+
+        return AgenticLoopStep(name, planner=planner, registry=registry, **options)
 
     @staticmethod
     def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.place import Place
 
 INPUTS = ("initial_prompt", "import_artifacts", "both")
-FAILURES = ("abort", "skip", "continue_with_default")
+TELL = "tell"
+FAILURES = ("abort", "skip", "continue_with_default", TELL)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -38,7 +39,8 @@ class ImportStep(Container):
         inherit_conversation: begin with this pipeline's conversation.
         propagate_hitl: let questions to people inside the child pause this run. If not, a step that comes to one fails with its text
             and the code `QUESTION_NOT_PROPAGATED`, and nobody is asked.
-        on_failure: what a failed child means, one of `FAILURES`.
+        on_failure: what a failed child means, one of `FAILURES`: `abort`, this step fails; `skip`, its output is its input;
+            `continue_with_default`, its output is `default`; `tell`, its output is a mapping of `error` to what went wrong.
         default: the output of `continue_with_default`.
         keeps_input: let the output be a `Refinement` of the step's input and the child's output.
         own_run: run it as a run of its own, which this one waits for (SYS-16): with an id and a status, listed, cancelled and traced

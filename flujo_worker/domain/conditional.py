@@ -36,7 +36,7 @@ def closed(draft: Draft, box: Scope, node: Node, path: Scope) -> Steps:
     key = box.metadata["executed_branch_key"]
     try:
         output = yield from ask(
-            node, "branch_output", path.output, path.context, otherwise=path.output, data={"key": key}
+            node, "branch_output", path.output, path.context, box.output, otherwise=path.output, data={"key": key}
         )
     except Refused as refused:
         yield from give_up(draft, box, refused.fault)

@@ -42,8 +42,8 @@ def closed(draft: Draft, box: Scope, node: Node, body: Scope | ChildRunRow) -> S
             fault = body.fault and within(body.fault, f"import '{node.name}' failed")
             yield from give_up(draft, box, fault)
             return
-        output = box.output if on_failure == "skip" else Packed.of(node.rules["default"])
         said = body.fault.feedback if body.fault else None
+        output = _instead(box, node, said)
         yield from finish(draft, box, output, scope.context, on_failure=on_failure, feedback=said)
         return
     try:
@@ -55,6 +55,17 @@ def closed(draft: Draft, box: Scope, node: Node, body: Scope | ChildRunRow) -> S
         yield from give_up(draft, box, refused.fault)
         return
     yield from finish(draft, box, output, context)
+
+
+def _instead(box: Scope, node: Node, said: str | None) -> Packed:
+    """The output of an import that has failed and is passed over."""
+    match node.rules["on_failure"]:
+        case "skip":
+            return box.output
+        case "tell":
+            return Packed.of({"error": said})
+        case _:
+            return Packed.of(node.rules["default"])
 
 
 def joined(draft: Draft, box: Scope, node: Node) -> Steps:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _KEPT = ("step_outputs",)
 _PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)
+_OF_A_CONTEXT = ("command_log",)
+"""What an import with a context of its own keeps to itself: an agentic loop around it goes on with its own turns."""
 
 
 def patch(question: Question) -> Packed | None:
@@ -227,7 +229,7 @@ def export_context(question: Question) -> Packed | None:
     if parent is None or child is None or (step.outputs is not None and not step.outputs):
         return question.values[0]
     if step.outputs is None:
-        _hand_all(parent, child)
+        _hand_all(parent, child, () if step.inherit_context else _OF_A_CONTEXT)
     else:
         pairs = step.outputs.items() if isinstance(step.outputs, dict) else step.outputs
         for source, target in pairs:
@@ -235,12 +237,12 @@ def export_context(question: Question) -> Packed | None:
     return question.pack(checked(parent), "context")
 
 
-def _hand_all(parent: Any, child: Any) -> None:
-    """Every field both have, but for what belongs to one run alone."""
+def _hand_all(parent: Any, child: Any, kept: tuple[str, ...]) -> None:
+    """Every field both have, but for what belongs to one run alone and what is kept."""
     may_have = type(parent).model_config.get("extra") == "allow" and isinstance(parent, type(child))
     known = {*type(parent).model_fields, *(parent.model_extra or {})}
     for name in (*type(child).model_fields, *(child.model_extra or {})):
-        if name not in _PER_RUN and (name in known or may_have):
+        if name not in (*_PER_RUN, *kept) and (name in known or may_have):
             put(parent, name, _handed(name, parent, child))
 
 

@@ -74,8 +74,9 @@ def branch_input(question: Question) -> Packed:
 
 
 def branch_output(question: Question) -> Packed:
-    """A conditional's output. Values: the path's output, the context."""
-    given = question.call("branch_output", question.value(0), question.data["key"], question.value(1))
+    """A conditional's output. Values: the path's output, the context, the conditional's input."""
+    key, own = question.data["key"], question.value(2)
+    given = question.call("branch_output", question.value(0), key, question.value(1), original_input=own)
     return question.pack(given, "what branch_output_mapper gave")
 
 

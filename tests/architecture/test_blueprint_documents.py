@@ -27,6 +27,7 @@ TABLES = {
     "Kind hitl": keys.KINDS["hitl"].keys,
     "Kind cache": keys.KINDS["cache"].keys,
     "Kind StateMachine": keys.KINDS["StateMachine"].keys,
+    "Kind agentic_loop": keys.KINDS["agentic_loop"].keys,
 }
 
 

@@ -59,6 +59,7 @@ class Maker:
             self.router,
             self.cache,
             self.machine,
+            self.agentic,
             self.fallback,
         ]
         make = self.draw.choice(leaves if depth == 0 or self.draw.random() < 0.3 else containers)
@@ -156,6 +157,17 @@ class Maker:
             **self.some(max_visits=[3]),
         }
         return {"kind": "StateMachine", **own}
+
+    def agent(self) -> Any:
+        entries = [{"model": "test", **self.some(timeout=[2, 2.5], max_retries=[0, 3], processing=PROCESSING)}]
+        return self.draw.choice([*NAMED, {"id": "agents.judge"}, *entries])
+
+    def agentic(self, _: int) -> dict[str, Any]:
+        registry = {name: self.agent() for name in self.draw.sample(["a", "b", "c"], 2)}
+        more = self.some(
+            max_loops=[1, 9], fails_at_max=[True], on_agent_failure=["tell", "abort"], output_template=TEMPLATES
+        )
+        return {"kind": "agentic_loop", "planner": self.agent(), "registry": registry, **more}
 
     def fallback(self, _: int) -> dict[str, Any]:
         return {**self.plain(0), "fallback": {**self.plain(0), "name": "else"}}

@@ -15,6 +15,7 @@ from builders import member, packed
 from pydantic import BaseModel
 
 from flujo_client.config import Settings
+from flujo_client.contract.commands import ExecutedCommandLog
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.compose import Pipeline
@@ -198,6 +199,27 @@ class LargeBook(Book):
 
 
 SHAPES["large"] = replace(SHAPES["large"], context_model=LargeBook)
+
+
+class Minutes(Book):
+    """A context with room for a planner's turns."""
+
+    command_log: list[ExecutedCommandLog] = []
+
+
+def plan(brief: dict[str, Any], *, guidance: str | None = None) -> Any:
+    """Have work done, name nobody, ask, and finish; at first it says no command."""
+    commands = [
+        {"type": "run_agent", "agent_name": "work", "input_data": brief["goal"]},
+        {"type": "run_agent", "agent_name": "wrok", "input_data": None} if guidance else "I had better not say",
+        {"type": "ask_human", "question": "go on?"},
+        {"type": "finish", "final_answer": [each["result"] for each in brief["command_log"]]},
+    ]
+    return commands[len(brief["command_log"])]
+
+
+PLANNED = Step.agentic_loop("g", plan, {"work": pipeline(*ADDING, step("s", Stubborn(2)))}, on_agent_failure="tell")
+SHAPES["planning"] = replace(pipeline(step("a", tell), PLANNED, step("z", tell)), context_model=Minutes)
 
 
 class Rough(LocalEngine):

@@ -32,6 +32,8 @@ KEYS = [
     "processing",
     "fallback",
     "router",
+    "planner",
+    "registry",
     "nonsense",
     1,
 ]

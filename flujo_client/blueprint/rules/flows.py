@@ -228,7 +228,7 @@ def _question(document: Any) -> str | None:
     row = [document.get("steps")]
     while row:
         value = row.pop(0)
-        if isinstance(value, dict) and value.get("kind") == "hitl":
+        if isinstance(value, dict) and value.get("kind") in ("hitl", "agentic_loop"):
             return str(value.get("name", value.get("step", "")))
         row += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return None

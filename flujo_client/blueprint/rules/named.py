@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _KEYS: Final = (
     ("Y-MISSING", r"needs one of uses, agent", r"", "V-A1"),
     ("Y-REFERENCE", r"`imports`", r"\buses$", "V-I1"),
-    ("Y-REFERENCE", r"", r"\b(uses|agent|router_agent|agent\.id)$", "V-A2"),
+    ("Y-REFERENCE", r"", r"\b(uses|(agent|router_agent|planner|registry\.[^.]+)(\.id)?)$", "V-A2"),
     ("Y-REFERENCE|Y-FILE", r"", r"^imports\.[^.]+$|\.imports\.[^.]+$", "V-I1"),
     ("Y-IMPORT", r"", r"", "V-I3"),
     ("Y-FORMULA", r"", r"\b(condition_expression|exit_expression|when)$", "V-EX1"),
@@ -37,7 +37,7 @@ _KEYS: Final = (
 _OPTIONS: Final = (
     (r"it has no agent", "V-A1"),
     (r"(its agent|agent) ", "V-A2"),
-    (r"(sink_to|updates_context|iterable_input|gather)\b", "V-C1"),
+    (r"(sink_to|updates_context|iterable_input|gather)\b|the log of its turns", "V-C1"),
     (r"(outputs)\b|(input_to)\b", "V-I2"),
     (r".* asks for the context ", "V-I6"),
     (r"(field_mapping|context_include_keys)\b", "V-P2"),

@@ -80,6 +80,8 @@ def writes(scene: Scene, step: At) -> Iterator[str | None]:
         yield from _imported(step)
     elif step.kind == "StateMachine":
         yield from ("current_state", "next_state")
+    elif step.kind == "agentic_loop":
+        yield from ("command_log", None)  # its agents may be functions
     elif step.kind == "step" and scene.agent(step) is None:
         yield None  # a function may change the context it is given
 

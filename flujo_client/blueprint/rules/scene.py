@@ -106,6 +106,7 @@ _TEXTS: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     ),
     "map": ((("map", "iterable_input"), "items"),),
     "StateMachine": ((("transitions", "*", "when"), "asked after"),),
+    "agentic_loop": ((("output_template",), "after"),),
 }
 """The texts of each kind; `asked` are expressions, `items` a place, `after` are read when what stands inside has run."""
 
@@ -273,13 +274,14 @@ def agents_of(scene: Scene) -> Iterator[tuple[Path, Data]]:
         if found := scene.entry(f"agents.{name}", ()):
             yield found
     for step in scene.steps:
-        for given, path in (
-            (step.data.get("agent"), (*step.path, "agent")),
-            (step.table("router").get("router_agent"), (*step.path, "router", "router_agent")),
-        ):
+        for path, given in (each for pattern in _AGENTS for each in reach(step.data, pattern, step.path)):
             found = scene.entry(given, path)
             if found is not None and found[0] == path:
                 yield found
+
+
+_AGENTS: Final = (("agent",), ("router", "router_agent"), ("planner",), ("registry", "*"))
+"""Where an agent may stand on a step."""
 
 
 def is_before(step: At, text: Text) -> bool:

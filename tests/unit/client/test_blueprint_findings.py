@@ -72,6 +72,9 @@ def test_what_was_likely_meant_is_told(text, rule, key, nearest):
     assert f"did you mean '{nearest}'?" in str(finding)
 
 
+AGENTIC = "steps: [{kind: agentic_loop, name: a, planner: 'builtins:len', registry: %s}]"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -104,7 +107,18 @@ def test_what_was_likely_meant_is_told(text, rule, key, nearest):
         (step("processing: {aop: ful}"), "processing.aop: 'ful' is not allowed, only 'off', 'minimal', 'full'"),
         (step("processing: {reasoning_precheck: {validator_agent: agents.none}}"), "validator_agent: `agents` of this document has no 'none'"),
         ("static_invariants: []\nsteps: [{name: a, uses: 'builtins:len'}]", "write a validator on the steps"),
-        ("steps: [{kind: agentic_loop, name: a}]", "this engine has no 'agentic_loop': write a loop"),
+        ("steps: [{kind: agentic_loop, name: a}]", "an agentic_loop needs 'planner'"),
+        (AGENTIC % "{}", "registry: it names no agents"),
+        (AGENTIC % "[a]", "registry: a list cannot stand here"),
+        (AGENTIC % "{b: 'builtins:len', finish: 'builtins:len'}", "registry.finish: 'finish' is a path of the loop's own"),
+        (AGENTIC % "{'b/c': 'builtins:len'}", "registry.b/c: agent 'b/c': a name has 1 to"),
+        (AGENTIC % "{b: 'sys:maxsize'}", "registry.b: 'sys:maxsize' is a int, no callable, and has no run"),
+        (AGENTIC % "{b: agents.c}", "registry.b: `agents` of this document has no 'c'"),
+        (AGENTIC % "{b: 'builtins:len'}, on_agent_failure: skip", "on_agent_failure: 'skip' is not known (it takes abort | tell)"),
+        (AGENTIC % "{b: 'builtins:len'}, max_loops: 0", "max_loops: '0' cannot stand here"),
+        (AGENTIC % "{b: 'builtins:len'}, output_template: '{{ nothing }}'", "output_template: "),
+        (AGENTIC % "{b: 'builtins:len'}, config: {max_retries: 1}", "config.max_retries: a container's config has no such key"),
+        ("context_model: null\n" + AGENTIC % "{b: 'builtins:len'}", "the log of its turns needs a context"),
         ("steps: [{kind: tree_search, name: a}]", "this engine has no 'tree_search': write a loop over a parallel"),
         ("steps: [{kind: [x], name: a}]", "is no kind of step"),
         ("steps: [{kind: loop, name: a}]", "a loop needs 'loop'"),

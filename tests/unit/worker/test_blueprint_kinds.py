@@ -444,6 +444,14 @@ steps: [{name: first, uses: imports.child, config: {on_failure: continue_with_de
     assert run(text, 2).output == {"n": 1}
 
 
+def test_an_imports_failure_may_be_told(run):
+    text = """
+imports: {child: {steps: [{name: inner, uses: "blueprint_parts:fail"}]}}
+steps: [{name: first, uses: imports.child, config: {on_failure: tell}}]
+"""
+    assert run(text, 2).output == {"error": "Agent execution failed with ValueError: cannot do 2"}
+
+
 def test_limits_and_meta_and_a_queue_stand_in_the_plan(built):
     text = """
 steps:

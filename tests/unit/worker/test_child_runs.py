@@ -217,7 +217,12 @@ def test_a_failure_ends_the_parent_and_says_where(engine):
     assert only_child(engine, result.run_id).status == "failed"
 
 
-@pytest.mark.parametrize(("on_failure", "output"), [("skip", "in"), ("continue_with_default", "instead")])
+TOLD = {"error": "Agent execution failed with NonRetryableError: no in"}
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "output"), [("skip", "in"), ("continue_with_default", "instead"), ("tell", TOLD)]
+)
 def test_a_failure_may_be_passed_over(engine, on_failure, output):
     made = inside(step("write", note(title="never")), step("no", fails), on_failure=on_failure, default="instead")
     result = engine.run(of(made, step("after")), "in")
@@ -228,7 +233,7 @@ def test_a_failure_may_be_passed_over(engine, on_failure, output):
     assert result.final_pipeline_context.title == ""
 
 
-@pytest.mark.parametrize("on_failure", ["skip", "continue_with_default"])
+@pytest.mark.parametrize("on_failure", ["skip", "continue_with_default", "tell"])
 def test_an_abort_is_never_passed_over(engine, on_failure):
     """C-23."""
 

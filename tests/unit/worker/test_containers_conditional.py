@@ -144,6 +144,16 @@ def test_mappers_stand_around_the_branch(engine):
     assert (len(before.asked), len(after.asked)) == (1, 1)
 
 
+def test_the_output_mapper_may_take_the_conditionals_own_input(engine):
+    """By the name of its parameter, as a loop's mappers; None is an input, too."""
+
+    def both(output, key, context, *, original_input):
+        return [original_input, output]
+
+    made = choose(always("yes"), {"yes": step("x", lambda data: "out")}, branch_output_mapper=both)
+    assert [engine.run(bare(made), value).output for value in ("in", None)] == [["in", "out"], [None, "out"]]
+
+
 async def slowly(output, context):
     await asyncio.sleep(0)
     return "yes"

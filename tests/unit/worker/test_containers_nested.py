@@ -217,6 +217,14 @@ def test_a_failure_may_be_skipped(engine):
     assert scopes(engine, result)["child/body"] == "failed"
 
 
+def test_a_failure_may_be_told_as_the_output(engine):
+    result = engine.run(of(failing(on_failure="tell"), step("after")), "in")
+
+    assert result.output == {"error": at(result, "child").feedback}
+    assert "NonRetryableError: no in" in result.output["error"]
+    assert result.final_pipeline_context.title == ""
+
+
 @pytest.mark.parametrize("default", [None, "instead", {"a": [1, (2, 3)]}, Child(own=4)])
 def test_a_default_may_stand_in(engine, default):
     """With its own type: the plan holds it as a value that travels."""
@@ -225,7 +233,7 @@ def test_a_default_may_stand_in(engine, default):
     assert (result.run_status, result.output) == ("succeeded", default)
 
 
-@pytest.mark.parametrize("on_failure", ["skip", "continue_with_default"])
+@pytest.mark.parametrize("on_failure", ["skip", "continue_with_default", "tell"])
 def test_an_abort_is_never_passed_over(engine, on_failure):
     """C-23."""
 
@@ -236,7 +244,7 @@ def test_an_abort_is_never_passed_over(engine, on_failure):
     assert (result.run_status, result.error.code) == ("failed", "PIPELINE_ABORT")
 
 
-@pytest.mark.parametrize("on_failure", ["skip", "continue_with_default"])
+@pytest.mark.parametrize("on_failure", ["skip", "continue_with_default", "tell"])
 def test_a_fan_out_that_fails_inside_is_passed_over(engine, on_failure):
     """What is passed over is whatever the child holds."""
     inner = Step.parallel("fan", {"a": step("no", fails), "b": step("x")})

@@ -1,0 +1,88 @@
+"""What the planner of an agentic loop may say, and what is written down of each of its turns.
+
+It must not carry a command out: that is the loop's part. In: what a planner answered; out: one of three commands, or what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+
+class RunAgentCommand(BaseModel):
+    """Have an agent of the registry do something.
+
+    Attributes:
+        agent_name: its name in the registry.
+        input_data: what it gets.
+    """
+
+    type: Literal["run_agent"] = "run_agent"
+    agent_name: str = Field(min_length=1)
+    input_data: Any
+
+
+class AskHumanCommand(BaseModel):
+    """Ask a person; the run waits for the answer and holds no worker.
+
+    Attributes:
+        question: what the person reads.
+    """
+
+    type: Literal["ask_human"] = "ask_human"
+    question: str = Field(pattern=r"\S")
+
+
+class FinishCommand(BaseModel):
+    """End the loop.
+
+    Attributes:
+        final_answer: the loop's output.
+    """
+
+    type: Literal["finish"] = "finish"
+    final_answer: Any
+
+
+AgentCommand: TypeAlias = Annotated[RunAgentCommand | AskHumanCommand | FinishCommand, Field(discriminator="type")]
+"""Any of the three, told apart by `type`."""
+
+COMMAND: Final[TypeAdapter[RunAgentCommand | AskHumanCommand | FinishCommand]] = TypeAdapter(AgentCommand)
+"""Reads a command out of data or JSON."""
+
+
+class ExecutedCommandLog(BaseModel):
+    """One turn of an agentic loop, as the context's `command_log` holds it.
+
+    Attributes:
+        turn: counted from 1.
+        command: what the planner said.
+        result: what came of it: the agent's output, the person's answer, the final answer; for an agent that there is not, or that
+            failed, a mapping with `error`.
+        loop: the loop's address, which no other loop of the run has.
+    """
+
+    turn: int
+    command: AgentCommand
+    result: Any = None
+    loop: str = ""
+
+
+COMMAND_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "What is done next.",
+    "properties": {
+        "type": {
+            "enum": ["run_agent", "ask_human", "finish"],
+            "description": "run_agent: an agent does something; ask_human: a person is asked; finish: this was the last turn.",
+        },
+        "agent_name": {"type": ["string", "null"], "description": "For run_agent: which of the agents."},
+        "input_data": {"description": "For run_agent: what the agent gets."},
+        "question": {"type": ["string", "null"], "description": "For ask_human: what the person reads."},
+        "final_answer": {"description": "For finish: the result."},
+    },
+    "required": ["type"],
+}
+"""What a model is asked for: flat, for not every provider takes a choice of objects. Written by hand, since it is a part of plans, which
+must be the same under every version of pydantic."""

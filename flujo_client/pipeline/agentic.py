@@ -1,0 +1,185 @@
+"""The agentic loop: a planner says what is done next, turn by turn, until it says that this is the end.
+
+It is a composition of kinds that are there: a loop whose body is the planner's step, a conditional on its command, and a step that writes
+the turn down. So each turn, each agent's call and each question is an attempt of its own. It must not decide anything about a run: that
+is the workers' part. In: a planner and a registry of agents; out: a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.commands import COMMAND_SCHEMA
+from flujo_client.contract.context import PipelineContext
+from flujo_client.pipeline import turns
+from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.background import KIND as BACKGROUND
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.conditional import ConditionalStep
+from flujo_client.pipeline.container import names_findings
+from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.human import HumanInTheLoopStep
+from flujo_client.pipeline.loop import LoopStep
+from flujo_client.pipeline.nested import TELL, ImportStep
+from flujo_client.pipeline.step import AgentProcessors, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pydantic import BaseModel
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+PLANNER, ACT, RECORD = "planner", "act", "record"
+"""What the steps of a turn are called; a planner that is given as a step keeps its own name."""
+MAX_TURNS = 10
+FAILURES = ("abort", TELL)
+
+
+@aliases(planner_agent="planner", agent_registry="registry", max_iterations="max_loops")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AgenticLoopStep(LoopStep):
+    """Let a planner have agents work and people answer, one command a turn, until it finishes (requirements §2.5, §2.6).
+
+    The planner gets a mapping of `goal` (the loop's input), `agents` (their names), `turn`, `max_turns` and `command_log`: the turns so
+    far, each with `turn`, `command` and `result`. It answers an `AgentCommand`; what is none fails the attempt, which is tried again
+    with what was wrong. Every turn is written into the context's `command_log`. The output is the final answer; at `max_loops` without
+    one it is the last result, as for any loop (C-12).
+
+    Args:
+        planner: an agent as a step's, or a plain step; `planner_agent` too.
+        registry: what the planner may have run, by name: agents, steps or pipelines; `agent_registry` too. The names `ask_human`,
+            `finish` and `unknown_agent` are taken.
+        max_loops: turns at most; `max_iterations` too.
+        on_agent_failure: what follows when an agent has failed for good: `abort`, the loop fails; `tell`, the planner is told as the
+            turn's result.
+        fails_at_max: make reaching `max_loops` a failure.
+        loop_output_mapper: `(final_answer, context)`, gives the loop's output.
+    """
+
+    planner: Any
+    registry: Mapping[str, Any]
+    max_loops: int = MAX_TURNS
+    on_agent_failure: str = "abort"
+    loop_body_pipeline: Body = field(init=False)
+    exit_condition_callable: Callable[..., Any] = field(init=False)
+    initial_input_to_loop_body_mapper: Callable[..., Any] | None = field(init=False)
+    iteration_input_mapper: Callable[..., Any] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        agents = self._agents()
+        briefing = turns.Briefing(tuple(agents), self.max_loops)
+        made = {
+            "loop_body_pipeline": Pipeline([_planning(self.planner), _acting(agents), Step(RECORD, turns.record)]),
+            "exit_condition_callable": turns.is_finished,
+            "initial_input_to_loop_body_mapper": briefing.first,
+            "iteration_input_mapper": briefing.following,
+        }
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        yield from place.lacks("the log of its turns", turns.LOG)
+        if isinstance(self.planner, Step | Pipeline) and not _is_plain(self.planner):
+            yield f"planner, a {type(self.planner).__name__}, is neither an agent nor a plain step that is waited for"
+        if self.on_agent_failure not in FAILURES:
+            yield f"on_agent_failure {str(self.on_agent_failure)[:40]!r} is none of {', '.join(FAILURES)}"
+        given: Any = self.registry
+        if not isinstance(given, Mapping) or not given:
+            yield f"registry names no agents; give a mapping of them, not {str(given)[:40]}"
+        else:
+            yield from (f"registry: {wrong}" for name in given for wrong in registry_findings(name))
+
+    def _agents(self) -> dict[str, Body]:
+        """What may be run, by name. What cannot be is left out, and told by `findings`."""
+        given: Any = self.registry if isinstance(self.registry, Mapping) else {}
+        return {name: self._agent(name, each) for name, each in given.items() if not [*registry_findings(name)]}
+
+    def _agent(self, name: str, given: Any) -> Body:
+        body = given if isinstance(given, Step | Pipeline) else Step(name, given)
+        tells = self.on_agent_failure == TELL
+        return ImportStep(name, pipeline=body, inherit_context=True, on_failure=TELL) if tells else body
+
+
+def make_agentic_loop_pipeline(
+    planner_agent: Any,
+    agent_registry: Mapping[str, Any],
+    max_loops: int = MAX_TURNS,
+    *,
+    name: str = "agentic_loop",
+    context_model: type[BaseModel] = PipelineContext,
+    **options: Any,
+) -> Pipeline:
+    """Make a pipeline of one agentic loop (requirements §2.1); its input is the goal.
+
+    Args:
+        planner_agent: who says what is done next.
+        agent_registry: what it may have run, by name.
+        max_loops: turns at most.
+        name: the loop's, and what runs are listed under.
+        context_model: the model of the runs' context, with a field `command_log`.
+        options: further ones of `AgenticLoopStep`.
+    """
+    loop = AgenticLoopStep(name, planner=planner_agent, registry=agent_registry, max_loops=max_loops, **options)
+    return Pipeline([loop], name=name, context_model=context_model)
+
+
+def registry_findings(name: Any) -> Iterator[str]:
+    """Find what is wrong with an agent's name."""
+    if not isinstance(name, str):
+        yield f"{str(name)[:40]} is a {type(name).__name__}, and an agent's name is a text"
+    elif name in (turns.ASK, turns.FINISH, turns.UNKNOWN):
+        yield f"'{name}' is a path of the loop's own; give the agent another name"
+    else:
+        yield from names_findings("agent", [name])
+
+
+def _is_plain(step: Any) -> bool:
+    if not isinstance(step, Step) or step.kind != "step" or getattr(step.config, "execution_mode", None) == BACKGROUND:
+        return False
+    return step.fallback_step is None or _is_plain(step.fallback_step)
+
+
+def _planning(planner: Any) -> Step:
+    """Make the planner's step, or its fallback's: what it answers is read as a command."""
+    step = planner if isinstance(planner, Step) else Step(PLANNER, planner)
+    if not _is_plain(step):
+        return step
+    agent, own = step.agent, step.processors
+    if isinstance(agent, DeclaredAgent) and agent.output_schema is None:
+        agent = replace(agent, output_schema=COMMAND_SCHEMA)
+    return replace(
+        step,
+        agent=agent,
+        processing={**_shape(agent), **(step.processing or {})},
+        processors=AgentProcessors(own.prompt_processors, [*own.output_processors, turns.read_command]),
+        fallback_step=None if step.fallback_step is None else _planning(step.fallback_step),
+    )
+
+
+def _shape(agent: Any) -> dict[str, Any]:
+    """What is asked for in a command's shape: an agent that says itself what it answers with is left alone."""
+    own = agent.output_schema if isinstance(agent, DeclaredAgent) else getattr(agent, "output_type", str)
+    return {"schema": COMMAND_SCHEMA} if own is str else {}
+
+
+def _acting(agents: Mapping[str, Body]) -> ConditionalStep:
+    """Make the step that carries a command out."""
+    registry = turns.Registry(tuple(agents))
+    own: dict[str, Body] = {
+        turns.ASK: HumanInTheLoopStep(turns.ASK, turns.question_of),
+        turns.FINISH: Step(turns.FINISH, turns.answer_of),
+        turns.UNKNOWN: Step(turns.UNKNOWN, registry.refuse),
+    }
+    return ConditionalStep(
+        ACT,
+        condition_callable=registry.path,
+        branches={**agents, **own},
+        branch_input_mapper=registry.given,
+        branch_output_mapper=turns.carried_out,
+    )
