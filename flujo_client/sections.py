@@ -209,11 +209,12 @@ class Template(Section):
     """How prompts are rendered from templates.
 
     `undefined_variables` says what becomes of a variable that a template uses and nobody gives: empty with a `template.undefined` event,
-    empty, or an error. `folders` are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and
+    empty, or an error. `log_resolution` has each template that is resolved told as `template.resolved`, with names and no values. `folders` are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and
     takes at most `max_s` seconds.
     """
 
     undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
+    log_resolution: bool = False
     folders: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
     max_chars: Count = 1_000_000
     max_s: Seconds = 10.0

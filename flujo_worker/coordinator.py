@@ -6,7 +6,7 @@ It is called at the tail of an attempt's own task, and by the sweeper for what n
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
@@ -22,6 +22,7 @@ from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import Ask, Notice, Refused
 from flujo_worker.errors import StoreError
 from flujo_worker.light import lighten
+from flujo_worker.observe.log import telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +49,14 @@ class Concluded:
 
 class _Late(Exception):
     """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What was said while a decision was made: answers, for a replay; and lines, for the story."""
+
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
 
 class Answering(Protocol):
@@ -193,31 +202,35 @@ class Coordinator:
             self.ring(child.parent_run, child.parent_address, by=by)
 
     def _decide(self, notice: Notice) -> Decision:
-        ticket = notice.envelope.ticket
-        deciding = decide(
-            self._plan(ticket.fingerprint), notice, backoff=self._backoff, control_queue=self._control_queue
-        )
-        answers: list[dict[str, Any]] = []
+        plan, said = self._plan(notice.envelope.ticket.fingerprint), _Said()
+        deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
                 asked = deciding.throw(answer) if isinstance(answer, Refused) else deciding.send(answer)
-                answer = self._answer(ticket, asked, answers)
+                answer = self._answer(notice.envelope, asked, said)
         except StopIteration as end:
             decision: Decision = end.value
-            return replace(decision, answers=tuple(answers)) if answers else decision
+            if not said.answers:
+                return decision
+            return replace(decision, answers=tuple(said.answers), events=(*said.events, *decision.events))
 
-    def _answer(self, ticket: Ticket, asked: Ask | Look, answers: list[dict[str, Any]]) -> Any:
-        """Answer one question; a refusal is an answer too. What user code said is noted in `answers`."""
+    def _answer(self, envelope: Envelope, asked: Ask | Look, said: _Said) -> Any:
+        """Answer one question; a refusal is an answer too."""
         if not isinstance(asked, Ask):
-            return self._looked(ticket.run, asked)
-        try:
-            answer = self._evaluator.answer(ticket, asked)
-        except Refused as refused:
-            answers.append({"role": asked.role, "path": asked.path, "refused": refused.fault.to_tree()})
-            return refused
-        answers.append({"role": asked.role, "path": asked.path, "answer": _recorded(answer)})
+            return self._looked(envelope.ticket.run, asked)
+        with telling(envelope) as told:
+            answer = self._asked(envelope.ticket, asked)
+        said.events.extend(told)
+        noted = {"refused": answer.fault.to_tree()} if isinstance(answer, Refused) else {"answer": _recorded(answer)}
+        said.answers.append({"role": asked.role, "path": asked.path, **noted})
         return answer
+
+    def _asked(self, ticket: Ticket, ask: Ask) -> Any:
+        try:
+            return self._evaluator.answer(ticket, ask)
+        except Refused as refused:
+            return refused
 
     def _looked(self, run: str, look: Look) -> Any:
         if look.children:
