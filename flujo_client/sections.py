@@ -293,6 +293,17 @@ class BackgroundTasks(Section):
         return UsageLimits(total_cost_usd_limit=self.max_cost_usd, total_tokens_limit=self.max_tokens)
 
 
+class Validation(Section):
+    """What `flujo validate` makes of what its rules find (requirements §2.7).
+
+    `profiles` maps a name of yours to levels: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`. A variable carries JSON.
+    """
+
+    profiles: Annotated[dict[str, dict[str, Literal["off", "warn", "error"]]], BeforeValidator(_table)] = Field(
+        default_factory=dict
+    )
+
+
 class ModelPrice(Section):
     """What a model costs, in US dollars for 1000 tokens."""
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flujo_client.blueprint.editor import json_schema
+from flujo_client.blueprint.finding import nearest
+from flujo_client.blueprint.profile import Profile, checked
 from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.validate import Report, validate
 from flujo_client.cli.output import VALIDATION, say, show_json, show_value
 from flujo_client.cli.words import counted, printable
 from flujo_client.config import ConfigManager
+from flujo_client.errors import SettingsError
+from flujo_client.toml_file import read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @click.command("validate")
@@ -27,7 +32,13 @@ if TYPE_CHECKING:
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--rules", "list_rules", is_flag=True, help="List the rules instead.")
+@click.option(
+    "--profile", metavar="NAME", help="A profile of flujo.toml, [validation.profiles]: which rules count, and how much."
+)
+@click.option(
+    "--rules", metavar="FILE", help="A TOML file with such levels, or a profile's name; goes before --profile."
+)
+@click.option("--list-rules", is_flag=True, help="List the rules instead.")
 @click.option("--schema", "show_schema", is_flag=True, help="Print the blueprints' JSON Schema, for editors, instead.")
 @click.pass_context
 def command(  # noqa: PLR0913 - a parameter for each option
@@ -39,6 +50,8 @@ def command(  # noqa: PLR0913 - a parameter for each option
     imports: bool,
     form: str,
     as_json: bool,
+    profile: str | None,
+    rules: str | None,
     list_rules: bool,
     show_schema: bool,
 ) -> None:
@@ -55,14 +68,46 @@ def command(  # noqa: PLR0913 - a parameter for each option
     elif not targets:
         raise click.UsageError("name a blueprint's file, or a pipeline as package.module:attribute")
     else:
-        reports = [_report(target, imports=imports) for target in targets]
+        settings = ConfigManager().settings()
+        levels = profile_of(settings.validation.profiles, profile, rules)
+        found = [validate(each, allowed=settings.allowed_imports, include_imports=imports) for each in targets]
+        reports = [levels.applied(each) for each in found]
         _show(reports, in_json=in_json)
+        for each in found:
+            _tell_kept(each, levels)
         if any((strict and each.errors) or (fail_on_warn and each.warnings) for each in reports):
             context.exit(VALIDATION)
 
 
-def _report(target: str, *, imports: bool) -> Report:
-    return validate(target, allowed=ConfigManager().settings().allowed_imports, include_imports=imports)
+def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rules: str | None) -> Profile:
+    """Make the profile that the options name.
+
+    Args:
+        profiles: those of flujo.toml.
+        name: one of them.
+        rules: one of them, else a file; goes before the other.
+
+    Raises:
+        SettingsError: there is none of that name, or it is wrong.
+    """
+    given = [(each, _levels(profiles, each, may_be_file=each is rules)) for each in (rules, name) if each is not None]
+    return Profile(tuple(checked(levels, f"profile '{each}'") for each, levels in given))
+
+
+def _levels(profiles: Mapping[str, Mapping[str, str]], name: str, *, may_be_file: bool) -> Mapping[str, Any]:
+    if name in profiles:
+        return profiles[name]
+    if may_be_file and File(name).exists():
+        return read(File(name)).tree
+    near = nearest(name, profiles)
+    known = f"did you mean '{near}'?" if near else f"there are {', '.join(profiles) or 'none'} in [validation.profiles]"
+    what = "no profile, and no file" if may_be_file else "no profile"
+    raise SettingsError(f"'{name}' is {what}", suggestion=known)
+
+
+def _tell_kept(report: Report, levels: Profile) -> None:
+    if kept := levels.kept(report):
+        say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
 
 
 def _show(reports: Sequence[Report], *, in_json: bool) -> None:
