@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import Finding, in_order
 from flujo_client.blueprint.load import Loading, bytes_of
+from flujo_client.blueprint.mending import Mended, mend
 from flujo_client.blueprint.read import Source
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import rule_of
@@ -71,6 +72,25 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
     text = bytes_of(File(target))
     report = validate_text(text, allowed=allowed, target=target, name=File(target).stem, folder=File(target).parent)
     return report if include_imports else _own(report)
+
+
+def mend_file(file: str, *, allowed: Sequence[str]) -> tuple[bytes, Mended]:
+    """Mend a blueprint's text; nothing is written, and what it imports is left alone.
+
+    Returns:
+        what the file holds, and what came of it.
+
+    Raises:
+        FlujoError: there is no such file, or it cannot be read as a text.
+    """
+    data = bytes_of(File(file))
+    text = data.decode("utf-8-sig", errors="replace")
+
+    def find(text: str) -> tuple[Finding, ...]:
+        report = validate_text(text, allowed=allowed, target=file, name=File(file).stem, folder=File(file).parent)
+        return tuple(each for each in report.findings if each.file == file)
+
+    return data, mend(text, find)
 
 
 def validate_text(

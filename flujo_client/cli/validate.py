@@ -13,6 +13,7 @@ from flujo_client.blueprint.finding import nearest
 from flujo_client.blueprint.profile import Profile, checked
 from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.validate import Report, validate
+from flujo_client.cli.fixing import Fixed, fix_file, how_to_fix
 from flujo_client.cli.output import VALIDATION, say, show_json, show_value
 from flujo_client.cli.words import counted, printable
 from flujo_client.config import ConfigManager
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 @click.option(
     "--rules", metavar="FILE", help="A TOML file with such levels, or a profile's name; goes before --profile."
 )
+@click.option("--fix", is_flag=True, help="Mend in the files what is beyond doubt; shows it and asks first.")
+@click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
+@click.option("--yes", is_flag=True, help="Have --fix write without a question.")
 @click.option("--list-rules", is_flag=True, help="List the rules instead.")
 @click.option("--schema", "show_schema", is_flag=True, help="Print the blueprints' JSON Schema, for editors, instead.")
 @click.pass_context
@@ -52,13 +56,16 @@ def command(  # noqa: PLR0913 - a parameter for each option
     as_json: bool,
     profile: str | None,
     rules: str | None,
+    fix: bool,
+    fix_dry_run: bool,
+    yes: bool,
     list_rules: bool,
     show_schema: bool,
 ) -> None:
     """Find everything that is wrong with TARGETS: blueprints' files, or pipelines as 'package.module:attribute'.
 
     Each finding is told in a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
-    happens. Exits with 4 when something refuses a pipeline.
+    happens, unless --fix writes. Exits with 4 when something refuses a pipeline.
     """
     in_json = as_json or form == "json"
     if show_schema:
@@ -70,9 +77,11 @@ def command(  # noqa: PLR0913 - a parameter for each option
     else:
         settings = ConfigManager().settings()
         levels = profile_of(settings.validation.profiles, profile, rules)
+        how = how_to_fix(fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
+        fixed = {each: fix_file(each, how, allowed=settings.allowed_imports) for each in targets} if how else {}
         found = [validate(each, allowed=settings.allowed_imports, include_imports=imports) for each in targets]
         reports = [levels.applied(each) for each in found]
-        _show(reports, in_json=in_json)
+        _show(reports, fixed, in_json=in_json)
         for each in found:
             _tell_kept(each, levels)
         if any((strict and each.errors) or (fail_on_warn and each.warnings) for each in reports):
@@ -110,9 +119,9 @@ def _tell_kept(report: Report, levels: Profile) -> None:
         say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
 
 
-def _show(reports: Sequence[Report], *, in_json: bool) -> None:
+def _show(reports: Sequence[Report], fixed: Mapping[str, Fixed], *, in_json: bool) -> None:
     if in_json:
-        shapes = [_shape(each) for each in reports]
+        shapes = [_shape(each) | (fixed[each.target].shape() if fixed else {}) for each in reports]
         show_json(shapes[0] if len(shapes) == 1 else shapes)
         return
     for each in reports:
