@@ -296,7 +296,7 @@ class BackgroundTasks(Section):
 class Validation(Section):
     """What `flujo validate` makes of what its rules find (requirements §2.7).
 
-    `profiles` maps a name of yours to levels: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`. A variable carries JSON.
+    `profiles` maps a name of yours to weights: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`. A variable carries JSON.
     """
 
     profiles: Annotated[dict[str, dict[str, Literal["off", "warn", "error"]]], BeforeValidator(_table)] = Field(

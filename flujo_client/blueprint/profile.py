@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.validate import Report
 
-LEVELS: Final = ("off", "warn", "error")
+WEIGHTS: Final = ("off", "warn", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class Profile:
     """What becomes of findings.
 
     Attributes:
-        levels: tables of levels by rule or pattern, those that count more first; in each an exact name before the first pattern that fits.
+        weights: tables of weights by rule or pattern, those that count more first; in each an exact name before the first pattern that fits.
     """
 
-    levels: tuple[Mapping[str, str], ...] = ()
+    weights: tuple[Mapping[str, str], ...] = ()
 
-    def level(self, rule: str) -> str | None:
-        """Give the level of a rule; None where nothing is said of it."""
-        found = (_level(table, rule) for table in self.levels)
+    def weight(self, rule: str) -> str | None:
+        """Give the weight of a rule; None where nothing is said of it."""
+        found = (_weight(table, rule) for table in self.weights)
         return next((each for each in found if each is not None), None)
 
     def applied(self, report: Report) -> Report:
@@ -44,38 +44,38 @@ class Profile:
 
     def kept(self, report: Report) -> list[str]:
         """The rules of a report that are told as errors although they are to be less."""
-        return sorted({each.rule for each in report.errors if self.level(each.rule) in ("off", "warn")})
+        return sorted({each.rule for each in report.errors if self.weight(each.rule) in ("off", "warn")})
 
     def _taken(self, finding: Finding) -> Finding | None:
-        level = self.level(finding.rule)
-        if finding.severity == "error" or level in (None, "warn"):
+        weight = self.weight(finding.rule)
+        if finding.severity == "error" or weight in (None, "warn"):
             return finding
-        return None if level == "off" else replace(finding, severity="error")
+        return None if weight == "off" else replace(finding, severity="error")
 
 
-def checked(levels: Mapping[str, Any], where: str) -> Mapping[str, str]:
-    """Give a table of levels back.
+def checked(weights: Mapping[str, Any], where: str) -> Mapping[str, str]:
+    """Give a table of weights back.
 
     Args:
-        levels: as somebody wrote it.
+        weights: as somebody wrote it.
         where: names it in errors.
 
     Raises:
-        SettingsError: it names no rule, or a level that is none.
+        SettingsError: it names no rule, or a weight that is none.
     """
-    for name, level in levels.items():
-        if level not in LEVELS:
-            near = nearest(level, LEVELS)
-            way_out = f"did you mean '{near}'?" if near else f"write one of {', '.join(LEVELS)}"
-            raise SettingsError(f"{where}: {shown(name)}: '{shown(level)}' is no level", suggestion=way_out)
+    for name, weight in weights.items():
+        if weight not in WEIGHTS:
+            near = nearest(weight, WEIGHTS)
+            way_out = f"did you mean '{near}'?" if near else f"write one of {', '.join(WEIGHTS)}"
+            raise SettingsError(f"{where}: {shown(name)}: '{shown(weight)}' is no weight", suggestion=way_out)
         if not any(fnmatchcase(rule, name) for rule in RULES):
             near = nearest(name, RULES)
             way_out = f"did you mean '{near}'?" if near else "`flujo validate --list-rules` lists them"
             raise SettingsError(f"{where}: '{shown(name)}' is no rule, and fits none", suggestion=way_out)
-    return levels
+    return weights
 
 
-def _level(table: Mapping[str, str], rule: str) -> str | None:
+def _weight(table: Mapping[str, str], rule: str) -> str | None:
     if rule in table:
         return table[rule]
-    return next((level for pattern, level in table.items() if fnmatchcase(rule, pattern)), None)
+    return next((weight for pattern, weight in table.items() if fnmatchcase(rule, pattern)), None)

@@ -24,6 +24,7 @@ from flujo_client.pipeline.walk import walk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flujo_client.blueprint.profile import Profile
     from flujo_client.pipeline.compose import Pipeline
 
 
@@ -74,8 +75,13 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
     return report if include_imports else _own(report)
 
 
-def mend_file(file: str, *, allowed: Sequence[str]) -> tuple[bytes, Mended]:
+def mend_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Mended]:
     """Mend a blueprint's text; nothing is written, and what it imports is left alone.
+
+    Args:
+        file: the blueprint's.
+        allowed: import prefixes that references may stand under.
+        profile: what it has off is left alone, too.
 
     Returns:
         what the file holds, and what came of it.
@@ -88,7 +94,7 @@ def mend_file(file: str, *, allowed: Sequence[str]) -> tuple[bytes, Mended]:
 
     def find(text: str) -> tuple[Finding, ...]:
         report = validate_text(text, allowed=allowed, target=file, name=File(file).stem, folder=File(file).parent)
-        return tuple(each for each in report.findings if each.file == file)
+        return tuple(each for each in profile.applied(report).findings if each.file == file)
 
     return data, mend(text, find)
 

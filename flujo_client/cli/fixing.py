@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.blueprint.finding import Finding
+    from flujo_client.blueprint.mending import Mended
+    from flujo_client.blueprint.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +56,25 @@ def how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> How | N
     return How(shows=not in_json, asks=not yes, writes=fix) if fix or dry_run else None
 
 
-def fix_file(target: str, how: How, *, allowed: Sequence[str]) -> Fixed:
-    """Fix a blueprint's file.
+def fix_files(targets: Sequence[str], how: How, *, allowed: Sequence[str], profile: Profile) -> dict[str, Fixed]:
+    """Fix blueprints' files.
 
     Args:
-        target: the file.
+        targets: the files.
         how: whether it is shown, asked for and written.
         allowed: import prefixes that references may stand under.
+        profile: what it has off is left alone.
 
     Raises:
-        UsageError: it is no file, or nobody can be asked.
+        UsageError: one is no file, or nobody can be asked.
     """
-    if not is_file(target):
-        raise click.UsageError(f"'{target}' is no blueprint's file, and only those are fixed")
-    data, mended = mend_file(target, allowed=allowed)
+    for each in targets:
+        if not is_file(each):
+            raise click.UsageError(f"'{each}' is no blueprint's file, and only those are fixed")
+    return {each: _fixed(each, how, *mend_file(each, allowed=allowed, profile=profile)) for each in targets}
+
+
+def _fixed(target: str, how: How, data: bytes, mended: Mended) -> Fixed:
     if not mended.findings:
         say(f"{target}: there is nothing that could be mended without a doubt")
         return Fixed()

@@ -13,7 +13,7 @@ from flujo_client.blueprint.finding import nearest
 from flujo_client.blueprint.profile import Profile, checked
 from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.validate import Report, validate
-from flujo_client.cli.fixing import Fixed, fix_file, how_to_fix
+from flujo_client.cli.fixing import Fixed, fix_files, how_to_fix
 from flujo_client.cli.output import VALIDATION, say, show_json, show_value
 from flujo_client.cli.words import counted, printable
 from flujo_client.config import ConfigManager
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--profile", metavar="NAME", help="A profile of flujo.toml, [validation.profiles]: which rules count, and how much."
 )
 @click.option(
-    "--rules", metavar="FILE", help="A TOML file with such levels, or a profile's name; goes before --profile."
+    "--rules", metavar="FILE", help="A TOML file with such weights, or a profile's name; goes before --profile."
 )
 @click.option("--fix", is_flag=True, help="Mend in the files what is beyond doubt; shows it and asks first.")
 @click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
@@ -76,14 +76,14 @@ def command(  # noqa: PLR0913 - a parameter for each option
         raise click.UsageError("name a blueprint's file, or a pipeline as package.module:attribute")
     else:
         settings = ConfigManager().settings()
-        levels = profile_of(settings.validation.profiles, profile, rules)
+        weights = profile_of(settings.validation.profiles, profile, rules)
         how = how_to_fix(fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
-        fixed = {each: fix_file(each, how, allowed=settings.allowed_imports) for each in targets} if how else {}
+        fixed = fix_files(targets, how, allowed=settings.allowed_imports, profile=weights) if how else {}
         found = [validate(each, allowed=settings.allowed_imports, include_imports=imports) for each in targets]
-        reports = [levels.applied(each) for each in found]
+        reports = [weights.applied(each) for each in found]
         _show(reports, fixed, in_json=in_json)
         for each in found:
-            _tell_kept(each, levels)
+            _tell_kept(each, weights)
         if any((strict and each.errors) or (fail_on_warn and each.warnings) for each in reports):
             context.exit(VALIDATION)
 
@@ -97,25 +97,29 @@ def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rule
         rules: one of them, else a file; goes before the other.
 
     Raises:
-        SettingsError: there is none of that name, or it is wrong.
+        SettingsError: there is none of that name; or that one, or any of flujo.toml, is wrong.
     """
-    given = [(each, _levels(profiles, each, may_be_file=each is rules)) for each in (rules, name) if each is not None]
-    return Profile(tuple(checked(levels, f"profile '{each}'") for each, levels in given))
+    for known, weights in profiles.items():
+        checked(weights, f"profile '{known}'")
+    tables: list[Mapping[str, str]] = []
+    if rules is not None:
+        is_file = rules not in profiles and File(rules).exists()
+        tables.append(checked(read(File(rules)).tree, rules) if is_file else _profile(profiles, rules))
+    if name is not None:
+        tables.append(_profile(profiles, name))
+    return Profile(tuple(tables))
 
 
-def _levels(profiles: Mapping[str, Mapping[str, str]], name: str, *, may_be_file: bool) -> Mapping[str, Any]:
-    if name in profiles:
-        return profiles[name]
-    if may_be_file and File(name).exists():
-        return read(File(name)).tree
-    near = nearest(name, profiles)
-    known = f"did you mean '{near}'?" if near else f"there are {', '.join(profiles) or 'none'} in [validation.profiles]"
-    what = "no profile, and no file" if may_be_file else "no profile"
-    raise SettingsError(f"'{name}' is {what}", suggestion=known)
+def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[str, str]:
+    if name not in profiles:
+        near = nearest(name, profiles)
+        known = f"there are {', '.join(profiles) or 'none'} in [validation.profiles]"
+        raise SettingsError(f"there is no profile '{name}'", suggestion=f"did you mean '{near}'?" if near else known)
+    return profiles[name]
 
 
-def _tell_kept(report: Report, levels: Profile) -> None:
-    if kept := levels.kept(report):
+def _tell_kept(report: Report, profile: Profile) -> None:
+    if kept := profile.kept(report):
         say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
 
 

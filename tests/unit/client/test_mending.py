@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.blueprint.mending import MENDED, is_slip, mend
+from flujo_client.blueprint.profile import Profile
 from flujo_client.blueprint.validate import mend_file, validate, validate_text
 from flujo_client.cli.main import cli
 
@@ -111,7 +112,7 @@ steps:
 def test_a_mending_brings_no_new_fault(file, monkeypatch):
     """Over every broken blueprint there is: what was mended is gone, comments are there, and a second time mends nothing."""
     monkeypatch.chdir(HERE / "broken_blueprints")
-    data, done = mend_file(file.name, allowed=("*",))
+    data, done = mend_file(file.name, allowed=("*",), profile=Profile())
     if not done.findings:
         return
     text = data.decode()
@@ -130,7 +131,9 @@ def test_a_mending_brings_no_new_fault(file, monkeypatch):
 def test_every_mending_is_made_somewhere_in_the_corpus(monkeypatch):
     """Or here, for those that no file of it shows."""
     monkeypatch.chdir(HERE / "broken_blueprints")
-    made = {each.rule for file in CORPUS for each in mend_file(file.name, allowed=("*",))[1].findings}
+    made = {
+        each.rule for file in CORPUS for each in mend_file(file.name, allowed=("*",), profile=Profile())[1].findings
+    }
     made |= {each.rule for each in mend(BROKEN, found_in).findings}
     assert made == set(MENDED)
 
@@ -138,7 +141,7 @@ def test_every_mending_is_made_somewhere_in_the_corpus(monkeypatch):
 @pytest.mark.parametrize("file", SOUND, ids=lambda file: file.stem)
 def test_a_sound_blueprint_is_left_alone(file, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert mend_file(str(file), allowed=("*",))[1].findings == ()
+    assert mend_file(str(file), allowed=("*",), profile=Profile())[1].findings == ()
 
 
 @pytest.mark.parametrize(
@@ -208,6 +211,12 @@ def test_what_was_mended_is_data_too(file):
     assert told["diff"].startswith("--- letters.yaml")
     again = json.loads(flujo("--fix-dry-run", "--json").stdout)
     assert (again["written"], again["mended"], again["diff"]) == (False, [], "")
+
+
+def test_what_a_profile_has_off_is_left_alone(file):
+    (file.parent / "mine.toml").write_text('V-T2 = "off"')
+    assert flujo("--fix", "--yes", "--rules", "mine.toml").exit_code == 0
+    assert "{{ this }}" in file.read_text()
 
 
 @pytest.mark.parametrize("options", [["--yes"], ["--fix", "--fix-dry-run"], ["--fix", "--json"]])

@@ -76,11 +76,11 @@ def test_what_refuses_a_pipeline_cannot_be_lowered():
     ("options", "said"),
     [
         (["--profile", "quite"], "did you mean 'quiet'?"),
-        (["--profile", "quiet.toml"], "'quiet.toml' is no profile"),
-        (["--rules", "nowhere.toml"], "no profile, and no file"),
+        (["--profile", "quiet.toml"], "there is no profile 'quiet.toml'"),
+        (["--rules", "nowhere.toml"], "there is no profile 'nowhere.toml'"),
         (["--rules", "wrong_rule.toml"], "did you mean 'V-A4'?"),
-        (["--rules", "wrong_level.toml"], "'wran' is no level"),
-        (["--rules", "table.toml"], "is no level"),
+        (["--rules", "wrong_level.toml"], "'wran' is no weight"),
+        (["--rules", "table.toml"], "is no weight"),
         (["--rules", "no.toml"], "no.toml:1:"),
     ],
 )
@@ -94,9 +94,16 @@ def test_a_profile_that_cannot_be_is_refused(project, options, said):
     assert said in ended.stderr
 
 
-def test_a_level_of_the_settings_is_checked_where_it_stands(project):
+def test_a_weight_of_the_settings_is_checked_where_it_stands(project):
     (project / "flujo.toml").write_text(SETTINGS.replace('V-T4 = "off"', 'V-T4 = "of"'))
     ended = flujo("warned.yaml")
     assert ended.exit_code == 2
     assert "flujo.toml:9: validation.profiles.ci.V-T4" in ended.stderr
     assert "did you mean 'off'?" in ended.stderr
+
+
+def test_a_profile_that_nobody_asked_for_is_checked_too(project):
+    (project / "flujo.toml").write_text(SETTINGS.replace("V-T4", "V-T44"))
+    ended = flujo("warned.yaml")
+    assert ended.exit_code == 2
+    assert "profile 'ci': 'V-T44' is no rule" in ended.stderr
