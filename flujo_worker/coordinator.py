@@ -6,7 +6,7 @@ It is called at the tail of an attempt's own task, and by the sweeper for what n
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
@@ -15,7 +15,6 @@ from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.run import LIVE_RUN
-from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import keep
 from flujo_worker.domain.decide import decide
@@ -23,6 +22,7 @@ from flujo_worker.domain.values import Ask, Notice, Refused
 from flujo_worker.errors import StoreError
 from flujo_worker.light import lighten
 from flujo_worker.observe.log import telling
+from flujo_worker.said import Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,14 +49,6 @@ class Concluded:
 
 class _Late(Exception):
     """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What was said while a decision was made: answers, for a replay; and lines, for the story."""
-
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
 
 
 class Answering(Protocol):
@@ -202,7 +194,7 @@ class Coordinator:
             self.ring(child.parent_run, child.parent_address, by=by)
 
     def _decide(self, notice: Notice) -> Decision:
-        plan, said = self._plan(notice.envelope.ticket.fingerprint), _Said()
+        plan, said = self._plan(notice.envelope.ticket.fingerprint), Said()
         deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
         answer: Any = None
         try:
@@ -211,19 +203,15 @@ class Coordinator:
                 answer = self._answer(notice.envelope, asked, said)
         except StopIteration as end:
             decision: Decision = end.value
-            if not said.answers:
-                return decision
-            return replace(decision, answers=tuple(said.answers), events=(*said.events, *decision.events))
+            return said.put_into(decision)
 
-    def _answer(self, envelope: Envelope, asked: Ask | Look, said: _Said) -> Any:
+    def _answer(self, envelope: Envelope, asked: Ask | Look, said: Said) -> Any:
         """Answer one question; a refusal is an answer too."""
         if not isinstance(asked, Ask):
             return self._looked(envelope.ticket.run, asked)
         with telling(envelope) as told:
             answer = self._asked(envelope.ticket, asked)
-        said.events.extend(told)
-        noted = {"refused": answer.fault.to_tree()} if isinstance(answer, Refused) else {"answer": _recorded(answer)}
-        said.answers.append({"role": asked.role, "path": asked.path, **noted})
+        said.note(asked, answer, told)
         return answer
 
     def _asked(self, ticket: Ticket, ask: Ask) -> Any:
@@ -311,14 +299,3 @@ def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
 
 def _first_of(decision: Decision, child: ChildRun) -> Envelope:
     return replace(_envelope(decision, child.first), ticket=child.ticket)
-
-
-def _recorded(answer: Any) -> Any:
-    """An answer as it is kept with the attempt: plain as it is, a value by its digest, many values by their number."""
-    if isinstance(answer, Packed):
-        return {"digest": answer.digest}
-    if isinstance(answer, list) and all(isinstance(each, Packed) for each in answer):
-        return {"values": len(answer)}
-    if isinstance(answer, (list, tuple)):
-        return [_recorded(each) for each in answer]
-    return answer
