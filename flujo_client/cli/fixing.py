@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import sys
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def _diff(target: str, before: str, after: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), target, target)
+    lines = difflib.unified_diff(list(StringIO(before)), list(StringIO(after)), target, target)
     return "".join(each if each.endswith("\n") else f"{each}\n\\ No newline at end of file\n" for each in lines)
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from flujo_client.blueprint.mending import MENDED, is_slip, mend
 from flujo_client.blueprint.profile import Profile
+from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.blueprint.validate import mend_file, validate, validate_text
 from flujo_client.cli.main import cli
 
@@ -227,6 +228,24 @@ def test_options_that_do_not_go_together_are_refused(file, options):
 def test_only_files_are_fixed(file):
     ended = CliRunner().invoke(cli, ["validate", "broken_parts:echo", "--fix", "--yes"])
     assert (ended.exit_code, "is no blueprint's file" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [BROKEN.replace("office", "b\u00fcro").encode("latin-1"), b"\xef\xbb\xbf" + BROKEN.encode() + b"#" * MAX_BYTES],
+    ids=["no UTF-8", "too large"],
+)
+def test_what_cannot_be_read_whole_is_left_alone(file, data):
+    file.write_bytes(data)
+    assert flujo("--fix", "--yes").exit_code == 4
+    assert file.read_bytes() == data
+
+
+def test_a_difference_has_the_lines_of_the_file(file):
+    file.write_bytes(BROKEN.replace("\n", "\r\n").encode())
+    told = json.loads(flujo("--fix-dry-run", "--json").stdout)
+    assert "No newline" not in told["diff"]
+    assert "+name: letters     # what it is called\r\n" in told["diff"]
 
 
 def test_a_file_that_cannot_be_written_is_told(file, monkeypatch):
