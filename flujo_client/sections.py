@@ -209,8 +209,8 @@ class Template(Section):
     """How prompts are rendered from templates.
 
     `undefined_variables` says what becomes of a variable that a template uses and nobody gives: empty with a `template.undefined` event,
-    empty, or an error. `log_resolution` has each template that is resolved told as `template.resolved`, with names and no values. `folders` are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and
-    takes at most `max_s` seconds.
+    empty, or an error. `log_resolution` has each template that was filled in told as `template.resolved`, with names and no values. `folders`
+    are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
     """
 
     undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
