@@ -41,6 +41,7 @@ from flujo_client.sections import (
     Section,
     SigningKeys,
     Template,
+    Validation,
     Variable,
     Worker,
     listed,
@@ -111,6 +112,7 @@ class Settings(Section):
     log: Log = Log()
     events: Events = Events()
     hooks: Hooks = Hooks()
+    validation: Validation = Validation()
 
     @property
     def is_embedded(self) -> bool:

@@ -209,11 +209,12 @@ class Template(Section):
     """How prompts are rendered from templates.
 
     `undefined_variables` says what becomes of a variable that a template uses and nobody gives: empty with a `template.undefined` event,
-    empty, or an error. `folders` are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and
-    takes at most `max_s` seconds.
+    empty, or an error. `log_resolution` has each template that was filled in told as `template.resolved`, with names and no values. `folders`
+    are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
     """
 
     undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
+    log_resolution: bool = False
     folders: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
     max_chars: Count = 1_000_000
     max_s: Seconds = 10.0
@@ -290,6 +291,17 @@ class BackgroundTasks(Section):
         if not self.quota:
             return None
         return UsageLimits(total_cost_usd_limit=self.max_cost_usd, total_tokens_limit=self.max_tokens)
+
+
+class Validation(Section):
+    """What `flujo validate` makes of what its rules find (requirements §2.7).
+
+    `profiles` maps a name of yours to weights: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`. A variable carries JSON.
+    """
+
+    profiles: Annotated[dict[str, dict[str, Literal["off", "warn", "error"]]], BeforeValidator(_table)] = Field(
+        default_factory=dict
+    )
 
 
 class ModelPrice(Section):

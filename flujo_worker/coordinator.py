@@ -15,13 +15,14 @@ from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.run import LIVE_RUN
-from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import keep
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import Ask, Notice, Refused
 from flujo_worker.errors import StoreError
 from flujo_worker.light import lighten
+from flujo_worker.observe.log import telling
+from flujo_worker.said import Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -193,31 +194,31 @@ class Coordinator:
             self.ring(child.parent_run, child.parent_address, by=by)
 
     def _decide(self, notice: Notice) -> Decision:
-        ticket = notice.envelope.ticket
-        deciding = decide(
-            self._plan(ticket.fingerprint), notice, backoff=self._backoff, control_queue=self._control_queue
-        )
-        answers: list[dict[str, Any]] = []
+        plan, said = self._plan(notice.envelope.ticket.fingerprint), Said()
+        deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
                 asked = deciding.throw(answer) if isinstance(answer, Refused) else deciding.send(answer)
-                answer = self._answer(ticket, asked, answers)
+                answer = self._answer(notice.envelope, asked, said)
         except StopIteration as end:
             decision: Decision = end.value
-            return replace(decision, answers=tuple(answers)) if answers else decision
+            return said.put_into(decision)
 
-    def _answer(self, ticket: Ticket, asked: Ask | Look, answers: list[dict[str, Any]]) -> Any:
-        """Answer one question; a refusal is an answer too. What user code said is noted in `answers`."""
+    def _answer(self, envelope: Envelope, asked: Ask | Look, said: Said) -> Any:
+        """Answer one question; a refusal is an answer too."""
         if not isinstance(asked, Ask):
-            return self._looked(ticket.run, asked)
-        try:
-            answer = self._evaluator.answer(ticket, asked)
-        except Refused as refused:
-            answers.append({"role": asked.role, "path": asked.path, "refused": refused.fault.to_tree()})
-            return refused
-        answers.append({"role": asked.role, "path": asked.path, "answer": _recorded(answer)})
+            return self._looked(envelope.ticket.run, asked)
+        with telling(envelope) as told:
+            answer = self._asked(envelope.ticket, asked)
+        said.note(asked, answer, told)
         return answer
+
+    def _asked(self, ticket: Ticket, ask: Ask) -> Any:
+        try:
+            return self._evaluator.answer(ticket, ask)
+        except Refused as refused:
+            return refused
 
     def _looked(self, run: str, look: Look) -> Any:
         if look.children:
@@ -298,14 +299,3 @@ def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
 
 def _first_of(decision: Decision, child: ChildRun) -> Envelope:
     return replace(_envelope(decision, child.first), ticket=child.ticket)
-
-
-def _recorded(answer: Any) -> Any:
-    """An answer as it is kept with the attempt: plain as it is, a value by its digest, many values by their number."""
-    if isinstance(answer, Packed):
-        return {"digest": answer.digest}
-    if isinstance(answer, list) and all(isinstance(each, Packed) for each in answer):
-        return {"values": len(answer)}
-    if isinstance(answer, (list, tuple)):
-        return [_recorded(each) for each in answer]
-    return answer

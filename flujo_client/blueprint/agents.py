@@ -41,8 +41,14 @@ def _agent(found: Any) -> str | None:
 
 
 def _tool(found: Any) -> str | None:
-    """Say what is wrong with what a tool's reference names: a function, or an agent that is offered as a tool."""
-    return None if callable(getattr(found, "as_tool", None)) else is_function(found)
+    """Say what is wrong with what a tool's reference names: a function, an agent that is offered as a tool, or the agent library's own tool.
+
+    The library is not imported for that: its tool is known by the name of its class.
+    """
+    is_tool = any(
+        each.__name__ == "Tool" and each.__module__.partition(".")[0] == "pydantic_ai" for each in type(found).__mro__
+    )
+    return None if is_tool or callable(getattr(found, "as_tool", None)) else is_function(found)
 
 
 PYTHON: Final = Reference("agent", _agent)
@@ -102,7 +108,10 @@ AGENT: Final = Table(
         "max_retries": Key(
             Number(least=0, whole=True), "Attempts after the first one failed, for its steps that do not say."
         ),
-        "tools": Key(ListOf(Reference("tool", _tool)), "Functions, and agents as tools, that the model may call."),
+        "tools": Key(
+            ListOf(Reference("tool", _tool)),
+            "Functions, `pydantic_ai.Tool`s, and agents as tools, that the model may call.",
+        ),
         "processing": Key(PROCESSING, "AROS for its steps; a step's own `processing` goes before, key by key."),
     },
     "an agent",

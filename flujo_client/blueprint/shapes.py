@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from flujo_client.blueprint.finding import Finding, nearest, shown
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.read import Source
+
+
+IN_QUOTES: Final = " unless it is in quotes"
+"""How it is told of a number that it would be taken as a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def wrong(shape: Shape, value: Any, spot: Spot) -> Iterator[Finding]:
     else:
         told = f"{_kind(value)} cannot stand here"
         if isinstance(value, int | float) and shape.fits(shown(value)):
-            told += " unless it is in quotes"
+            told += IN_QUOTES
         yield spot.finding("Y-TYPE", told, allowed=f"it takes {shape.said}")
 
 

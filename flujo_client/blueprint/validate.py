@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import Finding, in_order
 from flujo_client.blueprint.load import Loading, bytes_of
-from flujo_client.blueprint.read import Source
+from flujo_client.blueprint.mending import Mended, mend
+from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import rule_of
 from flujo_client.errors import BlueprintError, PipelineError
@@ -23,6 +24,7 @@ from flujo_client.pipeline.walk import walk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flujo_client.blueprint.profile import Profile
     from flujo_client.pipeline.compose import Pipeline
 
 
@@ -75,6 +77,39 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
         return validate_pipeline(found, allowed=allowed, target=target, include_imports=include_imports)
     report = validate_text(found, allowed=allowed, target=target, name=File(target).stem, folder=File(target).parent)
     return report if include_imports else _own(report)
+
+
+def mend_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Mended]:
+    """Mend a blueprint's text; nothing is written. What it imports, and what is no UTF-8 or too large to be read whole, is left alone.
+
+    Args:
+        file: the blueprint's.
+        allowed: import prefixes that references may stand under.
+        profile: what it has off is left alone, too.
+
+    Returns:
+        what the file holds, and what came of it.
+
+    Raises:
+        FlujoError: there is no such file.
+    """
+    data = bytes_of(File(file))
+    text = _text(data)
+    if text is None:
+        return data, Mended("", ())
+
+    def find(text: str) -> tuple[Finding, ...]:
+        report = validate_text(text, allowed=allowed, target=file, name=File(file).stem, folder=File(file).parent)
+        return tuple(each for each in profile.applied(report).findings if each.file == file)
+
+    return data, mend(text, find)
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8-sig") if len(data) <= MAX_BYTES else None
+    except UnicodeDecodeError:
+        return None
 
 
 def validate_text(

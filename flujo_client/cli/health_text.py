@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from flujo_client.health.report import Figures, Machine, Part, Report, StageCounts, Window
+    from flujo_client.health.report import Fact, Figures, Machine, Part, Report, StageCounts, Window
 
 TOP: Final = 10
 BROKEN_DOWN: Final = 3
@@ -74,11 +74,11 @@ def _looked_at(report: Report) -> str:
 def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "workers", f"{machine.live_workers} alive, {machine.dead_workers.count} died lately"
     waiting = machine.waiting
-    oldest = f", the oldest since {age(waiting.oldest_s)}" if waiting.oldest_s is not None else ""
-    yield "waiting", f"{counted(waiting.count, 'attempt')} could begin{oldest}"
+    yield "waiting", f"{counted(waiting.count, 'attempt')} could begin{_oldest(waiting)}"
     for name, queue in machine.queues.items():
         told = "not to be counted" if queue.messages is None else counted(queue.messages, "message")
         yield f"queue {name}", f"{told} in Redis, {queue.waiting} waiting in Postgres"
+    yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} owed{_oldest(machine.owed_hooks)}"
     yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"
     stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))
     yield "not moving", f"{stuck} stuck and {parked} parked runs, {counted(orphans, 'orphan')}"
@@ -86,6 +86,10 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
         "lost",
         f"{counted(machine.reservation_leaks.count, 'reservation')}, {counted(machine.events_dropped, 'event')}",
     )
+
+
+def _oldest(fact: Fact) -> str:
+    return "" if fact.oldest_s is None else f", the oldest since {age(fact.oldest_s)}"
 
 
 def _reasons(report: Report) -> Iterator[str]:

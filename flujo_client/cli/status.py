@@ -2,7 +2,7 @@
 
 `--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
 workers, the live ones, with id, host, pid, slots, build and started_at; backlog, the live attempts as ready, queued and running,
-each with count and oldest_s; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them. What could
+each with count and oldest_s; owed_hooks, the calls of hooks that are still to be made, likewise; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them. What could
 not be asked is null.
 """
 
@@ -66,18 +66,20 @@ def _state(settings: Settings, timeout: float) -> dict[str, Any]:
 
 
 def _shape(postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
-    facts = facts or {"schema": None, "workers": None, "backlog": None, "budgets": None}
+    facts = facts or {"schema": None, "workers": None, "backlog": None, "owed_hooks": None, "budgets": None}
     return {"ok": postgres["ok"] and redis["ok"], "postgres": postgres, "redis": redis, **facts}
 
 
 def _ask(client: FlujoClient) -> dict[str, Any]:
     live: list[WorkerRecord] = [worker for worker in client.ask(requests.workers()) if worker.is_live]
     backlog = client.ask(requests.backlog())
+    owed, owed_since = client.ask(requests.owed_hooks())
     counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
     return {
         "schema": client.ask(requests.schema_version()),
         "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in live],
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
+        "owed_hooks": {"count": owed, "oldest_s": owed_since},
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
     }
 

@@ -164,7 +164,7 @@ def services_table(state: Mapping[str, Any]) -> Table:
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
     table.add_row("schema", str(state["schema"]), "")
     table.add_row("workers", str(len(state["workers"])), slots if state["workers"] else "nothing moves without one")
-    for name, waiting in state["backlog"].items():
+    for name, waiting in {**state["backlog"], "hooks owed": state["owed_hooks"]}.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for budget in state["budgets"]:
         table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flujo_client.blueprint.editor import json_schema
+from flujo_client.blueprint.finding import nearest
+from flujo_client.blueprint.profile import Profile, checked
 from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.validate import Report, validate
+from flujo_client.cli.fixing import Fixed, fix_files, how_to_fix
 from flujo_client.cli.output import OK, VALIDATION, exit_code, say, show_json, show_value
 from flujo_client.cli.words import counted, printable
 from flujo_client.config import ConfigManager
+from flujo_client.errors import SettingsError
+from flujo_client.toml_file import read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 @click.command("validate")
@@ -27,7 +33,16 @@ if TYPE_CHECKING:
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--rules", "list_rules", is_flag=True, help="List the rules instead.")
+@click.option(
+    "--profile", metavar="NAME", help="A profile of flujo.toml, [validation.profiles]: which rules count, and how much."
+)
+@click.option(
+    "--rules", metavar="FILE", help="A TOML file with such weights, or a profile's name; goes before --profile."
+)
+@click.option("--fix", is_flag=True, help="Mend in the files what is beyond doubt; shows it and asks first.")
+@click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
+@click.option("--yes", is_flag=True, help="Have --fix write without a question.")
+@click.option("--list-rules", is_flag=True, help="List the rules instead.")
 @click.option("--schema", "show_schema", is_flag=True, help="Print the blueprints' JSON Schema, for editors, instead.")
 @click.pass_context
 def command(  # noqa: PLR0913 - a parameter for each option
@@ -39,13 +54,18 @@ def command(  # noqa: PLR0913 - a parameter for each option
     imports: bool,
     form: str,
     as_json: bool,
+    profile: str | None,
+    rules: str | None,
+    fix: bool,
+    fix_dry_run: bool,
+    yes: bool,
     list_rules: bool,
     show_schema: bool,
 ) -> None:
     """Find everything that is wrong with TARGETS: blueprints' files, or pipelines as 'package.module:attribute'.
 
     Each finding is told in a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
-    happens. Exits with 3 when a target is not there, else with 4 when something refuses a pipeline.
+    happens, unless --fix writes. Exits with 3 when a target is not there, else with 4 when something refuses a pipeline.
     """
     in_json = as_json or form == "json"
     if show_schema:
@@ -55,8 +75,15 @@ def command(  # noqa: PLR0913 - a parameter for each option
     elif not targets:
         raise click.UsageError("name a blueprint's file, or a pipeline as package.module:attribute")
     else:
-        reports = [_report(target, imports=imports) for target in targets]
-        _show(reports, in_json=in_json)
+        settings = ConfigManager().settings()
+        weights = profile_of(settings.validation.profiles, profile, rules)
+        how = how_to_fix(fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
+        fixed = fix_files(targets, how, allowed=settings.allowed_imports, profile=weights) if how else {}
+        found = [validate(each, allowed=settings.allowed_imports, include_imports=imports) for each in targets]
+        reports = [weights.applied(each) for each in found]
+        _show(reports, fixed, in_json=in_json)
+        for each in found:
+            _tell_kept(each, weights)
         context.exit(min(_codes(reports, strict=strict, fail_on_warn=fail_on_warn), default=OK))
 
 
@@ -69,13 +96,44 @@ def _codes(reports: Sequence[Report], *, strict: bool, fail_on_warn: bool) -> It
             yield VALIDATION
 
 
-def _report(target: str, *, imports: bool) -> Report:
-    return validate(target, allowed=ConfigManager().settings().allowed_imports, include_imports=imports)
+def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rules: str | None) -> Profile:
+    """Make the profile that the options name.
+
+    Args:
+        profiles: those of flujo.toml.
+        name: one of them.
+        rules: one of them, else a file; goes before the other.
+
+    Raises:
+        SettingsError: there is none of that name; or that one, or any of flujo.toml, is wrong.
+    """
+    for known, weights in profiles.items():
+        checked(weights, f"profile '{known}'")
+    tables: list[Mapping[str, str]] = []
+    if rules is not None:
+        is_file = rules not in profiles and File(rules).exists()
+        tables.append(checked(read(File(rules)).tree, rules) if is_file else _profile(profiles, rules))
+    if name is not None:
+        tables.append(_profile(profiles, name))
+    return Profile(tuple(tables))
 
 
-def _show(reports: Sequence[Report], *, in_json: bool) -> None:
+def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[str, str]:
+    if name not in profiles:
+        near = nearest(name, profiles)
+        known = f"there are {', '.join(profiles) or 'none'} in [validation.profiles]"
+        raise SettingsError(f"there is no profile '{name}'", suggestion=f"did you mean '{near}'?" if near else known)
+    return profiles[name]
+
+
+def _tell_kept(report: Report, profile: Profile) -> None:
+    if kept := profile.kept(report):
+        say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
+
+
+def _show(reports: Sequence[Report], fixed: Mapping[str, Fixed], *, in_json: bool) -> None:
     if in_json:
-        shapes = [_shape(each) for each in reports]
+        shapes = [_shape(each) | (fixed[each.target].shape() if fixed else {}) for each in reports]
         show_json(shapes[0] if len(shapes) == 1 else shapes)
         return
     for each in reports:

@@ -302,6 +302,11 @@ def backlog() -> Request[dict[str, tuple[int, float]]]:
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
 
 
+def owed_hooks() -> Request[tuple[int, float | None]]:
+    """Count the calls of hooks that are owed, with the age of the oldest in seconds; None where there is none."""
+    return Request("owed_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
+
+
 def as_json(tree: Any) -> str:
     """JSON text that jsonb takes, whatever is in it (M-428)."""
     return orjson.dumps(safe_serialize(tree)).decode()

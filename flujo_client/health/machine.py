@@ -53,12 +53,7 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
         fact: Fact = getattr(machine, code)
         if fact.count:
             yield Reason(code=code, message=f"{fact.count} {told}", named=fact.named)
-    waiting = machine.waiting
-    if waiting.oldest_s is not None and waiting.oldest_s >= health.queued_s:
-        message = f"the oldest of {waiting.count} attempts that could begin waits since {waiting.oldest_s:g} s"
-        yield Reason(code="oldest_queued", message=message, named=waiting.named)
-    if waiting.count and not machine.live_workers:
-        yield Reason(code="no_worker", message=f"{waiting.count} attempts could begin, and no worker is alive")
+    yield from _kept_waiting(machine, health)
     for name, queue in machine.queues.items():
         if queue.messages is not None and queue.messages >= health.queue_depth:
             yield Reason(
@@ -70,6 +65,19 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
         yield Reason(code="events_dropped", message=f"{machine.events_dropped} events were dropped")
     if machine.broker_error is not None:
         yield Reason(code="broker_unreachable", message=machine.broker_error)
+
+
+def _kept_waiting(machine: Machine, health: Health) -> Iterator[Reason]:
+    waiting = machine.waiting
+    if waiting.oldest_s is not None and waiting.oldest_s >= health.queued_s:
+        message = f"the oldest of {waiting.count} attempts that could begin waits since {waiting.oldest_s:g} s"
+        yield Reason(code="oldest_queued", message=message, named=waiting.named)
+    if waiting.count and not machine.live_workers:
+        yield Reason(code="no_worker", message=f"{waiting.count} attempts could begin, and no worker is alive")
+    owed = machine.owed_hooks
+    if owed.oldest_s is not None and owed.oldest_s >= health.queued_s:
+        message = f"the oldest of {owed.count} calls of hooks is owed since {owed.oldest_s:g} s"
+        yield Reason(code="owed_hooks", message=message, named=owed.named)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -138,6 +138,7 @@ class Machine(Value):
     waiting: Fact = Fact()
     dead_workers: Fact = Fact()
     reservation_leaks: Fact = Fact()
+    owed_hooks: Fact = Fact()
     queues: Mapping[str, Queue] = {}
     broker_error: str | None = None
     live_workers: int = 0

@@ -7,6 +7,8 @@ user's function; out: what the text says of them. What the texts may say is the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +19,7 @@ from flujo_client.text.expressions import NAMES, compile_expression
 from flujo_client.text.templates import compile_template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from flujo_client.text.expressions import Expression
     from flujo_client.text.templates import Template, Undefined
@@ -73,6 +75,43 @@ class Expressed:
         return expression_of(self.text).evaluate(names_of(value, context))
 
 
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How templates are filled in.
+
+    Attributes:
+        undefined: what becomes of a name that is missing, as a `Template` has it.
+        tell_missing: is told each such name under `warn`.
+        tell_resolved: is told the names that a template reads, once it is filled in. Never their values.
+    """
+
+    undefined: Undefined = "warn"
+    tell_missing: Callable[[str], object] | None = None
+    tell_resolved: Callable[[list[str]], object] | None = None
+
+    def fill(self, text: str, names: Mapping[str, Any], *, as_text: bool) -> Any:
+        """Fill one text in; raises TemplateResolutionError."""
+        template = template_of(text, self.undefined)
+        evaluate = template.render if as_text else template.evaluate
+        filled = evaluate(names, on_missing=self.tell_missing)
+        if self.tell_resolved is not None and not template.is_plain:
+            self.tell_resolved(sorted(".".join(path) for path in template.names))
+        return filled
+
+
+_filling: ContextVar[Filling] = ContextVar("filling", default=Filling())  # noqa: B039 - frozen
+
+
+@contextmanager
+def filling_by(filling: Filling) -> Iterator[None]:
+    """Fill every template inside in so."""
+    token = _filling.set(filling)
+    try:
+        yield
+    finally:
+        _filling.reset(token)
+
+
 @dataclass(frozen=True)
 class Templated:
     """A function that fills in a template.
@@ -90,23 +129,12 @@ class Templated:
         return {"template": safe_serialize(self.value), "as_text": self.as_text}
 
     def __call__(self, value: Any, context: Any, *_: Any) -> Any:
-        """Fill it in; raises TemplateResolutionError."""
-        return self.filled(names_of(value, context))
-
-    def filled(
-        self,
-        names: Mapping[str, Any],
-        *,
-        undefined: Undefined = "warn",
-        on_missing: Callable[[str], object] | None = None,
-    ) -> Any:
-        """Fill it in with these names; raises TemplateResolutionError. `undefined` and `on_missing` are a `Template`'s."""
+        """Fill it in, by the `filling_by` in force; raises TemplateResolutionError."""
+        filling, names = _filling.get(), names_of(value, context)
 
         def fill(given: Any) -> Any:
             if isinstance(given, str):
-                template = template_of(given, undefined)
-                evaluate = template.render if self.as_text else template.evaluate
-                return evaluate(names, on_missing=on_missing)
+                return filling.fill(given, names, as_text=self.as_text)
             if isinstance(given, Mapping):
                 return {key: fill(each) for key, each in given.items()}
             return [fill(each) for each in given] if isinstance(given, list) else given

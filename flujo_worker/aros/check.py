@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema_rs
 
 from flujo_worker.aros.outcome import BAD_SCHEMA, LIMIT, Refused
+from flujo_worker.aros.rewrite import changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +39,7 @@ class Check:
         self.root = schema
         self._branches: dict[int, tuple[Schema, Callable[[Any], bool]]] = {}
         try:
-            self._validator = _compiled(schema, None)
+            self._validator = _compiled(changed(schema, _naming), None)
             self._registry = jsonschema_rs.Registry([(_ROOT, schema)])
         except (ValueError, RecursionError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as cause:
             raise Refused(BAD_SCHEMA, f"the schema cannot be used: {str(cause)[:200]}", stage="semantic") from cause
@@ -125,6 +126,11 @@ class Check:
         if "$ref" in sub and (target := self.referred(sub["$ref"])) is not None:
             found &= self.kinds(*target, seen + 1)
         return found | ({"integer"} if "number" in found else frozenset())
+
+
+def _naming(schema: dict[str, Any]) -> dict[str, Any]:
+    """Have the checker name what is unexpected: in an object without `properties` it tells one value, and not whose."""
+    return {"properties": {}, **schema} if schema.get("additionalProperties") is False else schema
 
 
 def _is_small(value: Any) -> bool:

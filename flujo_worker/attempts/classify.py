@@ -28,6 +28,7 @@ from flujo_client.errors import (
     NonRetryableError,
     PluginError,
     PricingNotConfiguredError,
+    TemplateResolutionError,
     ValidationError,
 )
 from flujo_worker.attempts.wording import bounded, clean, digest_of, message_of, named, outer
@@ -94,6 +95,8 @@ _ANYWHERE = (ErrorCategory.CONTROL_FLOW, ErrorCategory.LIMIT, ErrorCategory.CONF
 
 _LIMIT_NAMES = {"UsageLimitExceeded", "UsageLimitExceededError"}
 _AGENT_NAMES = {"AgentRunError", "ModelRetry", "FallbackExceptionGroup"}
+_SAME_AGAIN = (NonRetryableError, TemplateResolutionError)
+"""Ours that come of the same values every time (C-37)."""
 _MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
 _WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
 _OUTAGES = {
@@ -267,7 +270,7 @@ def _foreign_names(error: BaseException) -> set[str]:
 def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
     """Tell whether the same call may succeed later: the outermost word counts, and in a group the most hopeful."""
     for link in _told(error):
-        if isinstance(link, NonRetryableError):
+        if isinstance(link, _SAME_AGAIN):
             return False
         if (word := _own_word(link)) is not None:
             return word

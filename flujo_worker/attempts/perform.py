@@ -18,6 +18,7 @@ from flujo_client.attempt import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, PausedException, SnapshotTooLarge
+from flujo_client.pipeline.formula import filling_by
 from flujo_client.pipeline.identity import defaults_of
 from flujo_client.redact import redact
 from flujo_client.sections import Historical
@@ -42,6 +43,7 @@ from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import telling
+from flujo_worker.observe.templates import filling_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -291,7 +293,6 @@ class Attempts:
             notes=notes,
             resources=self.catalog.resources(entry.resources_at(path)),
             prompts=self._settings.log.prompts,
-            undefined=self._settings.template.undefined_variables,
             reply=claimed.reply,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
@@ -365,6 +366,7 @@ async def _perform(kind: str, work: Work, settings: Settings) -> Done:
     with (
         priced_by(settings.cost),
         rendering_by(settings.template),
+        filling_by(filling_of(settings.template)),
         telling_prompts(settings.log.prompts),
         noting(work.notes.calls),
     ):

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Correction, Usage
     from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_client.pipeline.step import Step
-    from flujo_client.text.templates import Undefined
     from flujo_worker.attempts.classify import During
     from flujo_worker.attempts.watch import Call
     from flujo_worker.ports import Reply
@@ -61,7 +60,6 @@ class Work:
         agent_of: finds the live agent of a reference; gives any other thing back.
         notes: what is to be said however the attempt ends.
         prompts: how much of a model's prompts and answers is told: `off`, `preview` or `full`.
-        undefined: what becomes of a name that the template of the step's input reads and that is not there.
         resolve: finds the classes that values are made of.
         reply: the question this attempt waited with, and its answer; None for work that asks nobody.
         replies: reads what was asked and answered at this step so far.
@@ -80,7 +78,6 @@ class Work:
     resolve: Callable[[str], Any]
     resources: Any = None
     prompts: str = "preview"
-    undefined: Undefined = "warn"
     reply: Reply | None = None
     replies: Callable[[], Sequence[Reply]] = tuple
 

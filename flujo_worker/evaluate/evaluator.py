@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.pipeline.formula import filling_by
 from flujo_client.serial import Resolver
 from flujo_worker.attempts.classify import fault_of
 from flujo_worker.domain.values import Ask, Refused
@@ -13,6 +14,7 @@ from flujo_worker.errors import StoreError
 from flujo_worker.evaluate import cache, contexts, functions, people
 from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.evaluate.question import Bench, Question
+from flujo_worker.observe.templates import filling_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +70,7 @@ def bench_of(settings: Settings, loop: Loop, threads: Executor, results: CacheBa
         cache=results,
         cache_keys=cache.own_keys(settings.keys()),
         cache_most=settings.limits.cache_value_max_bytes,
+        template=settings.template,
     )
 
 
@@ -91,8 +94,10 @@ class Evaluator:
             Unfit: this worker has not the code the run was started with.
         """
         step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[ask.path]
+        filling = filling_of(self._bench.template, step=ask.path.rpartition("/")[2], of=ask.role)
         try:
-            return ROLES[ask.role](Question(step, self._fetched(ask.values), ask.data, self._bench))
+            with filling_by(filling):
+                return ROLES[ask.role](Question(step, self._fetched(ask.values), ask.data, self._bench))
         except StoreError:
             raise
         except Exception as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.sections import Template
     from flujo_client.wire import Keys
     from flujo_worker.aio import Loop
 
@@ -39,6 +40,7 @@ class Bench:
         cache: where results are kept of steps that name no backend.
         cache_keys: what is kept is signed with the first, and read if any of them signed it.
         cache_most: bytes one kept result may have.
+        template: how templates are filled in.
     """
 
     loop: Loop
@@ -49,6 +51,7 @@ class Bench:
     cache: CacheBackend
     cache_keys: Keys
     cache_most: int
+    template: Template
 
     def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:
         """Call user code: sync in a thread, async on the loop, either within the timeout; raises TimeoutError after it.

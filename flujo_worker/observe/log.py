@@ -1,6 +1,6 @@
 """structlog, configured once; and the lines of an attempt kept aside, to be written with its merge.
 
-A line logged inside an attempt (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
+A line logged inside an attempt, or while what follows from it is decided (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
 into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168). What is logged outside attempts goes to who
 listens there. All of it without what looks like a secret.
 """
@@ -35,8 +35,8 @@ _outside: list[Callable[[Event], None]] = []
 
 
 @contextmanager
-def telling(envelope: Envelope, *, worker: str) -> Iterator[list[Event]]:
-    """Bind run, scope, step, attempt and worker to every line logged inside, and collect the lines."""
+def telling(envelope: Envelope, **known: str) -> Iterator[list[Event]]:
+    """Bind run, scope, step, attempt, and what else is known, to every line logged inside, and collect the lines."""
     events: list[Event] = []
     token = _story.set(events)
     bound = structlog.contextvars.bind_contextvars(
@@ -44,7 +44,7 @@ def telling(envelope: Envelope, *, worker: str) -> Iterator[list[Event]]:
         scope=envelope.address,
         step=envelope.step,
         attempt=envelope.number,
-        worker=worker,
+        **known,
     )
     try:
         yield events

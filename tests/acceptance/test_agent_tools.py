@@ -143,6 +143,27 @@ def test_the_run_tells_what_happened_and_what_it_cost(flow):
     assert "target_url" not in result.final_pipeline_context.model_dump()
 
 
+def path_of(span, known):
+    above = known.get(span["parent_span_id"])
+    here = (span["kind"], span["name"], span["status"])
+    return (*(path_of(above, known) if above else ()), here)
+
+
+def paths(node, above=()):
+    here = (*above, (node.kind, node.name, node.status))
+    return [here, *(path for child in node.children for path in paths(child, here))]
+
+
+def test_the_calls_are_spans_in_sql_as_in_the_tree(site, flow):
+    """M-291, M-327: with what they spent, and why one was refused."""
+    run = flow[0]
+    known = {row["span_id"]: row for row in site.rows("SELECT * FROM flujo_spans WHERE run_id = %(run)s", run=run.id)}
+    assert sorted(path_of(each, known) for each in known.values()) == sorted(paths(run.trace()))
+    refused, called = (known[f"{run.id}::main:1#{number}"]["attributes"] for number in (1, 2))
+    assert (bool(refused["feedback"]), refused["success"]) == (True, False)
+    assert (called["flujo.agent"], called["flujo.budget.actual_tokens"]) == ("plan_generator_agent", 110)
+
+
 def test_a_person_answers_a_sub_agent(site, model):
     """M-327: the run pauses; the answer is the sub-agent's, and its caller goes on with it."""
     first = len(model.requests)

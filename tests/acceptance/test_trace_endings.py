@@ -224,7 +224,7 @@ def test_every_attribute_of_the_contract_is_documented(site, runs):
     listed = set(re.findall(r"`([\w.]+)`", " ".join(re.findall(r"^\| ([^|]+) \|", part, re.MULTILINE))))
     told = {row["name"] for row in site.rows("SELECT DISTINCT jsonb_object_keys(attributes) AS name FROM flujo_spans")}
     assert {name for name in told if name.startswith("flujo.")} <= listed
-    assert listed - told == {"flujo.input", "flujo.cache.hit"}
+    assert listed - told == {"flujo.input", "flujo.cache.hit", "flujo.agent"}
 
 
 def told_of_failed(site, run):

@@ -41,6 +41,14 @@ def test_stage_and_transforms_say_what_was_done(raw, settings, stage, done):
     assert (outcome.stage, names(outcome)) == (stage, done)
 
 
+def test_a_member_of_an_object_that_takes_none_is_named():
+    """M-098: `additionalProperties: false` without `properties`."""
+    outcome = parse('{"a": {"x": 1, "y": 2}}', {"properties": {"a": {"additionalProperties": False}}}, MINIMAL)
+
+    assert outcome.pointer == "/a/x"
+    assert outcome.feedback == "at /a/x: this member is not allowed; at /a/y: this member is not allowed [schema]"
+
+
 def test_a_conversion_says_from_what_to_what_and_where():
     (done,) = parse('{"a": "7"}', ITEM, MINIMAL).transforms
 

@@ -119,6 +119,18 @@ steps: [{name: a, uses: agents.w}]
     assert "bob is known" in json.dumps(server.requests[1].body["messages"])
 
 
+def test_a_tool_of_the_agent_librarys_is_called_as_it_says(ask, server):
+    """Requirements §2.6: a reference to a `pydantic_ai.Tool`, with its own name and description."""
+    text = """
+agents: {w: {model: openai-chat:gpt-4o, tools: ["blueprint_tools:finder"]}}
+steps: [{name: a, uses: agents.w}]
+"""
+    assert ask(text, Said(arguments='{"name": "bob"}'), "done").output == "done"
+    [offered] = server.requests[0].body["tools"]
+    assert (offered["function"]["name"], offered["function"]["description"]) == ("find_person", "Finds a person.")
+    assert "bob is known" in json.dumps(server.requests[1].body["messages"])
+
+
 SEED = """
 agents:
   plan_checker:

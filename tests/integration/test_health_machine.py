@@ -70,6 +70,14 @@ def reservation(connection, key, scope="run:r", *, held=True, usd=1, in_budget=T
     )
 
 
+def owed(connection, run, ago):
+    plant_run(connection, run, status="succeeded", began=LONG, ended=ago)
+    connection.execute(
+        "INSERT INTO flujo_hook_calls (run_id, payload, created_at) VALUES (%s, 'post_run', now() - %s::interval)",
+        [run, ago],
+    )
+
+
 def dropped(connection, data, ago=NOW):
     connection.execute(
         "INSERT INTO flujo_events (at, name, data) VALUES (now() - %s::interval, 'events.dropped', %s)",
@@ -78,7 +86,7 @@ def dropped(connection, data, ago=NOW):
 
 
 def test_a_machine_at_ordinary_work_has_no_reason(connection):
-    """Runs at work, waiting for a timer, a person, a child run, or an answer to a cancel; workers that left in order; held budgets."""
+    """Runs at work, waiting for a timer, a person, a child run, or an answer to a cancel; hooks about to be told; workers that left in order; held budgets."""
     live_run(connection, "works", status="running", worker="alive")
     live_run(connection, "waits", status="ready", due=-LONG)
     live_run(connection, "asks", status="paused", due=-LONG)
@@ -95,6 +103,7 @@ def test_a_machine_at_ordinary_work_has_no_reason(connection):
     connection.execute("UPDATE flujo_budgets SET reserved_tokens = 5")
     plant_worker(connection, "left", lease_s=-60, ended=timedelta(seconds=60))
     plant_worker(connection, "long dead", lease_s=-86_400)
+    owed(connection, "told", timedelta(seconds=1))
     machine, reasons = judged(connection)
     assert reasons == {}
     assert (machine.live_workers, machine.waiting.count, machine.sweep_age_s) == (1, 1, 0.5)
@@ -196,6 +205,16 @@ def test_the_time_without_workers_is_not_the_sweepers(connection):
     swept(connection, 40_000)
     machine, reasons = judged(connection)
     assert (reasons, machine.sweep_lag_s) == ({}, 2.0)
+
+
+def test_hooks_that_nobody_calls(connection):
+    """A run has ended, and its hooks were not told for long; told from the threshold on (ADR 41)."""
+    owed(connection, "old", timedelta(seconds=300))
+    owed(connection, "new", timedelta(seconds=5))
+    machine, reasons = judged(connection)
+    assert (list(reasons), machine.owed_hooks.count, machine.owed_hooks.oldest_s) == (["owed_hooks"], 2, 300.0)
+    assert reasons["owed_hooks"].named == ("old post_run", "new post_run")
+    assert judged(connection, queued_s=301)[1] == {}
 
 
 def test_a_long_queue(connection):

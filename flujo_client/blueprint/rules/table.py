@@ -1,6 +1,6 @@
 """Every rule: its id, what it finds, and whether that refuses the blueprint.
 
-It must not look at a document. In: nothing; out: `RULES`, of which the reference and `flujo validate --rules` are made.
+It must not look at a document. In: nothing; out: `RULES`, of which the reference and `flujo validate --list-rules` are made.
 """
 
 from __future__ import annotations

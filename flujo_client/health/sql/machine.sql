@@ -57,6 +57,10 @@ leaked AS (
     LEFT JOIN (SELECT scope, sum(usd) AS usd, sum(tokens) AS tokens FROM flujo_reservations WHERE held GROUP BY scope) h ON h.scope = b.scope
     WHERE (b.reserved_usd, b.reserved_tokens::numeric) <> (coalesce(h.usd, 0), coalesce(h.tokens, 0))
 ),
+-- What hooks are to be told and were not yet: nobody has their code, or they hang and take their workers with them (ADR 41).
+owed AS (
+    SELECT c.run_id || ' ' || c.payload AS name, extract(epoch FROM now() - c.created_at)::float8 AS age_s FROM flujo_hook_calls c
+),
 found AS (
     SELECT 'stuck_runs' AS what, name, age_s FROM stuck
     UNION ALL SELECT 'parked_runs', name, age_s FROM parked
@@ -64,6 +68,7 @@ found AS (
     UNION ALL SELECT 'waiting', name, age_s FROM waiting
     UNION ALL SELECT 'dead_workers', name, age_s FROM dead
     UNION ALL SELECT 'reservation_leaks', name, age_s FROM leaked
+    UNION ALL SELECT 'owed_hooks', name, age_s FROM owed
 ),
 alive AS (
     SELECT count(*) AS workers, min(started_at) AS since FROM flujo_workers WHERE ended_at IS NULL AND lease_until > now()

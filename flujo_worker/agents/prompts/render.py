@@ -78,6 +78,8 @@ def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: di
         _missing.reset(token)
     if missing:
         tell("template.undefined", "warning", template=name, variables=list(missing))
+    if section.log_resolution:
+        tell("template.resolved", template=name, names=sorted(variables))
     return text
 
 

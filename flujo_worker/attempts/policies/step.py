@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import InfiniteRedirectError, PluginError
-from flujo_client.pipeline.formula import Templated, names_of
+from flujo_client.pipeline.formula import Templated
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.factory import model_of
@@ -73,15 +73,8 @@ async def _first(work: Work) -> tuple[Any, Answer]:
 
 
 def input_of(work: Work) -> Any:
-    """What the step's agent gets: its input, or what the template of it gives; names that are missing are told, or refused, as the settings say."""
-    if work.step.input is None:
-        return work.data
-
-    def tell_missing(name: str) -> None:
-        tell("template.missing", level="warning", name=name)
-
-    names = names_of(work.data, work.context)
-    return Templated(work.step.input).filled(names, undefined=work.undefined, on_missing=tell_missing)
+    """What the step's agent gets: its input, or what the template of it gives."""
+    return work.data if work.step.input is None else Templated(work.step.input)(work.data, work.context)
 
 
 async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answer:

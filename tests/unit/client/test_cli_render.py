@@ -586,18 +586,20 @@ def test_services():
         "schema": 1,
         "workers": [],
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
+        "owed_hooks": {"count": 3, "oldest_s": 7200.0},
         "budgets": [BUDGET],
     }
     assert drawn(services_table(state)) == lines("""
-    postgres  ok      postgresql://x
-    redis     not ok  the broker does not answer at redis://127.0.0.1:1/0: Error 111
-                      connecting to 127.0.0.1:1.
-    schema    1
-    workers   0       nothing moves without one
-    ready     1,200   oldest 1 min
-    queued    0
-    budget            run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of 1,000
-                      tokens spent, 200 too much
+    postgres    ok      postgresql://x
+    redis       not ok  the broker does not answer at redis://127.0.0.1:1/0: Error
+                        111 connecting to 127.0.0.1:1.
+    schema      1
+    workers     0       nothing moves without one
+    ready       1,200   oldest 1 min
+    queued      0
+    hooks owed  3       oldest 2 h
+    budget              run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of 1,000
+                        tokens spent, 200 too much
     """)
 
 

@@ -125,9 +125,9 @@ def test_without_a_target_it_says_what_it_wants(put):
 
 
 def test_rules_are_listed(put):
-    listed = [line.split()[0] for line in flujo("--rules").stdout.splitlines()]
+    listed = [line.split()[0] for line in flujo("--list-rules").stdout.splitlines()]
     assert listed == list(RULES)
-    assert [each["rule"] for each in json.loads(flujo("--rules", "--json").stdout)] == listed
+    assert [each["rule"] for each in json.loads(flujo("--list-rules", "--json").stdout)] == listed
 
 
 def test_a_pipeline_of_a_module_is_looked_at(put):

@@ -93,6 +93,49 @@ def test_unexpected_properties_alone_are_dropped():
     assert "stray" not in judgement.value
 
 
+CLOSED = {"type": "object", "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "kept", "dropped"),
+    [
+        (CLOSED, {"a": 1, "b/c": {"x": 2}}, {}, ["/a", "/b~1c"]),
+        ({"properties": {"k": CLOSED}}, {"k": {"z": 1, "y": 2}, "l": 3}, {"k": {}, "l": 3}, ["/k/y", "/k/z"]),
+        (
+            {"properties": {"k": {"items": CLOSED}}},
+            {"k": [{"z": 1}, {}, {"y": 2}]},
+            {"k": [{}, {}, {}]},
+            ["/k/0/z", "/k/2/y"],
+        ),
+        ({"$defs": {"none": CLOSED}, "$ref": "#/$defs/none"}, {"a": 1, "b": 2}, {}, ["/a", "/b"]),
+        ({"allOf": [CLOSED]}, {"a": 1, "b": 2}, {}, ["/a", "/b"]),
+    ],
+)
+def test_an_object_that_expects_nothing_drops_everything(schema, given, kept, dropped):
+    """C-27: `additionalProperties: false` without `properties`."""
+    judgement = Contract(schema, what="c").judge(given)
+    assert (judgement.refusal, judgement.value, sorted(judgement.dropped)) == (None, kept, dropped)
+
+
+def test_an_object_that_expects_nothing_may_be_strict():
+    refusal = Contract(CLOSED, what="c").judge({"a": 1}, strict=True).refusal
+    assert "'a' was unexpected" in refusal["validation_message"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"additionalProperties": False}},
+        {"const": {"additionalProperties": False}},
+        {"properties": {"a": False}, "additionalProperties": False},
+    ],
+)
+def test_what_only_looks_like_it_is_refused_as_before(schema):
+    """C-27: a property of that name, a value, and a property that may not be."""
+    judgement = Contract(schema, what="c").judge({"additionalProperties": 1, "a": 2, "properties": {}})
+    assert judgement.refusal is not None
+
+
 def test_what_two_parts_of_a_schema_do_not_expect_is_dropped_once():
     """C-27: a schema that is put together says so for each of its parts."""
     closed = {"properties": {"x": {}}, "additionalProperties": False}

@@ -75,13 +75,14 @@ def test_a_missing_name_leaves_a_gap_and_is_told(run, engine):
 def test_the_settings_say_what_becomes_of_a_missing_name(undefined, output):
     """§2.8: `[template] undefined_variables` holds for the input of a step, too."""
     pipeline = Pipeline.from_yaml_text(
-        "steps: [{name: a, uses: 'blueprint_parts:echo', input: 'x {{ context.nothing }} y', config: {max_retries: 0}}]"
+        "steps: [{name: a, uses: 'blueprint_parts:echo', input: 'x {{ context.nothing }} y', config: {max_retries: 3}}]"
     )
     with LocalEngine(Settings.model_validate({"template": {"undefined_variables": undefined}})) as engine:
         result = engine.run(pipeline, "hi")
         assert [each for each in engine.story(result.run_id) if each.name == "template.missing"] == []
     assert result.output == output
     assert (output is None) == ("context.nothing" in (result.step_history[0].feedback or ""))
+    assert result.step_history[0].attempts == 1, "C-37: the same values would be missing again"
 
 
 def test_what_a_step_gives_is_sunk_and_merged(run):

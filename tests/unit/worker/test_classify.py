@@ -18,6 +18,7 @@ from flujo_client.errors import (
     PipelineAbortSignal,
     PluginError,
     SettingsError,
+    TemplateResolutionError,
     ValidationError,
 )
 from flujo_client.redact import redact
@@ -146,6 +147,7 @@ def test_output_that_fits_no_schema_is_the_agents_and_may_be_tried_again():
         (ai.RunTimedOut("late"), True),
         (ai.UnexpectedModelBehavior("odd"), True),
         (NonRetryableError("never"), False),
+        (TemplateResolutionError("'x' is not there", missing="x"), False),
         (AgentError("again"), True),
         (ExceptionGroup("all", [http(401), http(404)]), False),
         (ExceptionGroup("all", [http(401), http(503)]), True),

@@ -53,6 +53,7 @@ ELSEWHERE = {
     **dict.fromkeys(["agent.system.vars", "agent.schema"], "test_prompt_events.py"),
     "agent.option.dropped": "test_agent_factory.py",
     "template.missing": "test_blueprint_kinds.py",
+    "template.resolved": "test_template_events.py",
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
     "run.cancel_requested": "test_trace_endings.py",

@@ -11,6 +11,7 @@ import pytest
 import structlog
 
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.step import Step
 from flujo_client.redact import redact_tree
 from flujo_client.sections import Log
@@ -83,3 +84,20 @@ def test_lines_beyond_the_most_are_counted_in_the_runs_story():
         told = [event for event in engine.story(run) if event.name in ("line", "events.dropped")]
     assert [event.name for event in told] == ["line"] * MAX_EVENTS + ["events.dropped"]
     assert (told[-1].data, told[-1].level) == ({"count": 7}, "warning")
+
+
+def ends(output, context):
+    structlog.get_logger().info("looked", at=output)
+    return True
+
+
+@pytest.mark.usefixtures("lines")
+def test_what_a_condition_logs_is_in_its_runs_story():
+    """M-168: a line is kept with what follows from it."""
+    pipeline = Pipeline(
+        [LoopStep("more", loop_body_pipeline=Pipeline([Step("x", lambda data: data)]), exit_condition_callable=ends)]
+    )
+    with LocalEngine() as engine:
+        result = engine.run(pipeline, "hi")
+        [line] = [each for each in engine.story(result.run_id) if each.name == "looked"]
+    assert line.data == {"at": "hi"}

@@ -1,0 +1,114 @@
+"""`flujo validate --fix`: shows what mends a blueprint's file, asks, and writes it. What is mended is `blueprint/mending.py`'s part."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flujo_client.blueprint.validate import mend_file
+from flujo_client.cli.output import say, show_value
+from flujo_client.cli.words import counted
+from flujo_client.pipeline.reference import is_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.blueprint.finding import Finding
+    from flujo_client.blueprint.mending import Mended
+    from flujo_client.blueprint.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """Whether what mends a file is shown, is asked for, and is written."""
+
+    shows: bool
+    asks: bool
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What came of fixing a file."""
+
+    findings: Sequence[Finding] = ()
+    diff: str = ""
+    is_written: bool = False
+
+    def shape(self) -> dict[str, Any]:
+        """What `--json` has of it besides the findings that are left."""
+        mended = [dataclasses.asdict(each) for each in self.findings]
+        return {"mended": mended, "diff": self.diff, "written": self.is_written}
+
+
+def how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> How | None:
+    """Tell how the options want files to be fixed; None: not at all. Raises UsageError for options that do not go together."""
+    if (fix and dry_run) or (yes and not fix):
+        raise click.UsageError("--fix writes and --fix-dry-run does not: give one; --yes goes with --fix")
+    if fix and in_json and not yes:
+        raise click.UsageError("--fix asks, and JSON has no place for a question: add --yes, or take --fix-dry-run")
+    return How(shows=not in_json, asks=not yes, writes=fix) if fix or dry_run else None
+
+
+def fix_files(targets: Sequence[str], how: How, *, allowed: Sequence[str], profile: Profile) -> dict[str, Fixed]:
+    """Fix blueprints' files.
+
+    Args:
+        targets: the files.
+        how: whether it is shown, asked for and written.
+        allowed: import prefixes that references may stand under.
+        profile: what it has off is left alone.
+
+    Raises:
+        UsageError: one is no file, or nobody can be asked.
+    """
+    for each in targets:
+        if not is_file(each):
+            raise click.UsageError(f"'{each}' is no blueprint's file, and only those are fixed")
+    return {each: _fixed(each, how, *mend_file(each, allowed=allowed, profile=profile)) for each in targets}
+
+
+def _fixed(target: str, how: How, data: bytes, mended: Mended) -> Fixed:
+    if not mended.findings:
+        say(f"{target}: there is nothing that could be mended without a doubt")
+        return Fixed()
+    mark = data[: len(_BYTE_ORDER_MARK)] if data.startswith(_BYTE_ORDER_MARK) else b""
+    diff = _diff(target, data[len(mark) :].decode(), mended.text)
+    if how.shows:
+        show_value(diff.rstrip("\n"))
+    is_written = how.writes and (not how.asks or _is_wanted(target, len(mended.findings)))
+    if is_written:
+        _write(target, mark + mended.text.encode())
+        say(f"{target}: {counted(len(mended.findings), 'mending')} written")
+    return Fixed(mended.findings, diff, is_written)
+
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def _diff(target: str, before: str, after: str) -> str:
+    lines = difflib.unified_diff(list(StringIO(before)), list(StringIO(after)), target, target)
+    return "".join(each if each.endswith("\n") else f"{each}\n\\ No newline at end of file\n" for each in lines)
+
+
+def _is_wanted(target: str, count: int) -> bool:
+    try:
+        return click.confirm(f"write {counted(count, 'mending')} into {target}?", err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("--fix asks before it writes, and nobody is there to answer: add --yes") from None
+
+
+def _write(target: str, data: bytes) -> None:
+    try:
+        Path(target).write_bytes(data)
+    except OSError as error:
+        raise click.FileError(target, error.strerror) from error

@@ -1,0 +1,49 @@
+"""What was said while a decision was made: answers, which a replay reads instead of asking, and lines, which are the run's story.
+
+It must not ask anybody. In: each question with its answer, and what was logged meanwhile. Out: the decision with both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.serial import Packed
+from flujo_worker.domain.values import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.contract.outcome import Event
+    from flujo_worker.domain.values import Ask, Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Notes of one decision."""
+
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def note(self, ask: Ask, answer: Any, told: Sequence[Event]) -> None:
+        """Note an answer, which may be a refusal, and what was logged on the way to it."""
+        noted = {"refused": answer.fault.to_tree()} if isinstance(answer, Refused) else {"answer": _recorded(answer)}
+        self.answers.append({"role": ask.role, "path": ask.path, **noted})
+        self.events.extend(told)
+
+    def put_into(self, decision: Decision) -> Decision:
+        """Give the decision with all of it; what was logged comes before what was decided upon it."""
+        if not self.answers:
+            return decision
+        return replace(decision, answers=tuple(self.answers), events=(*self.events, *decision.events))
+
+
+def _recorded(answer: Any) -> Any:
+    """An answer as it is kept with the attempt: plain as it is, a value by its digest, many values by their number."""
+    if isinstance(answer, Packed):
+        return {"digest": answer.digest}
+    if isinstance(answer, list) and all(isinstance(each, Packed) for each in answer):
+        return {"values": len(answer)}
+    if isinstance(answer, (list, tuple)):
+        return [_recorded(each) for each in answer]
+    return answer

@@ -1,0 +1,111 @@
+"""What a run's story says of its templates: names that are missing, and names that were resolved, never values (requirements §2.7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from flujo_client import Pipeline, Settings, Step
+from flujo_worker.agents.prompts.render import render_text
+from flujo_worker.testing import LocalEngine
+
+SECRET = "nobody-reads-this"
+LOOP = """
+steps:
+  - kind: loop
+    name: more
+    loop:
+      body: [{name: x, uses: "blueprint_parts:echo"}]
+      max_loops: 2
+      exit_expression: "false"
+      propagation: {next_input: "{{ this }}{{ context.again }}"}
+      output: "{{ context.end }}{{ context.given }}"
+"""
+QUESTION = """
+steps: [{kind: hitl, name: ask, message: "Is {{ context.nothing }} {{ context.given }} right?"}]
+"""
+CHANGE = """
+steps:
+  - kind: loop
+    name: more
+    loop:
+      body: [{name: x, uses: "blueprint_parts:echo"}]
+      max_loops: 1
+      exit_expression: "true"
+      state: {set: [{target: context.last, value: "{{ context.nothing }}{{ context.given }}"}]}
+"""
+STEP = "steps: [{name: a, uses: 'blueprint_parts:echo', input: 'x {{ context.nothing }} {{ context.given }} {{ previous_step }}'}]"
+
+
+@pytest.fixture
+def told():
+    """Runs a pipeline under these settings, and gives the template events of its story."""
+
+    def told(pipeline, **template):
+        if isinstance(pipeline, str):
+            pipeline = Pipeline.from_yaml_text(pipeline)
+        with LocalEngine(Settings.model_validate({"template": template})) as engine:
+            run = engine.enqueue(pipeline, "hi", context={"given": SECRET})
+            engine.drain()
+            return [each for each in engine.story(run) if each.name.startswith("template.")]
+
+    return told
+
+
+def said(events, name="template.missing"):
+    return [(each.data.get("step"), each.data.get("of"), each.data["name"]) for each in events if each.name == name]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "missing"),
+    [
+        (LOOP, [("more", "iteration_input", "context.again"), ("more", "output", "context.end")]),
+        (QUESTION, [("ask", "question", "context.nothing")]),
+        (CHANGE, [(None, None, "context.nothing")]),
+    ],
+)
+def test_a_missing_name_is_told_wherever_a_template_stands(told, pipeline, missing):
+    """§2.7: `warn`, of loops, questions and changes of the context as of a step's `input`."""
+    events = told(pipeline)
+    assert said(events) == missing
+    assert {each.level for each in events} == {"warning"}
+
+
+@pytest.mark.parametrize("pipeline", [LOOP, QUESTION, CHANGE])
+def test_nobody_is_told_when_missing_names_are_ignored(told, pipeline):
+    assert told(pipeline, undefined_variables="ignore") == []
+
+
+@pytest.mark.parametrize("pipeline", [LOOP, QUESTION, CHANGE])
+def test_a_missing_name_fails_the_run_where_settings_are_strict(pipeline):
+    with LocalEngine(Settings.model_validate({"template": {"undefined_variables": "strict"}})) as engine:
+        result = engine.run(Pipeline.from_yaml_text(pipeline), "hi", context={"given": SECRET})
+    assert not result.success
+    assert "TemplateResolutionError" in str(result.error)
+
+
+def test_resolved_templates_are_told_by_name(told):
+    """§2.7: `log_resolution`."""
+    resolved = [each.data for each in told(STEP, log_resolution=True) if each.name == "template.resolved"]
+    assert resolved == [{"names": ["context.given", "context.nothing", "previous_step"]}]
+
+
+@pytest.mark.parametrize("pipeline", [STEP, LOOP, QUESTION, CHANGE])
+def test_no_value_is_told(told, pipeline):
+    events = told(pipeline, log_resolution=True)
+    assert "template.resolved" in {each.name for each in events}
+    assert SECRET not in repr([each.data for each in events])
+
+
+def test_a_resolved_prompt_is_told_with_its_variables_names(told):
+    """§2.7: `log_resolution`."""
+    pipeline = Pipeline([Step("a", lambda data: render_text("{{ data }} {{ other }}", data=data, other=SECRET))])
+    [event] = told(pipeline, log_resolution=True)
+    assert (event.name, event.data) == (
+        "template.resolved",
+        {"template": "given as text", "names": ["data", "other"]},
+    )
+
+
+@pytest.mark.parametrize("pipeline", [STEP, LOOP, QUESTION, CHANGE])
+def test_what_was_resolved_is_not_told_unless_it_is_asked_for(told, pipeline):
+    assert "template.resolved" not in {each.name for each in told(pipeline)}
