@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         StepResult,
         Success,
     )
+    from flujo_client.contract.search import TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.handle import AsyncRunHandle, RunHandle
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import AgentProcessors, Backoff, Step, StepConfig, step
+    from flujo_client.pipeline.tree_search import TreeSearchStep
     from flujo_client.registry import PipelineRegistry
     from flujo_client.runner import Flujo, TaskClient
     from flujo_client.serial import (
@@ -111,6 +113,8 @@ _HOME = {
     "TaskClient": "runner",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
+    "TreeSearchResult": "contract.search",
+    "TreeSearchStep": "pipeline.tree_search",
     "UsageEstimate": "contract.limits",
     "UsageGovernor": "contract.limits",
     "UsageLimits": "contract.limits",
@@ -177,6 +181,8 @@ __all__ = [
     "TaskClient",
     "TraceNode",
     "Transition",
+    "TreeSearchResult",
+    "TreeSearchStep",
     "UsageEstimate",
     "UsageGovernor",
     "UsageLimits",

@@ -372,6 +372,7 @@ IMPORT: Final = Table(
     "an import",
     one_of=(_A_NAME,),
 )
+_SEARCHER: Final = Either((agents.NAMED, BODY))
 _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
     "parallel": _BRANCHES,
     "conditional": {
@@ -403,6 +404,21 @@ _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
         "wrapped_step": Key(LONE_STEP, "The step whose result is kept.", required=True),
         "ttl_s": Key(Number(least=0), "Seconds it is kept, 0 for good; an hour without it."),
         "cache_backend": Key(Reference("cache backend"), "Where it is kept; the workers' Redis without it."),
+    },
+    "tree_search": {
+        "proposer": Key(
+            _SEARCHER, "What makes candidates: an agent by its name, a step, or a list of them.", required=True
+        ),
+        "evaluator": Key(_SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True),
+        "branching_factor": Key(Number(least=1, whole=True), "Candidates of one path at most; 3 without it."),
+        "beam_width": Key(Number(least=1, whole=True), "Paths that are gone on from at each depth; 3 without it."),
+        "max_depth": Key(Number(least=1, whole=True), "Candidates in a row at most; 5 without it."),
+        "max_iterations": Key(
+            Number(least=1, whole=True), "How often the proposer is asked in all; no bound without it."
+        ),
+        "path_max_tokens": Key(Number(least=1, whole=True), "Tokens of a path that are told at most; 2000 without it."),
+        "goal_score_threshold": Key(Number(least=0), "The score that is a goal, from 0 to 1; 1 without it."),
+        "require_goal": Key(FLAG, "Fail when none is reached."),
     },
     "StateMachine": {
         "states": Key(MapOf(BODY, "state"), "What each state runs.", required=True),
@@ -441,7 +457,6 @@ KINDS: Final[Mapping[str, Table]] = {
 
 NO_KINDS: Final[Mapping[str, str]] = {
     "agentic_loop": "write a loop whose body is the planner's step, a conditional on what it says, and a step for each agent",
-    "tree_search": "write a loop over a parallel of proposers with a step that judges them",
 }
 """Kinds of the original that this engine has not, with what to write instead."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.parallel import ParallelStep
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import Step
+    from flujo_client.pipeline.tree_search import TreeSearchStep
 
 
 class Factories:
@@ -109,6 +110,13 @@ class Factories:
         from flujo_client.pipeline.refine import refine_until
 
         return refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
+
+    @staticmethod
+    def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
+        """A `TreeSearchStep`."""
+        from flujo_client.pipeline.tree_search import TreeSearchStep
+
+        return TreeSearchStep(name, proposer=proposer, evaluator=evaluator, **options)
 
     @staticmethod
     def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:

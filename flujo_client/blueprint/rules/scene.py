@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import context_path
 from flujo_client.blueprint.keys import is_import, is_reference
+from flujo_client.blueprint.rules.model import UNKNOWN
 from flujo_client.errors import BlueprintTextError
 from flujo_client.pipeline.formula import expression_of, template_of
 
@@ -89,6 +90,7 @@ _BODIES: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "map": ((("map", "body"), "again"),),
     "cache": ((("wrapped_step",), "inside"),),
     "StateMachine": ((("states", "*"), "state"),),
+    "tree_search": ((("proposer",), "side"), (("evaluator",), "side")),
 }
 _CHANGES: Final = tuple((operation, "*", "value") for operation in ("set", "append", "merge"))
 _TEXTS: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
@@ -241,6 +243,11 @@ class Scene:
     def before(self, step: At) -> At | None:
         """The step before another in the same body."""
         return self._rows.get((step.body, step.index - 1))
+
+    def context_at(self, step: At) -> Fields | None:
+        """Give the fields of the context that a step runs in: in a tree search that is the search's own."""
+        inside = any(each.kind == "tree_search" for each in step.around() if each is not step)
+        return UNKNOWN if inside else self.context
 
     def agent(self, step: At) -> tuple[Path, Data] | None:
         """The entry of this document that a step's agent stands for, with its path."""

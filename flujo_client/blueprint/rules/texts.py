@@ -38,13 +38,14 @@ def _this(_: Scene, text: Text, __: tuple[str, ...]) -> Iterator[Found]:
 
 
 def _context(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
-    if scene.context is None:
+    context = scene.context_at(text.at)
+    if context is None:
         if not scene.is_part:
             yield _no_context(text, ".".join(names[:2]))
-    elif len(names) > 1 and not scene.context.is_open and names[1] not in scene.context.types:
-        known = tuple(scene.context.types)
+    elif len(names) > 1 and not context.is_open and names[1] not in context.types:
+        known = tuple(context.types)
         near = nearest(names[1], known)
-        told = f"`context.{shown(names[1])}`: {scene.context.called} has no such field"
+        told = f"`context.{shown(names[1])}`: {context.called} has no such field"
         yield Found("V-CTX1", text.path, told, None if near else f"it has {', '.join(known[:20])}", near)
 
 
@@ -54,7 +55,7 @@ def _no_context(text: Text, read: str) -> Found:
 
 
 def _answer(scene: Scene, text: Text, _: tuple[str, ...]) -> Iterator[Found]:
-    if scene.context is None and not scene.is_part:
+    if scene.context_at(text.at) is None and not scene.is_part:
         yield _no_context(text, "resume_input")
 
 
@@ -74,11 +75,12 @@ def _previous(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Foun
 def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
     if len(names) == 1:
         return
-    if scene.context is None and not scene.is_part:
+    context = scene.context_at(text.at)
+    if context is None and not scene.is_part:
         yield _no_context(text, f"steps.{names[1]}")
         return
-    if scene.context is not None and not scene.context.is_open and "step_outputs" not in scene.context.types:
-        told = f"`steps.{shown(names[1])}` is not there: {scene.context.called} has no field step_outputs"
+    if context is not None and not context.is_open and "step_outputs" not in context.types:
+        told = f"`steps.{shown(names[1])}` is not there: {context.called} has no field step_outputs"
         yield Found("V-CTX2", text.path, told, "give the model `step_outputs: dict[str, Any] = {}`")
         return
     found = scene.by_name.get(names[1], ())
