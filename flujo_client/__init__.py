@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         StepResult,
         Success,
     )
-    from flujo_client.contract.search import TreeSearchResult
+    from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.handle import AsyncRunHandle, RunHandle
@@ -77,6 +77,7 @@ _HOME = {
     "ContextState": "contract.context",
     "ConversationTurn": "contract.context",
     "DynamicParallelRouterStep": "pipeline.router",
+    "EvaluatorInput": "contract.search",
     "Failure": "contract.results",
     "Flujo": "runner",
     "FlujoClient": "client",
@@ -101,6 +102,7 @@ _HOME = {
     "PostStepPayload": "contract.hooks",
     "PreRunPayload": "contract.hooks",
     "PreStepPayload": "contract.hooks",
+    "ProposerInput": "contract.search",
     "Refinement": "contract.refine",
     "RefinementCheck": "contract.refine",
     "RunHandle": "handle",
@@ -145,6 +147,7 @@ __all__ = [
     "ContextState",
     "ConversationTurn",
     "DynamicParallelRouterStep",
+    "EvaluatorInput",
     "Failure",
     "Flujo",
     "FlujoClient",
@@ -169,6 +172,7 @@ __all__ = [
     "PostStepPayload",
     "PreRunPayload",
     "PreStepPayload",
+    "ProposerInput",
     "Refinement",
     "RefinementCheck",
     "RunHandle",

@@ -26,6 +26,7 @@ TABLES = {
     "Kind dynamic_router": keys.ROUTER.keys,
     "Kind hitl": keys.KINDS["hitl"].keys,
     "Kind cache": keys.KINDS["cache"].keys,
+    "Kind tree_search": keys.KINDS["tree_search"].keys,
     "Kind StateMachine": keys.KINDS["StateMachine"].keys,
 }
 

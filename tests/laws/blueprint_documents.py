@@ -26,6 +26,7 @@ IMPORTS: dict[str, Any] = {
     "child": {"context_model": None, "agents": AGENTS, "steps": [{"name": "x", "uses": "agents.writer"}]},
     "other": {"name": "other", "pipeline_version": "2", "steps": [{"name": "x", "uses": FUNCTION}]},
 }
+SEARCHERS = ("proposer", "evaluator")
 PROCESSING = [{"aop": "full"}, {"reasoning_precheck": {"enabled": True, "validator_agent": "agents.judge"}}]
 
 
@@ -59,6 +60,7 @@ class Maker:
             self.router,
             self.cache,
             self.machine,
+            self.tree_search,
             self.fallback,
         ]
         make = self.draw.choice(leaves if depth == 0 or self.draw.random() < 0.3 else containers)
@@ -156,6 +158,11 @@ class Maker:
             **self.some(max_visits=[3]),
         }
         return {"kind": "StateMachine", **own}
+
+    def tree_search(self, depth: int) -> dict[str, Any]:
+        who = {name: self.draw.choice(["agents.judge", FUNCTION, self.body(depth)]) for name in SEARCHERS}
+        bounds = self.some(beam_width=[1, 4], max_iterations=[7], goal_score_threshold=[0, 0.5], require_goal=[True])
+        return {"kind": "tree_search", **who, **bounds}
 
     def fallback(self, _: int) -> dict[str, Any]:
         return {**self.plain(0), "fallback": {**self.plain(0), "name": "else"}}

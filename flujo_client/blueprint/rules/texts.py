@@ -31,7 +31,7 @@ def _nothing(*_: Any) -> Iterator[Found]:
 
 def _this(_: Scene, text: Text, __: tuple[str, ...]) -> Iterator[Found]:
     above = text.at.around() if text.after else (each for each in text.at.around() if each is not text.at)
-    if not any(each.kind == "map" for each in above):
+    if not any(each.kind in ("map", "tree_search") for each in above):
         yield Found(
             "V-T2", text.path, "`this` is an item only in a map; here it is what comes in", nearest="previous_step"
         )

@@ -105,7 +105,7 @@ def test_what_was_likely_meant_is_told(text, rule, key, nearest):
         (step("processing: {reasoning_precheck: {validator_agent: agents.none}}"), "validator_agent: `agents` of this document has no 'none'"),
         ("static_invariants: []\nsteps: [{name: a, uses: 'builtins:len'}]", "write a validator on the steps"),
         ("steps: [{kind: agentic_loop, name: a}]", "this engine has no 'agentic_loop': write a loop"),
-        ("steps: [{kind: tree_search, name: a}]", "this engine has no 'tree_search': write a loop over a parallel"),
+        ("steps: [{kind: tree_search, name: a}]", "a tree_search needs 'proposer'"),
         ("steps: [{kind: [x], name: a}]", "is no kind of step"),
         ("steps: [{kind: loop, name: a}]", "a loop needs 'loop'"),
         ("steps: [{kind: loop, name: a, loop: {body: [{name: x, uses: 'builtins:len'}]}}]", "one of exit_condition, exit_expression, stop_when"),

@@ -240,9 +240,9 @@ def test_a_cut_path_is_whole_in_the_result(engine):
     result = engine.run(bare(search(propose, max_depth=3, path_max_tokens=1)), "?")
     assert paths == [[], ["abcd"], ["abcd"]]
     assert result.output.path == ["abcd"]
-    assert engine.run(bare(search(propose, lambda n: len(n.path) / 9, path_max_tokens=9)), "?").output.path == [
-        "abcd"
-    ] * 5
+    assert (
+        engine.run(bare(search(propose, lambda n: len(n.path) / 9, path_max_tokens=9)), "?").output.path == ["abcd"] * 5
+    )
 
 
 # failures
@@ -273,7 +273,9 @@ def test_when_all_fail_the_step_fails(engine, who):
 
 def test_when_all_answers_are_none_the_step_fails(engine):
     result = engine.run(bare(search(evaluator=Pipeline([step("rate", lambda _: "good")]))), "?")
-    assert_attributed(engine, result, "search", "NonRetryableError", "every candidate was left out; depth 1, candidate 1")
+    assert_attributed(
+        engine, result, "search", "NonRetryableError", "every candidate was left out; depth 1, candidate 1"
+    )
 
 
 def test_nothing_proposed_at_all_is_a_failure(engine):
