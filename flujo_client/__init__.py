@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flujo_client.attempt import AttemptInfo, current_attempt
     from flujo_client.client import AsyncFlujoClient, FlujoClient
     from flujo_client.config import ConfigManager, Settings
+    from flujo_client.contract.checklist import Candidate, Checklist, ChecklistItem
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
     from flujo_client.contract.hooks import (
         HookPayload,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.default import make_default_pipeline
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.machine import StateMachineStep, Transition
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import AgentProcessors, Backoff, Step, StepConfig, step
     from flujo_client.pipeline.tree_search import TreeSearchStep
     from flujo_client.registry import PipelineRegistry
-    from flujo_client.runner import Flujo, TaskClient
+    from flujo_client.runner import Flujo, TaskClient, run_default_pipeline
     from flujo_client.serial import (
         register_custom_deserializer,
         register_custom_serializer,
@@ -72,6 +74,9 @@ _HOME = {
     "BranchFailureStrategy": "pipeline.parallel",
     "CacheBackend": "pipeline.backend",
     "CacheStep": "pipeline.cache",
+    "Candidate": "contract.checklist",
+    "Checklist": "contract.checklist",
+    "ChecklistItem": "contract.checklist",
     "ConditionalStep": "pipeline.conditional",
     "ConfigManager": "config",
     "ContextState": "contract.context",
@@ -122,8 +127,10 @@ _HOME = {
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "current_attempt": "attempt",
+    "make_default_pipeline": "pipeline.default",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
+    "run_default_pipeline": "runner",
     "safe_deserialize": "serial",
     "safe_serialize": "serial",
     "step": "pipeline.step",
@@ -142,6 +149,9 @@ __all__ = [
     "BranchFailureStrategy",
     "CacheBackend",
     "CacheStep",
+    "Candidate",
+    "Checklist",
+    "ChecklistItem",
     "ConditionalStep",
     "ConfigManager",
     "ContextState",
@@ -192,8 +202,10 @@ __all__ = [
     "UsageLimits",
     "ValidationResult",
     "current_attempt",
+    "make_default_pipeline",
     "register_custom_deserializer",
     "register_custom_serializer",
+    "run_default_pipeline",
     "safe_deserialize",
     "safe_serialize",
     "step",
