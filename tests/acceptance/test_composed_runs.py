@@ -1,14 +1,17 @@
-"""A tree search in real processes: every call is an attempt of its own, of whichever process is free (requirements §2.3)."""
+"""A tree search and the default pipeline in real processes: every call is an attempt of its own (requirements §2.1, §2.3)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
 from click.testing import CliRunner
 from fleet import PATIENCE_S, STEADY, Site
 
+from flujo_client import run_default_pipeline
 from flujo_client.cli.main import cli
+from flujo_client.errors import RunFailed
 
 pytestmark = pytest.mark.acceptance
 
@@ -22,7 +25,7 @@ def site(services, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(site):
-    run = site.client.enqueue("search_pipelines:pipeline", "bab")
+    run = site.client.enqueue("composed_pipelines:search", "bab")
     run.result(timeout=PATIENCE_S)
     return run
 
@@ -45,3 +48,14 @@ def test_the_trace_shows_each_call(site, run):
     assert shown.exit_code == 0, shown.output
     calls = [line for line in shown.output.splitlines() if "compare" in line and "attempt" not in line]
     assert len(calls) == 3 + 6 + 6, shown.output
+
+
+def test_a_task_is_solved_by_a_call(site):
+    found = asyncio.run(run_default_pipeline("composed_pipelines:solving", "bees", settings=site.settings))
+    assert (found.solution, found.score) == ("about bees", 1.0)
+
+
+def test_a_call_that_fails_says_why(site):
+    """A task that the judge cannot look for in a text."""
+    with pytest.raises(RunFailed, match="TypeError"):
+        asyncio.run(run_default_pipeline("composed_pipelines:solving", 3, settings=site.settings))
