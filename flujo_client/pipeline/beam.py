@@ -1,6 +1,6 @@
 """How a tree search goes on: the steps between its proposers and evaluators. Pure but for the search's own context.
 
-Each takes what the fan-out before it gave, and writes the new state into the context. A failed branch is in there as its result:
+Each takes what the fan-out before it gave, and changes the state in the attempt's own context. A failed branch is in there as its result:
 it is left out, and why is noted; when all are, the search has failed.
 """
 
@@ -50,17 +50,16 @@ def expand(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, i
         for candidate in (candidates or [])[: state.bounds.branching_factor]
     ]
     state.proposals += len(state.beam)
-    context.tree_search_state = state
     return {"candidates": len(state.candidates)}
 
 
 def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any]:
-    """Keep the best of the candidates, the first of those that are equal; none where the goal is reached or no proposal is left.
+    """Keep the best of the candidates, the first of those that are equal.
 
     Raises:
         NonRetryableError: there are candidates, and none could be evaluated.
     """
-    state, bounds = _state(context), _state(context).bounds
+    state = _state(context)
     scores = _read(state, outputs, score_of, "candidate")
     found = [
         ScoredPath(path=path, score=each.score, reason=each.reason)
@@ -68,14 +67,20 @@ def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any
         if each is not None
     ]
     ranked = sorted(found, key=lambda each: -each.score)
-    best = max([*([state.best] if state.best else []), *ranked[:1]], key=lambda each: each.score, default=None)
-    left = len(ranked) if bounds.max_iterations is None else bounds.max_iterations - state.proposals
-    is_over = best is not None and best.score >= bounds.goal_score_threshold
-    state.beam = [] if is_over else [each.path for each in ranked[: min(bounds.beam_width, left)]]
-    state.candidates, state.best = [], best
+    bests = [each for each in (state.best, *ranked[:1]) if each is not None]
+    state.best = max(bests, key=lambda each: each.score, default=None)
+    state.candidates, state.beam = [], _following(state, ranked)
     state.depth, state.visited = state.depth + 1, state.visited + len(found)
-    context.tree_search_state = state
-    return {"depth": state.depth, "best": None if best is None else best.score, "beam": len(state.beam)}
+    return {"depth": state.depth, "best": state.best and state.best.score, "beam": len(state.beam)}
+
+
+def _following(state: SearchState, ranked: Sequence[ScoredPath]) -> list[list[Any]]:
+    """The next beam: none where the goal is reached, and no more than there are proposals left."""
+    bounds = state.bounds
+    if state.best is not None and state.best.score >= bounds.goal_score_threshold:
+        return []
+    left = None if bounds.max_iterations is None else bounds.max_iterations - state.proposals
+    return [each.path for each in ranked[: bounds.beam_width]][:left]
 
 
 def is_over(_: Any, context: TreeSearchContext) -> bool:

@@ -13,6 +13,7 @@ from flujo_client.contract.search import SearchBounds, TreeSearchContext
 from flujo_client.pipeline.beam import Begin, candidates_of, expand, is_over, keep, score_of, settle
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.container import count_findings
+from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.nested import ImportStep
@@ -20,7 +21,7 @@ from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
 from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from flujo_client.pipeline.compose import Body
     from flujo_client.pipeline.place import Place
@@ -42,6 +43,16 @@ WITHIN: Final = {PROPOSER: "body/depths/body/propose/body", EVALUATOR: "body/dep
 
 _SEEN: Final = ("run_id", "initial_prompt", "conversation_history", "outer")
 _ONCE: Final = StepConfig(max_retries=0)
+_LIST: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"candidates": {"type": "array", "items": {"type": "string"}}},
+    "required": ["candidates"],
+}
+_SCORE: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}, "reason": {"type": "string"}},
+    "required": ["score", "reason"],
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,9 +130,9 @@ class TreeSearchStep(ImportStep):
 
     def _composed(self) -> Pipeline:
         depth = [
-            _side_by_side("propose", "asked", _read_by(self.body_of(PROPOSER), candidates_of)),
+            _side_by_side("propose", "asked", _read_by(self.body_of(PROPOSER), candidates_of, _LIST)),
             Step("expand", expand, config=_ONCE),
-            _side_by_side("evaluate", "judged", _read_by(self.body_of(EVALUATOR), score_of)),
+            _side_by_side("evaluate", "judged", _read_by(self.body_of(EVALUATOR), score_of, _SCORE)),
             Step("keep", keep, config=_ONCE),
         ]
         depths = LoopStep(
@@ -144,9 +155,14 @@ def _side_by_side(name: str, items: str, body: Body) -> MapStep:
     )
 
 
-def _read_by(body: Body, read: Callable[[Any], Any]) -> Body:
-    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason."""
+def _read_by(body: Body, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Body:
+    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason.
+
+    A blueprint's agent that has no `output_schema` is given this one.
+    """
     if not isinstance(body, Step) or body.kind != "step":
         return body
-    own = body.processors
-    return replace(body, processors=replace(own, output_processors=[*own.output_processors, read]))
+    own, agent = body.processors, body.agent
+    if isinstance(agent, DeclaredAgent) and agent.output_schema is None and "schema" not in (body.processing or {}):
+        agent = replace(agent, output_schema=schema)
+    return replace(body, agent=agent, processors=replace(own, output_processors=[*own.output_processors, read]))

@@ -82,6 +82,18 @@ def test_an_agents_own_retries_are_its_steps(built):
     assert (step.body_of("proposer").name, step.body_of("proposer").config.max_retries) == ("proposer", 4)
 
 
+def test_agents_without_a_schema_are_given_one(built):
+    """A model answers with a list, and with a score; what stands in the blueprint stays as it is written."""
+    agents = "agents: {writer: {model: test}, judge: {model: test}}\n"
+    step = "{kind: tree_search, name: find, proposer: agents.writer, evaluator: agents.judge, max_depth: 1}"
+    pipeline = built(f"{agents}steps: [{step}]")
+    with LocalEngine() as engine:
+        result = engine.run(pipeline, "x")
+
+    assert (result.output.path, result.output.score) == (["a"], 0.0)
+    assert "output_schema" not in pipeline.to_yaml()
+
+
 def test_the_rules_know_that_the_context_is_another():
     """The steps inside write fields that the pipeline's own context does not have, and read them."""
     assert [str(each) for each in validate_text(WORDS, allowed=("*",)).findings] == []
