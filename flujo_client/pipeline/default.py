@@ -16,7 +16,6 @@ from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 
-REVIEW, SOLUTION, VALIDATE, REFLECTION = "review", "solution", "validate", "reflection"
 _WANTED: Final = "give its agent the output type `Checklist`, or an output_schema like it"
 
 
@@ -48,12 +47,12 @@ def make_default_pipeline(
     config = StepConfig() if max_retries is None else StepConfig(max_retries=max_retries)
     solution = Step.solution(solution_agent, config=config, processors=_reading(to_solve, as_text), sink_to="solution")
     validate = Step(
-        VALIDATE, validator_agent, config=config, processors=_reading(to_validate, judged), sink_to="checklist"
+        "validate", validator_agent, config=config, processors=_reading(to_validate, judged), sink_to="checklist"
     )
     body = [solution, validate]
     if reflection_agent is not None:
         reflection = Step(
-            REFLECTION, reflection_agent, config=config, processors=_reading(to_solve, as_text), sink_to="reflection"
+            "reflection", reflection_agent, config=config, processors=_reading(to_solve, as_text), sink_to="reflection"
         )
         body.insert(
             0,

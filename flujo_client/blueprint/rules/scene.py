@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import context_path
@@ -245,9 +246,8 @@ class Scene:
         return self._rows.get((step.body, step.index - 1))
 
     def context_at(self, step: At) -> Fields | None:
-        """Give the fields of the context that a step runs in: in a tree search that is the search's own."""
-        inside = any(each.kind == "tree_search" for each in step.around() if each is not step)
-        return UNKNOWN if inside else self.context
+        """Give the fields of the context that a step runs in."""
+        return self.context if search_of(step) is None else UNKNOWN
 
     def agent(self, step: At) -> tuple[Path, Data] | None:
         """The entry of this document that a step's agent stands for, with its path."""
@@ -272,6 +272,12 @@ class Scene:
                 for path, text in texts_in(value, top):
                     if not ("asked" in how and is_reference(text)):
                         yield Text(step, path, text, "after" in how, _read(text, how))
+
+
+def search_of(step: At) -> At | None:
+    """Find the innermost tree search that a step runs in, for that has a context of its own; its fallback runs outside."""
+    steps = pairwise(step.around())
+    return next((around for each, around in steps if around.kind == "tree_search" and each.how != "instead"), None)
 
 
 def agents_of(scene: Scene) -> Iterator[tuple[Path, Data]]:

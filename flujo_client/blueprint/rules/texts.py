@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.outputs import is_closed, properties, schema_of, type_of
-from flujo_client.blueprint.rules.scene import is_before
+from flujo_client.blueprint.rules.scene import is_before, search_of
 from flujo_client.blueprint.rules.table import Found
 
 if TYPE_CHECKING:
@@ -86,6 +86,17 @@ def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
     found = scene.by_name.get(names[1], ())
     if not found:
         yield from _unknown(scene, text, names[1])
+        return
+    found = [each for each in found if search_of(each) is search_of(text.at)]
+    if not found:
+        told = f"`steps.{shown(names[1])}` runs in another context: a tree search has its own"
+        outside = search_of(text.at) is not None
+        yield Found(
+            "V-CTX2",
+            text.path,
+            told,
+            "what it wrote is under `context.outer`" if outside else "what comes out of it is the search's output",
+        )
         return
     if len(names) > 2 and names[2] != "output":  # noqa: PLR2004 - steps, name, what of it
         told = f"`steps.{shown(names[1])}` has its output under `.output` and nothing else"
