@@ -47,8 +47,8 @@ def test_what_stands_in_the_search_is_not_held_against_the_context_around_it(tex
 
 
 def test_a_fallback_of_the_search_runs_in_the_context_around_it():
-    other = "{name: else, uses: 'broken_parts:echo', sink_to: mine}"
-    assert told(searching("sink_to: mine", fallback=other)) == [("V-C1", "sink_to")]
+    other = "{name: else, uses: 'broken_parts:echo', input: '{{ context.outer }}'}"
+    assert told(searching("sink_to: mine", fallback=other)) == [("V-CTX1", "input")]
 
 
 def test_what_a_search_writes_ends_no_loop_around_it():
