@@ -53,6 +53,13 @@ class Factories:
         return MapStep(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
 
     @staticmethod
+    def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
+        """A `TreeSearchStep`."""
+        from flujo_client.pipeline.tree_search import TreeSearchStep
+
+        return TreeSearchStep(name, proposer=proposer, evaluator=evaluator, **options)
+
+    @staticmethod
     def parallel(name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Any) -> ParallelStep:
         """A `ParallelStep`."""
         from flujo_client.pipeline.parallel import ParallelStep
@@ -110,13 +117,6 @@ class Factories:
         from flujo_client.pipeline.refine import refine_until
 
         return refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
-
-    @staticmethod
-    def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
-        """A `TreeSearchStep`."""
-        from flujo_client.pipeline.tree_search import TreeSearchStep
-
-        return TreeSearchStep(name, proposer=proposer, evaluator=evaluator, **options)
 
     @staticmethod
     def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:

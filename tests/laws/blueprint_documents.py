@@ -133,6 +133,11 @@ class Maker:
         where = self.draw.choice([*PATHS, "{{ context.a }}", "steps.x.output"])
         return {"kind": "map", "map": {"iterable_input": where, "body": self.body(depth), **side_by_side}}
 
+    def tree_search(self, depth: int) -> dict[str, Any]:
+        who = {name: self.draw.choice(["agents.judge", FUNCTION, self.body(depth)]) for name in SEARCHERS}
+        bounds = self.some(beam_width=[1, 4], max_iterations=[7], goal_score_threshold=[0, 0.5], require_goal=[True])
+        return {"kind": "tree_search", **who, **bounds}
+
     def cache(self, _: int) -> dict[str, Any]:
         kept = {**self.plain(0), "name": "kept"}
         if kept.get("input") not in (None, "plain", "{{ previous_step }}"):  # the others read more than what comes in
@@ -158,11 +163,6 @@ class Maker:
             **self.some(max_visits=[3]),
         }
         return {"kind": "StateMachine", **own}
-
-    def tree_search(self, depth: int) -> dict[str, Any]:
-        who = {name: self.draw.choice(["agents.judge", FUNCTION, self.body(depth)]) for name in SEARCHERS}
-        bounds = self.some(beam_width=[1, 4], max_iterations=[7], goal_score_threshold=[0, 0.5], require_goal=[True])
-        return {"kind": "tree_search", **who, **bounds}
 
     def fallback(self, _: int) -> dict[str, Any]:
         return {**self.plain(0), "fallback": {**self.plain(0), "name": "else"}}
