@@ -55,11 +55,14 @@ class ImprovementReport(BaseModel):
 
 
 def make_review_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """An agent that makes a `Checklist` of a task. As all here it takes the options of `make_agent_async`, and over its own prompt yours.
+    """An agent that makes a `Checklist` of a task.
 
     Args:
-        model: the setting `agents.default_review_model` when None.
-        options: as for `make_agent_async`.
+        model: as for `make_agent_async`; the setting `agents.default_review_model` when None.
+        options: the other parameters of `make_agent_async`, `system_prompt` and `output_type` too; yours go before the recipe's own.
+
+    Raises:
+        SettingsError: the settings cannot be read.
     """
     return _make("review", model, _REVIEW, Checklist, options)
 
