@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flujo_client.attempt import AttemptInfo, current_attempt
     from flujo_client.client import AsyncFlujoClient, FlujoClient
     from flujo_client.config import ConfigManager, Settings
+    from flujo_client.contract.checklist import Candidate, Checklist, ChecklistItem
     from flujo_client.contract.commands import (
         AgentCommand,
         AskHumanCommand,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         StepResult,
         Success,
     )
+    from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.handle import AsyncRunHandle, RunHandle
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.default import make_default_pipeline
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.machine import StateMachineStep, Transition
@@ -57,8 +60,9 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import AgentProcessors, Backoff, Step, StepConfig, step
+    from flujo_client.pipeline.tree_search import TreeSearchStep
     from flujo_client.registry import PipelineRegistry
-    from flujo_client.runner import Flujo, TaskClient, run_agentic_loop_pipeline
+    from flujo_client.runner import Flujo, TaskClient, run_agentic_loop_pipeline, run_default_pipeline
     from flujo_client.serial import (
         register_custom_deserializer,
         register_custom_serializer,
@@ -81,11 +85,15 @@ _HOME = {
     "BranchFailureStrategy": "pipeline.parallel",
     "CacheBackend": "pipeline.backend",
     "CacheStep": "pipeline.cache",
+    "Candidate": "contract.checklist",
+    "Checklist": "contract.checklist",
+    "ChecklistItem": "contract.checklist",
     "ConditionalStep": "pipeline.conditional",
     "ConfigManager": "config",
     "ContextState": "contract.context",
     "ConversationTurn": "contract.context",
     "DynamicParallelRouterStep": "pipeline.router",
+    "EvaluatorInput": "contract.search",
     "ExecutedCommandLog": "contract.commands",
     "Failure": "contract.results",
     "FinishCommand": "contract.commands",
@@ -112,6 +120,7 @@ _HOME = {
     "PostStepPayload": "contract.hooks",
     "PreRunPayload": "contract.hooks",
     "PreStepPayload": "contract.hooks",
+    "ProposerInput": "contract.search",
     "Refinement": "contract.refine",
     "RefinementCheck": "contract.refine",
     "RunAgentCommand": "contract.commands",
@@ -125,15 +134,19 @@ _HOME = {
     "TaskClient": "runner",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
+    "TreeSearchResult": "contract.search",
+    "TreeSearchStep": "pipeline.tree_search",
     "UsageEstimate": "contract.limits",
     "UsageGovernor": "contract.limits",
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "current_attempt": "attempt",
     "make_agentic_loop_pipeline": "pipeline.agentic",
+    "make_default_pipeline": "pipeline.default",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
     "run_agentic_loop_pipeline": "runner",
+    "run_default_pipeline": "runner",
     "safe_deserialize": "serial",
     "safe_serialize": "serial",
     "step": "pipeline.step",
@@ -155,11 +168,15 @@ __all__ = [
     "BranchFailureStrategy",
     "CacheBackend",
     "CacheStep",
+    "Candidate",
+    "Checklist",
+    "ChecklistItem",
     "ConditionalStep",
     "ConfigManager",
     "ContextState",
     "ConversationTurn",
     "DynamicParallelRouterStep",
+    "EvaluatorInput",
     "ExecutedCommandLog",
     "Failure",
     "FinishCommand",
@@ -186,6 +203,7 @@ __all__ = [
     "PostStepPayload",
     "PreRunPayload",
     "PreStepPayload",
+    "ProposerInput",
     "Refinement",
     "RefinementCheck",
     "RunAgentCommand",
@@ -199,15 +217,19 @@ __all__ = [
     "TaskClient",
     "TraceNode",
     "Transition",
+    "TreeSearchResult",
+    "TreeSearchStep",
     "UsageEstimate",
     "UsageGovernor",
     "UsageLimits",
     "ValidationResult",
     "current_attempt",
     "make_agentic_loop_pipeline",
+    "make_default_pipeline",
     "register_custom_deserializer",
     "register_custom_serializer",
     "run_agentic_loop_pipeline",
+    "run_default_pipeline",
     "safe_deserialize",
     "safe_serialize",
     "step",

@@ -23,7 +23,7 @@ _VARIABLES = {
 _KEYS = {
     "env_file": "leave it out: no file of variables is read; let what starts the process do it, as compose, systemd and honcho can",
     "governance_policy_module": _NOT_HERE,
-    "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, postgres_pool_max is worker.pool_max",
+    "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, default models are agents.default_review_model and its like, postgres_pool_max is worker.pool_max",
     "run": "give them to `flujo run` as options",
     **dict.fromkeys(("architect", "bench", "lockfile", "solve"), _NOT_HERE),
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from flujo_client.config import Settings
+    from flujo_client.contract.checklist import Candidate
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.question import Approval
     from flujo_client.contract.results import PipelineResult, StepOutcome, StepResult
@@ -254,6 +255,27 @@ class TaskClient:
     async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:
         """Cancel a run."""
         return await (await self._client.get_run(run_id)).cancel(reason=reason)
+
+
+async def run_default_pipeline(pipeline: str | Pipeline | Step, task: Any, **options: Any) -> Candidate:
+    """Run a default pipeline for a task, and give its last solution, whether it has passed or not (requirements §2.1).
+
+    Args:
+        pipeline: as `make_default_pipeline` makes it, where workers find it; or its reference.
+        task: what is to be done.
+        options: further ones of `Flujo`.
+
+    Raises:
+        RunEnded: an agent failed for good, or the run was ended from elsewhere.
+        PausedException: an agent asks a person; `Flujo(…).resume_async` answers, and goes on.
+    """
+    runner = Flujo(pipeline, **options)
+    try:
+        result = await runner.run_async(task)
+    finally:
+        await asyncio.to_thread(runner.close)
+    found: Candidate = result.raise_for_status().output
+    return found
 
 
 def _outcome(step: StepResult) -> StepOutcome:

@@ -198,11 +198,23 @@ class Breakers(Section):
     slow_rate: Share | None = None
 
 
+ModelName = Annotated[str, Field(min_length=1)]
+
+
 class Agents(Section):
-    """What holds for every agent call that says nothing else. Times in seconds."""
+    """What holds for every agent call that says nothing else. Times in seconds.
+
+    `default_…_model` is the model of that recipe of `flujo_worker.agents`, where none is given (requirements §2.5).
+    """
 
     agent_timeout_s: Seconds = 60.0
     function_timeout_s: Seconds = 30.0
+    default_review_model: ModelName = "openai:gpt-4o"
+    default_solution_model: ModelName = "openai:gpt-4o"
+    default_validator_model: ModelName = "openai:gpt-4o"
+    default_reflection_model: ModelName = "openai:gpt-4o"
+    default_self_improvement_model: ModelName = "openai:gpt-4o"
+    default_repair_model: ModelName = "openai:gpt-4o"
 
 
 class Template(Section):

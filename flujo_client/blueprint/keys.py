@@ -80,9 +80,7 @@ class StepShape:
 
     def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
         kind = value.get("kind", "step")
-        if isinstance(kind, str) and kind in NO_KINDS:
-            yield spot.at("kind").finding("Y-UNSUPPORTED", f"this engine has no '{kind}': {NO_KINDS[kind]}")
-        elif not isinstance(kind, str) or kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             told = {"allowed": f"known: {', '.join(KINDS)}", "nearest": nearest(kind, KINDS)}
             yield spot.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **told)
         else:
@@ -385,6 +383,7 @@ IMPORT: Final = Table(
     "an import",
     one_of=(_A_NAME,),
 )
+_SEARCHER: Final = Either((agents.NAMED, BODY))
 _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
     "parallel": _BRANCHES,
     "conditional": {
@@ -416,6 +415,21 @@ _OWN: Final[Mapping[str, Mapping[str, Key]]] = {
         "wrapped_step": Key(LONE_STEP, "The step whose result is kept.", required=True),
         "ttl_s": Key(Number(least=0), "Seconds it is kept, 0 for good; an hour without it."),
         "cache_backend": Key(Reference("cache backend"), "Where it is kept; the workers' Redis without it."),
+    },
+    "tree_search": {
+        "proposer": Key(
+            _SEARCHER, "What makes candidates: an agent by its name, a step, or a list of them.", required=True
+        ),
+        "evaluator": Key(_SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True),
+        "branching_factor": Key(Number(least=1, whole=True), "Candidates of one path at most; 3 without it."),
+        "beam_width": Key(Number(least=1, whole=True), "Paths that are gone on from at each depth; 3 without it."),
+        "max_depth": Key(Number(least=1, whole=True), "Candidates in a row at most; 5 without it."),
+        "max_iterations": Key(
+            Number(least=1, whole=True), "How often the proposer is asked in all; no bound without it."
+        ),
+        "path_max_tokens": Key(Number(least=1, whole=True), "Tokens of a path that are told at most; 2000 without it."),
+        "goal_score_threshold": Key(Number(least=0), "The score that is a goal, from 0 to 1; 1 without it."),
+        "require_goal": Key(FLAG, "Fail when none is reached."),
     },
     "StateMachine": {
         "states": Key(MapOf(BODY, "state"), "What each state runs.", required=True),
@@ -468,11 +482,6 @@ KINDS: Final[Mapping[str, Table]] = {
     **{kind: _container(kind) for kind in _OWN},
 }
 """The keys of a step, by its `kind`."""
-
-NO_KINDS: Final[Mapping[str, str]] = {
-    "tree_search": "write a loop over a parallel of proposers with a step that judges them",
-}
-"""Kinds of the original that this engine has not, with what to write instead."""
 
 DOCUMENT: Final = Table(
     {

@@ -26,6 +26,7 @@ from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building, Data
@@ -170,6 +171,15 @@ def _cache(build: Building, data: Data) -> Step:
     return CacheStep(wrapped_step=build.step(data["wrapped_step"]), **options, **build.contained(data))
 
 
+def _tree_search(build: Building, data: Data) -> Step:
+    bodies: dict[str, Any] = {who: _searcher(build, who, data[who]) for who in (PROPOSER, EVALUATOR)}
+    return TreeSearchStep(**bodies, **_given(data, *BOUNDS), **build.contained(data))
+
+
+def _searcher(build: Building, who: str, given: Any) -> Body:
+    return build.step({"name": who, "uses": given}) if isinstance(given, str) else build.body(given)
+
+
 def _machine(build: Building, data: Data) -> Step:
     return StateMachineStep(
         states=_bodies(build, data["states"]),
@@ -229,6 +239,7 @@ BUILDERS: Final[Mapping[str, Callable[[Building, Data], Step]]] = {
     "map": _map,
     "hitl": _human,
     "cache": _cache,
+    "tree_search": _tree_search,
     "StateMachine": _machine,
     "agentic_loop": _agentic,
 }

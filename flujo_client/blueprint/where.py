@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.pipeline.tree_search import WITHIN
+
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
 
@@ -22,6 +24,8 @@ class Places:
         Args:
             step: names of steps and keys of their bodies by turns, `/` between them; the document's own place when empty.
         """
+        for who, within in WITHIN.items():
+            step = step.replace(f"/{within}/", f"/{who}/")
         place: Path = ("steps",) if step else ()
         for index, part in enumerate(step.split("/") if step else ()):
             names, keys = self._below(place)

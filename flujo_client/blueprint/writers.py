@@ -22,6 +22,7 @@ from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -151,6 +152,11 @@ def _cache(writing: Writing, step: CacheStep) -> Data:
     return found if step.ttl_s == TTL_S else found | {"ttl_s": step.ttl_s}
 
 
+def _tree_search(writing: Writing, step: TreeSearchStep) -> Data:
+    bodies = {who: writing.body(step.body_of(who)) for who in (PROPOSER, EVALUATOR)}
+    return {"kind": "tree_search", **bodies, **writing.options(step, *BOUNDS)}
+
+
 def _machine(writing: Writing, step: StateMachineStep) -> Data:
     conditions = step.functions().get("when", {})
     transitions = [
@@ -189,6 +195,7 @@ WRITERS: Final[Mapping[type[Step], Callable[[Writing, Any], Data]]] = {
     MapStep: _map,
     HumanInTheLoopStep: _human,
     CacheStep: _cache,
+    TreeSearchStep: _tree_search,
     StateMachineStep: _machine,
     AgenticLoopStep: _agentic,
 }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.parallel import ParallelStep
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import Step
+    from flujo_client.pipeline.tree_search import TreeSearchStep
 
 
 class Factories:
@@ -51,6 +52,13 @@ class Factories:
         from flujo_client.pipeline.map import MapStep
 
         return MapStep(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
+
+    @staticmethod
+    def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
+        """A `TreeSearchStep`."""
+        from flujo_client.pipeline.tree_search import TreeSearchStep
+
+        return TreeSearchStep(name, proposer=proposer, evaluator=evaluator, **options)
 
     @staticmethod
     def parallel(name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Any) -> ParallelStep:

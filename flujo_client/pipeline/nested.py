@@ -85,6 +85,11 @@ class ImportStep(Container):
             "propagate_hitl": self.propagate_hitl,
         }
 
+    def begins_with(self, parent: Any) -> dict[str, Any]:
+        """What a context of the child's own begins with, of the one around it, `parent`: the conversation."""
+        said = getattr(parent, "conversation_history", None)
+        return {"conversation_history": said} if self.inherit_conversation and said else {}
+
     def place_inside(self, place: Place) -> Place:
         if self.inherit_context and place.has_context:
             return place

@@ -4,16 +4,36 @@ from flujo_worker.agents.answer import AgentResult
 from flujo_worker.agents.base import BaseAgent
 from flujo_worker.agents.factory import FlujoAgent, make_agent_async
 from flujo_worker.agents.plan_generator import PlanGeneratorAgent
+from flujo_worker.agents.recipes import (
+    CANNOT_REPAIR,
+    ImprovementReport,
+    ImprovementSuggestion,
+    make_reflection_agent,
+    make_repair_agent,
+    make_review_agent,
+    make_self_improvement_agent,
+    make_solution_agent,
+    make_validator_agent,
+)
 from flujo_worker.agents.templated import TemplatedAgent, make_templated_agent_async
 from flujo_worker.agents.tool import AgentTool
 
 __all__ = [
+    "CANNOT_REPAIR",
     "AgentResult",
     "AgentTool",
     "BaseAgent",
     "FlujoAgent",
+    "ImprovementReport",
+    "ImprovementSuggestion",
     "PlanGeneratorAgent",
     "TemplatedAgent",
     "make_agent_async",
+    "make_reflection_agent",
+    "make_repair_agent",
+    "make_review_agent",
+    "make_self_improvement_agent",
+    "make_solution_agent",
     "make_templated_agent_async",
+    "make_validator_agent",
 ]

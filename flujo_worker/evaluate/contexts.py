@@ -177,7 +177,7 @@ def import_context(question: Question) -> Packed | None:
         model = getattr(step.pipeline, "context_model", None)
         if model is None and parent is None:
             return None
-        context = _own_context(_conversation(step, parent), model)
+        context = _own_context(step.begins_with(parent), model)
     if context is None:
         return None
     if "run_id" in question.data and isinstance(context, PipelineContext):
@@ -190,11 +190,6 @@ def _own_context(values: dict[str, Any], model: Any) -> Any:
         return build_context(values, model)
     except PipelineContextInitializationError as error:
         raise PipelineContextInitializationError(error.message) from None  # the cause would tell values
-
-
-def _conversation(step: Any, parent: Any) -> dict[str, Any]:
-    said = getattr(parent, "conversation_history", None)
-    return {"conversation_history": said} if step.inherit_conversation and said else {}
 
 
 def _with_input(step: Any, context: Any, value: Any) -> Any:

@@ -26,6 +26,7 @@ IMPORTS: dict[str, Any] = {
     "child": {"context_model": None, "agents": AGENTS, "steps": [{"name": "x", "uses": "agents.writer"}]},
     "other": {"name": "other", "pipeline_version": "2", "steps": [{"name": "x", "uses": FUNCTION}]},
 }
+SEARCHERS = ("proposer", "evaluator")
 PROCESSING = [{"aop": "full"}, {"reasoning_precheck": {"enabled": True, "validator_agent": "agents.judge"}}]
 
 
@@ -60,6 +61,7 @@ class Maker:
             self.cache,
             self.machine,
             self.agentic,
+            self.tree_search,
             self.fallback,
         ]
         make = self.draw.choice(leaves if depth == 0 or self.draw.random() < 0.3 else containers)
@@ -131,6 +133,11 @@ class Maker:
         side_by_side = {"parallel": True, **self.fan_out()} if self.draw.random() < 0.5 else {}
         where = self.draw.choice([*PATHS, "{{ context.a }}", "steps.x.output"])
         return {"kind": "map", "map": {"iterable_input": where, "body": self.body(depth), **side_by_side}}
+
+    def tree_search(self, depth: int) -> dict[str, Any]:
+        who = {name: self.draw.choice(["agents.judge", FUNCTION, self.body(depth)]) for name in SEARCHERS}
+        bounds = self.some(beam_width=[1, 4], max_iterations=[7], goal_score_threshold=[0, 0.5], require_goal=[True])
+        return {"kind": "tree_search", **who, **bounds}
 
     def cache(self, _: int) -> dict[str, Any]:
         kept = {**self.plain(0), "name": "kept"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +120,8 @@ class _Reference:
             own = deepcopy(context)
             try:
                 output = _called(getattr(step.agent, "run", step.agent), value, context=own, guidance=guidance)
+                for processor in step.processors.output_processors:
+                    output = _called(processor, output)
             except (PipelineAbortSignal, NonRetryableError) as error:
                 raise Stop(error) from error
             except Exception as error:  # noqa: BLE001 - whatever an agent raises
@@ -353,7 +355,7 @@ class _Leaving:
 
 
 def _items(step: Any, context: Any) -> list[Any]:
-    items = getattr(context, step.iterable_input, None)
+    items = reduce(lambda place, name: getattr(place, name, None), step.iterable_input.split("."), context)
     if items is None or isinstance(items, (str, dict)):
         raise Stop(PipelineError(""))
     return list(items)

@@ -88,7 +88,7 @@ def imported(step: Any, value: Any, context: Any) -> Any:
     if step.inherit_context:
         inside = deepcopy(context)
     elif model is not None:
-        inside = model()
+        inside = model(**deepcopy(step.begins_with(context)))
     else:
         inside = None if context is None else PipelineContext()
     if step.input_to in ("initial_prompt", "both") and hasattr(inside, "initial_prompt") and isinstance(value, str):
@@ -99,7 +99,7 @@ def imported(step: Any, value: Any, context: Any) -> Any:
 
 
 def exported(step: Any, context: Any, inside: Any) -> Any:
-    if context is None or inside is None or step.outputs == []:
+    if context is None or inside is None or (step.outputs is not None and not step.outputs):
         return context
     context = deepcopy(context)
     if step.outputs is None:

@@ -21,12 +21,12 @@ _ALIKE = {("integer", "number"), ("array", "object")}
 
 def rules(scene: Scene) -> Iterator[Found]:
     """Ask about every step that writes the context; that there is one, the pipeline's check has asked."""
-    if scene.context is None:
-        return
     for step in scene.steps:
-        yield from _merged(scene, step, scene.context)
-        yield from _received(scene, step, scene.context)
-        yield from _changed(step, scene.context)
+        context = scene.context_at(step)
+        if context is not None:
+            yield from _merged(scene, step, context)
+            yield from _received(scene, step, context)
+            yield from _changed(step, context)
 
 
 def _merged(scene: Scene, step: At, context: Fields) -> Iterator[Found]:

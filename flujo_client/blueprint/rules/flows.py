@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
+from flujo_client.blueprint.rules.scene import search_of
 from flujo_client.blueprint.rules.table import Found
 from flujo_client.errors import BlueprintTextError
 from flujo_client.pipeline.formula import expression_of
 from flujo_client.text.nodes import Comparison, Not
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.rules.scene import At, Scene, Text
@@ -49,7 +50,7 @@ def _loop(scene: Scene, step: At) -> Iterator[Found]:
 def _changes(scene: Scene, step: At, text: Text) -> Iterator[Found]:
     """An end that depends on fields of the context which nothing in the body writes."""
     read = {names[1] for names in text.names}
-    inside = scene.within((*step.path, "loop", "body"))
+    inside = _sharing(scene, step, (*step.path, "loop", "body"))
     written = [path for each in (step, *inside) for path in writes(scene, each)]
     if None in written or read & {*_WRITTEN_ALWAYS, *(str(path).partition(".")[0] for path in written)}:
         return
@@ -82,6 +83,11 @@ def _finishes(scene: Scene, step: At) -> Iterator[Found]:
         yield Found(
             "V-L1", (*step.path, "loop", "stop_when"), told, "agent_finished is `finish` as the output's action or type"
         )
+
+
+def _sharing(scene: Scene, container: At, path: Path) -> list[At]:
+    """The steps at a path in a container that run in its context, not in that of a tree search in it."""
+    return [each for each in scene.within(path) if search_of(each) is search_of(container)]
 
 
 def _constant(text: Text) -> Any:
@@ -165,7 +171,7 @@ def _parallel(scene: Scene, step: At) -> Iterator[Found]:
     yield from _clashes(scene, step, {name: (*path, "branches", name) for name in branches})
     include = table.get("context_include_keys")
     if isinstance(include, list):
-        yield from _kept_away(scene, include, (*path, "branches"))
+        yield from _kept_away(scene, include, _sharing(scene, step, (*path, "branches")))
 
 
 def _clashes(scene: Scene, step: At, branches: dict[Any, Path]) -> Iterator[Found]:
@@ -175,7 +181,7 @@ def _clashes(scene: Scene, step: At, branches: dict[Any, Path]) -> Iterator[Foun
         return
     first: dict[str, Any] = {}
     for name, path in branches.items():
-        for each in scene.within(path):
+        for each in _sharing(scene, step, path):
             for target in [str(each.data["sink_to"])] if "sink_to" in each.data else ():
                 field, other = target.partition(".")[0], first.setdefault(target, name)
                 if other != name and not (name in mapping and field not in mapping[name]):
@@ -188,8 +194,7 @@ def _clashes(scene: Scene, step: At, branches: dict[Any, Path]) -> Iterator[Foun
                     )
 
 
-def _kept_away(scene: Scene, include: list[Any], path: Path) -> Iterator[Found]:
-    inside = scene.within(path)
+def _kept_away(scene: Scene, include: list[Any], inside: Sequence[At]) -> Iterator[Found]:
     own = {str(target).partition(".")[0] for each in inside for target in writes(scene, each)}
     for text in [text for each in inside for text in scene.texts_of(each)]:
         for names in sorted(text.names):

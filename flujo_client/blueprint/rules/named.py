@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _KEYS: Final = (
     ("Y-MISSING", r"needs one of uses, agent", r"", "V-A1"),
     ("Y-REFERENCE", r"`imports`", r"\buses$", "V-I1"),
-    ("Y-REFERENCE", r"", r"\b(uses|(agent|router_agent|planner|registry\.[^.]+)(\.id)?)$", "V-A2"),
+    ("Y-REFERENCE", r"", r"\b(uses|(agent|router_agent|planner|registry\.[^.]+|proposer|evaluator)(\.id)?)$", "V-A2"),
     ("Y-REFERENCE|Y-FILE", r"", r"^imports\.[^.]+$|\.imports\.[^.]+$", "V-I1"),
     ("Y-IMPORT", r"", r"", "V-I3"),
     ("Y-FORMULA", r"", r"\b(condition_expression|exit_expression|when)$", "V-EX1"),

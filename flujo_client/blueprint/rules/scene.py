@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import context_path
 from flujo_client.blueprint.keys import is_import, is_reference
+from flujo_client.blueprint.rules.model import UNKNOWN
 from flujo_client.errors import BlueprintTextError
 from flujo_client.pipeline.formula import expression_of, template_of
 
@@ -89,6 +91,7 @@ _BODIES: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
     "map": ((("map", "body"), "again"),),
     "cache": ((("wrapped_step",), "inside"),),
     "StateMachine": ((("states", "*"), "state"),),
+    "tree_search": ((("proposer",), "side"), (("evaluator",), "side")),
 }
 _CHANGES: Final = tuple((operation, "*", "value") for operation in ("set", "append", "merge"))
 _TEXTS: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
@@ -243,6 +246,10 @@ class Scene:
         """The step before another in the same body."""
         return self._rows.get((step.body, step.index - 1))
 
+    def context_at(self, step: At) -> Fields | None:
+        """Give the fields of the context that a step runs in."""
+        return self.context if search_of(step) is None else UNKNOWN
+
     def agent(self, step: At) -> tuple[Path, Data] | None:
         """The entry of this document that a step's agent stands for, with its path."""
         return self.entry(step.data.get("uses", step.data.get("agent")), (*step.path, "agent"))
@@ -266,6 +273,12 @@ class Scene:
                 for path, text in texts_in(value, top):
                     if not ("asked" in how and is_reference(text)):
                         yield Text(step, path, text, "after" in how, _read(text, how))
+
+
+def search_of(step: At) -> At | None:
+    """Find the innermost tree search that a step runs in, for that has a context of its own; its fallback runs outside."""
+    steps = pairwise(step.around())
+    return next((around for each, around in steps if around.kind == "tree_search" and each.how != "instead"), None)
 
 
 def agents_of(scene: Scene) -> Iterator[tuple[Path, Data]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.outputs import is_closed, properties, schema_of, type_of
-from flujo_client.blueprint.rules.scene import is_before
+from flujo_client.blueprint.rules.scene import is_before, search_of
 from flujo_client.blueprint.rules.table import Found
 
 if TYPE_CHECKING:
@@ -31,20 +31,21 @@ def _nothing(*_: Any) -> Iterator[Found]:
 
 def _this(_: Scene, text: Text, __: tuple[str, ...]) -> Iterator[Found]:
     above = text.at.around() if text.after else (each for each in text.at.around() if each is not text.at)
-    if not any(each.kind == "map" for each in above):
+    if not any(each.kind in ("map", "tree_search") for each in above):
         yield Found(
             "V-T2", text.path, "`this` is an item only in a map; here it is what comes in", nearest="previous_step"
         )
 
 
 def _context(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
-    if scene.context is None:
+    context = scene.context_at(text.at)
+    if context is None:
         if not scene.is_part:
             yield _no_context(text, ".".join(names[:2]))
-    elif len(names) > 1 and not scene.context.is_open and names[1] not in scene.context.types:
-        known = tuple(scene.context.types)
+    elif len(names) > 1 and not context.is_open and names[1] not in context.types:
+        known = tuple(context.types)
         near = nearest(names[1], known)
-        told = f"`context.{shown(names[1])}`: {scene.context.called} has no such field"
+        told = f"`context.{shown(names[1])}`: {context.called} has no such field"
         yield Found("V-CTX1", text.path, told, None if near else f"it has {', '.join(known[:20])}", near)
 
 
@@ -54,7 +55,7 @@ def _no_context(text: Text, read: str) -> Found:
 
 
 def _answer(scene: Scene, text: Text, _: tuple[str, ...]) -> Iterator[Found]:
-    if scene.context is None and not scene.is_part:
+    if scene.context_at(text.at) is None and not scene.is_part:
         yield _no_context(text, "resume_input")
 
 
@@ -74,16 +75,28 @@ def _previous(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Foun
 def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
     if len(names) == 1:
         return
-    if scene.context is None and not scene.is_part:
+    context = scene.context_at(text.at)
+    if context is None and not scene.is_part:
         yield _no_context(text, f"steps.{names[1]}")
         return
-    if scene.context is not None and not scene.context.is_open and "step_outputs" not in scene.context.types:
-        told = f"`steps.{shown(names[1])}` is not there: {scene.context.called} has no field step_outputs"
+    if context is not None and not context.is_open and "step_outputs" not in context.types:
+        told = f"`steps.{shown(names[1])}` is not there: {context.called} has no field step_outputs"
         yield Found("V-CTX2", text.path, told, "give the model `step_outputs: dict[str, Any] = {}`")
         return
     found = scene.by_name.get(names[1], ())
     if not found:
         yield from _unknown(scene, text, names[1])
+        return
+    found = [each for each in found if search_of(each) is search_of(text.at)]
+    if not found:
+        told = f"`steps.{shown(names[1])}` runs in another context: a tree search has its own"
+        outside = search_of(text.at) is not None
+        yield Found(
+            "V-CTX2",
+            text.path,
+            told,
+            "what it wrote is under `context.outer`" if outside else "what comes out of it is the search's output",
+        )
         return
     if len(names) > 2 and names[2] != "output":  # noqa: PLR2004 - steps, name, what of it
         told = f"`steps.{shown(names[1])}` has its output under `.output` and nothing else"

@@ -119,7 +119,7 @@ AGENTIC = "steps: [{kind: agentic_loop, name: a, planner: 'builtins:len', regist
         (AGENTIC % "{b: 'builtins:len'}, output_template: '{{ nothing }}'", "output_template: "),
         (AGENTIC % "{b: 'builtins:len'}, config: {max_retries: 1}", "config.max_retries: a container's config has no such key"),
         ("context_model: null\n" + AGENTIC % "{b: 'builtins:len'}", "the log of its turns needs a context"),
-        ("steps: [{kind: tree_search, name: a}]", "this engine has no 'tree_search': write a loop over a parallel"),
+        ("steps: [{kind: tree_search, name: a}]", "a tree_search needs 'proposer'"),
         ("steps: [{kind: [x], name: a}]", "is no kind of step"),
         ("steps: [{kind: loop, name: a}]", "a loop needs 'loop'"),
         ("steps: [{kind: loop, name: a, loop: {body: [{name: x, uses: 'builtins:len'}]}}]", "one of exit_condition, exit_expression, stop_when"),

@@ -1,0 +1,55 @@
+"""What a solution is held against, and what came of it: the values of the default pipeline (requirements §2.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from flujo_client.contract.context import PipelineContext
+
+
+class ChecklistItem(BaseModel):
+    """One thing that a solution has to have; `passed` is None as long as nobody has judged it."""
+
+    description: str
+    passed: bool | None = None
+    feedback: str | None = None
+
+
+class Checklist(BaseModel):
+    """All that a solution has to have."""
+
+    items: list[ChecklistItem]
+
+    @property
+    def is_passed(self) -> bool:
+        """Tell whether every item has passed."""
+        return all(item.passed for item in self.items)
+
+    @property
+    def failed(self) -> list[ChecklistItem]:
+        """The items that were judged and have not passed."""
+        return [item for item in self.items if item.passed is False]
+
+    @property
+    def score(self) -> float:
+        """The share of the items that have passed."""
+        return sum(item.passed is True for item in self.items) / (len(self.items) or 1)
+
+
+class Candidate(BaseModel):
+    """A solution with its judged checklist; `score` is the share of the items that have passed."""
+
+    solution: str
+    score: float
+    checklist: Checklist
+
+
+class DefaultContext(PipelineContext):
+    """The context of the default pipeline: the task, the last solution, its checklist, and what was thought about its faults."""
+
+    task: Any = None
+    solution: str | None = None
+    checklist: Checklist | None = None
+    reflection: str | None = None

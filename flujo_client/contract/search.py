@@ -1,0 +1,144 @@
+"""What a tree search is made of: what its steps are given and answer, its state between them, its result.
+
+Values alone: how a search goes on says `flujo_client/pipeline/beam.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from flujo_client.contract.context import PipelineContext
+from flujo_client.serial import canonical, safe_serialize
+
+CHARACTERS_OF_A_TOKEN = 4
+"""What a token is taken to be, where a path is cut: models count differently, and none is asked."""
+
+
+class ProposerInput(BaseModel):
+    """What a proposer is given.
+
+    Attributes:
+        goal: what the search is for: the step's input.
+        path: the candidates that lead here, the first one first; empty at the beginning.
+        branching_factor: how many candidates are taken of its answer, at most.
+    """
+
+    goal: Any = None
+    path: list[Any] = []
+    branching_factor: int
+
+
+class EvaluatorInput(BaseModel):
+    """What an evaluator is given: the candidate, and the path that leads to it."""
+
+    goal: Any = None
+    path: list[Any] = []
+    candidate: Any = None
+
+
+class Score(BaseModel):
+    """An evaluator's answer: how near the goal a candidate is, from 0 to 1, and why."""
+
+    score: float = Field(ge=0, le=1, allow_inf_nan=False)
+    reason: str | None = None
+
+
+class ScoredPath(BaseModel):
+    """A path with what was said of its last candidate."""
+
+    path: list[Any]
+    score: float
+    reason: str | None = None
+
+
+class TreeSearchResult(ScoredPath):
+    """What a search found: the best path of all it visited, the first of several.
+
+    Attributes:
+        goal_reached: whether its score is at the threshold or above.
+        visited: how many candidates were evaluated.
+        left_out: who gave nothing that counts, and why: proposers that failed, candidates that nobody could evaluate.
+    """
+
+    goal_reached: bool
+    visited: int
+    left_out: list[str] = []
+
+
+class SearchBounds(BaseModel):
+    """How far a search goes; as the arguments of a `TreeSearchStep`."""
+
+    branching_factor: int
+    beam_width: int
+    max_iterations: int | None
+    path_max_tokens: int
+    goal_score_threshold: float
+    require_goal: bool
+
+
+class SearchState(BaseModel):
+    """How far a search has come.
+
+    Attributes:
+        beam: the paths that are proposed from next, the best one first; none: the search is over.
+        candidates: the paths that are evaluated next.
+        depth: how many candidates the paths of the beam have.
+        proposals: how often a proposer was asked.
+    """
+
+    bounds: SearchBounds
+    goal: Any = None
+    beam: list[list[Any]] = [[]]
+    candidates: list[list[Any]] = []
+    depth: int = 0
+    best: ScoredPath | None = None
+    visited: int = 0
+    proposals: int = 0
+    left_out: list[str] = []
+
+    @property
+    def asked(self) -> list[ProposerInput]:
+        """What the proposers are given next."""
+        most = self.bounds.branching_factor
+        return [ProposerInput(goal=self.goal, path=self._cut(path), branching_factor=most) for path in self.beam]
+
+    @property
+    def judged(self) -> list[EvaluatorInput]:
+        """What the evaluators are given next."""
+        return [
+            EvaluatorInput(goal=self.goal, path=self._cut(above), candidate=last) for *above, last in self.candidates
+        ]
+
+    def _cut(self, path: list[Any]) -> list[Any]:
+        return cut(path, self.bounds.path_max_tokens)
+
+
+class TreeSearchContext(PipelineContext):
+    """The context inside a search.
+
+    Attributes:
+        outer: the context around it, as it was when the search began; None where there is none.
+        tree_search_state: the search's own; proposers and evaluators do not see it.
+    """
+
+    outer: Any = None
+    tree_search_state: SearchState | None = None
+
+
+def cut(path: list[Any], most_tokens: int) -> list[Any]:
+    """Leave out the first candidates of a path that is longer than so many tokens; if the last alone is, cut its text."""
+    room, kept = most_tokens * CHARACTERS_OF_A_TOKEN, 0
+    for candidate in reversed(path):
+        room -= len(_text(candidate))
+        if room < 0:
+            break
+        kept += 1
+    if path and not kept:
+        return [_text(path[-1])[: most_tokens * CHARACTERS_OF_A_TOKEN]]
+    return path[len(path) - kept :]
+
+
+def _text(candidate: Any) -> str:
+    return candidate if isinstance(candidate, str) else canonical(safe_serialize(candidate)).decode()

@@ -1,0 +1,167 @@
+"""How a tree search goes on: the steps between its proposers and evaluators. Pure but for the search's own context.
+
+Each takes what the fan-out before it gave, and changes the state in the attempt's own context. A failed branch is in there as its result:
+it is left out, and why is noted; when all are, the search has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from flujo_client.contract.results import StepResult
+from flujo_client.contract.search import Score, ScoredPath, SearchBounds, SearchState, TreeSearchResult
+from flujo_client.errors import AgentError, NonRetryableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flujo_client.contract.search import TreeSearchContext
+
+
+@dataclass(frozen=True, eq=False)
+class Begin:
+    """The agent that begins a search within these bounds; its input is the goal."""
+
+    bounds: Mapping[str, Any]
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {"tree_search": dict(self.bounds)}
+
+    def run(self, goal: Any, *, context: TreeSearchContext) -> None:
+        context.tree_search_state = SearchState(bounds=SearchBounds(**self.bounds), goal=goal)
+
+
+def expand(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, int]:
+    """Lengthen the beam's paths by the candidates that were proposed.
+
+    Raises:
+        NonRetryableError: no proposer gave any list of candidates.
+    """
+    state = _state(context)
+    given = _read(state, outputs, candidates_of, "proposer")
+    state.candidates = [
+        [*path, candidate]
+        for path, candidates in zip(state.beam, given, strict=True)
+        for candidate in (candidates or [])[: state.bounds.branching_factor]
+    ]
+    state.proposals += len(state.beam)
+    return {"candidates": len(state.candidates)}
+
+
+def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any]:
+    """Keep the best of the candidates, the first of those that are equal.
+
+    Raises:
+        NonRetryableError: there are candidates, and none could be evaluated.
+    """
+    state = _state(context)
+    scores = _read(state, outputs, score_of, "candidate")
+    found = [
+        ScoredPath(path=path, score=each.score, reason=each.reason)
+        for path, each in zip(state.candidates, scores, strict=True)
+        if each is not None
+    ]
+    ranked = sorted(found, key=lambda each: -each.score)
+    bests = [each for each in (state.best, *ranked[:1]) if each is not None]
+    state.best = max(bests, key=lambda each: each.score, default=None)
+    state.candidates, state.beam = [], _following(state, ranked)
+    state.depth, state.visited = state.depth + 1, state.visited + len(found)
+    return {"depth": state.depth, "best": state.best and state.best.score, "beam": len(state.beam)}
+
+
+def _following(state: SearchState, ranked: Sequence[ScoredPath]) -> list[list[Any]]:
+    """The next beam: none where the goal is reached, and no more than there are proposals left."""
+    bounds = state.bounds
+    if state.best is not None and state.best.score >= bounds.goal_score_threshold:
+        return []
+    left = None if bounds.max_iterations is None else bounds.max_iterations - state.proposals
+    return [each.path for each in ranked[: bounds.beam_width]][:left]
+
+
+def is_over(_: Any, context: TreeSearchContext) -> bool:
+    """Tell whether nothing is left to propose from."""
+    return not _state(context).beam
+
+
+def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
+    """Give what was found.
+
+    Raises:
+        NonRetryableError: that is nothing; or no goal, where one is required.
+    """
+    state = _state(context)
+    best, wanted = state.best, state.bounds.goal_score_threshold
+    if best is None:
+        raise NonRetryableError(
+            "the proposer made no candidate at all",
+            suggestion="let it answer a list with at least one",
+            code="NOTHING_PROPOSED",
+        )
+    if best.score < wanted and state.bounds.require_goal:
+        raise NonRetryableError(
+            f"no path reached the goal: {wanted:g} is required, and the best of {state.visited} has {best.score:g}",
+            suggestion="give it more max_depth, beam_width or max_iterations, or a lower goal_score_threshold",
+            code="GOAL_NOT_REACHED",
+        )
+    return TreeSearchResult(
+        **dict(best), goal_reached=best.score >= wanted, visited=state.visited, left_out=state.left_out
+    )
+
+
+def candidates_of(output: Any) -> list[Any]:
+    """Read a proposer's answer: a list, or what has one as its `candidates`; raises AgentError."""
+    given = _part(output, "candidates", output)
+    if not isinstance(given, list | tuple):
+        raise AgentError(
+            f"a proposer answers a list of candidates, or an object with `candidates`, not a {type(given).__name__}",
+            suggestion="give its agent such an output type or output_schema",
+        )
+    return list(given)
+
+
+def score_of(output: Any) -> Score:
+    """Read an evaluator's answer: a number from 0 to 1, or what has one as its `score`; raises AgentError."""
+    try:
+        return Score(score=_part(output, "score", output), reason=_part(output, "reason", None))
+    except ValidationError:  # its text would tell the answer
+        raise AgentError(
+            "an evaluator answers a number from 0 to 1, or an object with such a `score` and a text as its `reason`",
+            suggestion="give its agent such an output type or output_schema",
+        ) from None
+
+
+def _part(output: Any, name: str, otherwise: Any) -> Any:
+    """A key of a mapping or a field of an object."""
+    return output.get(name, otherwise) if isinstance(output, Mapping) else getattr(output, name, otherwise)
+
+
+def _state(context: TreeSearchContext) -> SearchState:
+    if context.tree_search_state is None:
+        raise NonRetryableError("the context has lost the search's state: something in it wrote tree_search_state")
+    return context.tree_search_state
+
+
+def _read(state: SearchState, outputs: Sequence[Any], read: Callable[[Any], Any], who: str) -> list[Any]:
+    """Read each output, None for one that is left out; raises NonRetryableError when all are."""
+    found, why = [], []
+    for number, output in enumerate(outputs, start=1):
+        try:
+            found.append(read(_succeeded(output)))
+        except AgentError as wrong:
+            found.append(None)
+            why.append(f"depth {state.depth + 1}, {who} {number}: {wrong.message}")
+    if outputs and len(why) == len(outputs):
+        raise NonRetryableError(f"every {who} was left out; {why[0]}", code="ALL_LEFT_OUT")
+    state.left_out += why
+    return found
+
+
+def _succeeded(output: Any) -> Any:
+    if isinstance(output, StepResult):
+        raise AgentError(output.feedback or "it was cancelled")
+    return output

@@ -1,0 +1,168 @@
+"""Tree search: candidates are proposed, judged, and the best of them gone on from, until one is good enough.
+
+A composition: a nested pipeline with a context of its own, and in it a loop over depths of two maps, of proposers and of evaluators.
+Nothing in the workers knows it, so every call is an attempt like any other. How it goes on from what they gave says `beam.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.contract.search import SearchBounds, TreeSearchContext
+from flujo_client.pipeline.beam import Begin, candidates_of, expand, is_over, keep, score_of, settle
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.container import count_findings
+from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.loop import LoopStep
+from flujo_client.pipeline.map import MapStep
+from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
+from flujo_client.pipeline.step import Step, StepConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.place import Place
+
+BOUNDS: Final = (
+    "branching_factor",
+    "beam_width",
+    "max_depth",
+    "max_iterations",
+    "path_max_tokens",
+    "goal_score_threshold",
+    "require_goal",
+)
+"""The arguments that say how far a search goes."""
+
+PROPOSER, EVALUATOR = "proposer", "evaluator"
+WITHIN: Final = {PROPOSER: "body/depths/body/propose/body", EVALUATOR: "body/depths/body/evaluate/body"}
+"""Where in the step's plan those two stand."""
+
+_SEEN: Final = ("run_id", "initial_prompt", "conversation_history", "outer")
+_ONCE: Final = StepConfig(max_retries=0)
+_LIST: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"candidates": {"type": "array", "items": {"type": "string"}}},
+    "required": ["candidates"],
+}
+_SCORE: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"score": {"type": "number", "minimum": 0, "maximum": 1}, "reason": {"type": "string"}},
+    "required": ["score", "reason"],
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TreeSearchStep(ImportStep):
+    """Search a tree of candidates for the best path to the goal, which is the step's input. The output is a `TreeSearchResult`.
+
+    At each depth the proposer is asked for every path of the beam, then the evaluator for every candidate, side by side; the best
+    `beam_width` paths are gone on from, of equals the first. The search ends with the depth at which a goal is reached, after
+    `max_depth` ones, when `max_iterations` are used up, or when nothing more is proposed. A proposer or a candidate's evaluator that
+    fails for good is left out, and told in the result; when all of a depth do, the step fails.
+
+    Both run in a context of the search's own, whose `outer` is the context around it, to be read; what they write stays there.
+
+    Args:
+        proposer: what makes candidates: an agent, a step or a pipeline. It gets a `ProposerInput`, and answers a list, or an object with
+            `candidates`.
+        evaluator: what judges one: an agent, a step or a pipeline. It gets an `EvaluatorInput`, and answers a number from 0 to 1, or an
+            object with `score` and `reason`.
+        branching_factor: candidates of one path that are taken at most.
+        beam_width: paths that are gone on from at each depth.
+        max_depth: candidates in a row at most.
+        max_iterations: how often the proposer is asked in all; no bound of its own when None.
+        path_max_tokens: tokens, of four characters each, that a path may have as proposer and evaluator are given it; the first
+            candidates of a longer one are left out.
+        goal_score_threshold: the score that is a goal, from 0 to 1.
+        require_goal: fail when none is reached.
+    """
+
+    proposer: Any
+    evaluator: Any
+    branching_factor: int = 3
+    beam_width: int = 3
+    max_depth: int = 5
+    max_iterations: int | None = None
+    path_max_tokens: int = 2000
+    goal_score_threshold: float = 1.0
+    require_goal: bool = False
+
+    pipeline: Body = field(init=False)
+    inherit_context: bool = field(default=False, init=False)
+    input_to: str = field(default="initial_prompt", init=False)
+    input_scratchpad_key: str = field(default="initial_input", init=False)
+    outputs: Any = field(default=(), init=False)
+    inherit_conversation: bool = field(default=True, init=False)
+    propagate_hitl: bool = field(default=True, init=False)
+    on_failure: str = field(default="abort", init=False)
+    default: Any = field(default=None, init=False)
+    keeps_input: bool = field(default=False, init=False)
+    own_run: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "pipeline", self._composed())
+
+    def begins_with(self, parent: Any) -> dict[str, Any]:
+        return super().begins_with(parent) | {"outer": parent}
+
+    def findings(self, place: Place) -> Iterator[str]:
+        yield from super().findings(place)
+        for name in ("branching_factor", "beam_width", "max_depth", "max_iterations", "path_max_tokens"):
+            if getattr(self, name) is not None or name != "max_iterations":
+                yield from count_findings(name, getattr(self, name))
+        wanted: Any = self.goal_score_threshold
+        if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not 0 <= wanted <= 1:
+            yield f"goal_score_threshold is a number from 0 to 1, not {str(wanted)[:40]}"
+        for who in (PROPOSER, EVALUATOR):
+            config: Any = getattr(self.body_of(who), "config", None)
+            if getattr(config, "execution_mode", None) == "background":
+                yield f"{who} runs in the background, from where no answer comes back"
+
+    def body_of(self, who: str) -> Body:
+        """What is run as the `proposer` or the `evaluator`: an agent as a step of that name."""
+        given = getattr(self, who)
+        return given if isinstance(given, Pipeline | Step) else Step(who, given)
+
+    def _composed(self) -> Pipeline:
+        depth = [
+            _side_by_side("propose", "asked", _read_by(self.body_of(PROPOSER), candidates_of, _LIST)),
+            Step("expand", expand, config=_ONCE),
+            _side_by_side("evaluate", "judged", _read_by(self.body_of(EVALUATOR), score_of, _SCORE)),
+            Step("keep", keep, config=_ONCE),
+        ]
+        depths = LoopStep(
+            "depths", loop_body_pipeline=Pipeline(depth), exit_condition_callable=is_over, max_loops=self.max_depth
+        )
+        bounds = {name: getattr(self, name) for name in SearchBounds.model_fields}
+        steps = [Step("begin", Begin(bounds), config=_ONCE), depths, Step("settle", settle, config=_ONCE)]
+        return Pipeline(steps, context_model=TreeSearchContext)
+
+
+def _side_by_side(name: str, items: str, body: Body) -> MapStep:
+    return MapStep(
+        name,
+        pipeline_to_run=body,
+        iterable_input=f"tree_search_state.{items}",
+        parallel=True,
+        merge_strategy=MergeStrategy.NO_MERGE,
+        on_branch_failure=BranchFailureStrategy.IGNORE,
+        context_include_keys=_SEEN,
+    )
+
+
+def _read_by(body: Body, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Body:
+    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason.
+
+    A blueprint's agent that has no `output_schema` is given this one.
+    """
+    if not isinstance(body, Step) or body.kind != "step":
+        return body
+    own, agent = body.processors, body.agent
+    if isinstance(agent, DeclaredAgent) and agent.output_schema is None and "schema" not in (body.processing or {}):
+        agent = replace(agent, output_schema=schema)
+    return replace(body, agent=agent, processors=replace(own, output_processors=[*own.output_processors, read]))

@@ -1,0 +1,100 @@
+"""Agents that are often needed, ready-made: a short system prompt, a typed output, a model that the settings name (requirements §2.5).
+
+They ask as every agent of `make_agent_async`. In: that one's options. Out: an agent for a step, or for `make_default_pipeline`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel
+
+from flujo_client.config import ConfigManager
+from flujo_client.contract.checklist import Checklist
+from flujo_worker.agents.factory import make_agent_async
+
+if TYPE_CHECKING:
+    from flujo_worker.agents.factory import AnyModel, FlujoAgent
+
+CANNOT_REPAIR: Final = "CANNOT_REPAIR"
+"""What the repair agent says of a text that it can make nothing of."""
+
+_REVIEW: Final = """\
+You are given a task. Write the checklist that a solution will be held against: short statements, each of one thing that can be judged true or
+false of a solution by reading it. Name what the task demands and what anybody would expect of it, and nothing else. Leave `passed` and
+`feedback` empty."""
+_SOLUTION: Final = """\
+You are given a task and the checklist that your solution will be held against. Answer with the solution alone. If an earlier solution is there,
+write a better one: keep what was right in it, and put right what stands under `failed`, heeding the `reflection` if there is one."""
+_VALIDATOR: Final = """\
+You are given a task, a solution and a checklist. Judge the solution by each item, in the order they have, and answer with all of them: `passed` is
+true only if the solution itself shows it. Where it is false, say in `feedback` what is wrong and where."""
+_REFLECTION: Final = """\
+You are given a task, a solution, and the items of a checklist that it did not pass, with the reasons. Say what the cause of these faults is, and
+how to go about the next solution. Be brief and definite; do not write the solution."""
+_SELF_IMPROVEMENT: Final = """\
+You are given the results of a pipeline's runs: its steps, what they were given, what they answered, and what failed. Find what goes wrong again
+and again, and suggest a change for each: of a step's prompt, of its settings, or of the pipeline. Suggest nothing that the results do not show a need for."""
+_REPAIR: Final = f"""\
+You are given a text that was to be JSON, and what is wrong with it, perhaps with its schema. Answer with the same data as valid JSON, and nothing around it.
+Change nothing that is not wrong, and invent nothing. If it cannot be done, answer {CANNOT_REPAIR} alone."""
+
+
+class ImprovementSuggestion(BaseModel):
+    """One change that would help; `step` is the step it is about, None for the pipeline as a whole."""
+
+    step: str | None = None
+    problem: str
+    suggestion: str
+
+
+class ImprovementReport(BaseModel):
+    """What the self-improvement agent answers."""
+
+    suggestions: list[ImprovementSuggestion]
+
+
+def make_review_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
+    """An agent that makes a `Checklist` of a task.
+
+    Args:
+        model: as for `make_agent_async`; the setting `agents.default_review_model` when None.
+        options: the other parameters of `make_agent_async`, `system_prompt` and `output_type` too; yours go before the recipe's own.
+
+    Raises:
+        SettingsError: the settings cannot be read.
+    """
+    return _make("review", model, _REVIEW, Checklist, options)
+
+
+def make_solution_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
+    """An agent that answers a task with a text; its model is `agents.default_solution_model`."""
+    return _make("solution", model, _SOLUTION, str, options)
+
+
+def make_validator_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
+    """An agent that judges a solution by a `Checklist`; its model is `agents.default_validator_model`."""
+    return _make("validator", model, _VALIDATOR, Checklist, options)
+
+
+def make_reflection_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
+    """An agent that says why a solution did not pass; its model is `agents.default_reflection_model`."""
+    return _make("reflection", model, _REFLECTION, str, options)
+
+
+def make_self_improvement_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
+    """An agent that makes an `ImprovementReport` of runs' results; its model is `agents.default_self_improvement_model`."""
+    return _make("self_improvement", model, _SELF_IMPROVEMENT, ImprovementReport, options)
+
+
+def make_repair_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
+    """An agent that makes JSON of a text, or answers `CANNOT_REPAIR`; its model is `agents.default_repair_model`.
+
+    Nothing here calls it by itself: outputs are repaired by AROS, without a model.
+    """
+    return _make("repair", model, _REPAIR, str, options)
+
+
+def _make(kind: str, model: AnyModel | None, prompt: str, output_type: Any, options: dict[str, Any]) -> FlujoAgent:
+    asked = model if model is not None else getattr(ConfigManager().settings().agents, f"default_{kind}_model")
+    return make_agent_async(asked, **{"system_prompt": prompt, "output_type": output_type, "name": kind, **options})
