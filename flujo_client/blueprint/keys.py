@@ -46,6 +46,7 @@ from flujo_client.pipeline.human import ON_EXPIRY
 from flujo_client.pipeline.machine import ENDINGS
 from flujo_client.pipeline.nested import FAILURES, INPUTS
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy
+from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import RESOURCES, is_file
 from flujo_client.pipeline.step import Step, StepConfig
 
@@ -92,10 +93,11 @@ class LoneStepShape(StepShape):
 
     def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
         yield from super().findings(value, spot)
-        loop = value.get("loop")
-        if value.get("kind") == "loop" and isinstance(loop, Mapping) and "init" in loop:
-            told = "it runs as a step of its own before the loop, and here is room for one: put a step before this one"
-            yield spot.at("loop", "init").finding("Y-UNSUPPORTED", told)
+        kind = str(value.get("kind"))
+        own = value.get(kind) if kind in ITERATED else None
+        if isinstance(own, Mapping) and "init" in own:
+            told = f"it runs as a step of its own before the {kind}, and here is room for one: put a step before it"
+            yield spot.at(kind, "init").finding("Y-UNSUPPORTED", told)
 
 
 class ImportShape:
@@ -281,14 +283,23 @@ LOOP: Final = Table(
     one_of=(("exit_condition", "exit_expression", "stop_when"),),
     at_most_one_of=(("propagation", "iteration_input_mapper"), ("output", "output_template", "loop_output_mapper")),
 )
+_FINALIZE: Final = Table(
+    {
+        "output": Key(Templates(), "A template, or a mapping of them."),
+        "output_template": Key(TEMPLATE, "The output as a template."),
+        "output_mapper": Key(_function("mapper"), "`(outputs, context)`, gives the output."),
+    },
+    "finalize",
+    one_of=(("output", "output_template", "output_mapper"),),
+)
 MAP: Final = Table(
     {
         "iterable_input": Key(ItemsShape(), "Where the items are.", required=True),
         "body": Key(BODY, "What runs for each item.", required=True),
         "parallel": Key(FLAG, "Run the items side by side."),
         **_FAN_OUT,
-        "init": refused("Changes of the context before the first item.", "put a step before the map"),
-        "finalize": refused("Changes of the context after the last item.", "put a step after the map"),
+        "init": Key(STATE, "Changes of the context before the items are looked for."),
+        "finalize": Key(Either((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs."),
     },
     "a map",
 )

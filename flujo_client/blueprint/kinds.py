@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from flujo_client.blueprint.items import context_path
 from flujo_client.blueprint.keys import is_reference
@@ -34,7 +34,7 @@ ANSWER = "type of answers"
 """What errors call it."""
 
 INIT, STATE = "init", "state"
-"""What the steps are called, behind the loop's name, that change the context before a loop and in it."""
+"""What the steps are called, behind its name, that change the context before a loop or a map, and in a loop."""
 
 
 def _step(build: Building, data: Data) -> Step:
@@ -148,10 +148,19 @@ def _map(build: Building, data: Data) -> Step:
     return MapStep(
         pipeline_to_run=build.body(given["body"]),
         iterable_input=str(context_path(given["iterable_input"])),
+        finalize=_final(build, given.get("finalize")),
         **_given(given, "parallel"),
         **_fan_out(build, given),
         **build.contained(data),
     )
+
+
+def _final(build: Building, given: Any) -> Callable[..., Any] | None:
+    """What makes a map's output."""
+    if isinstance(given, Mapping) and "output_mapper" in given:
+        return cast("Callable[..., Any]", build.load(given["output_mapper"], "mapper"))
+    output = given.get("output", given.get("output_template")) if isinstance(given, Mapping) else given
+    return None if output is None else Templated(output)
 
 
 def _human(build: Building, data: Data) -> Step:

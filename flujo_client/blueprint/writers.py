@@ -125,6 +125,10 @@ def _output(writing: Writing, step: LoopStep) -> Data:
 
 def _map(writing: Writing, step: MapStep) -> Data:
     own = {"iterable_input": step.iterable_input, **writing.options(step, "parallel"), **_fan_out(writing, step)}
+    if isinstance(step.finalize, Templated):
+        own["finalize"] = {"output": step.finalize.value}
+    elif step.finalize is not None:
+        own["finalize"] = {"output_mapper": writing.named(step.finalize, "mapper")}
     return {"kind": "map", "map": {**own, "body": writing.body(step.pipeline_to_run)}}
 
 

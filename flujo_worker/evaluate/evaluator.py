@@ -34,7 +34,7 @@ ROLES: dict[str, Callable[[Question], Any]] = {
     "exit_condition": functions.exit_condition,
     "initial_input": functions.initial_input,
     "iteration_input": functions.iteration_input,
-    "output": functions.loop_output,
+    "output": functions.output,
     "items": functions.items,
     "collect": functions.collect,
     "condition": functions.condition,

@@ -128,8 +128,10 @@ class Maker:
 
     def map(self, depth: int) -> dict[str, Any]:
         side_by_side = {"parallel": True, **self.fan_out()} if self.draw.random() < 0.5 else {}
+        finals = [*TEMPLATES, {"output": {"all": TEMPLATES[0]}}, {"output_template": "x"}, {"output_mapper": FUNCTION}]
+        more = self.some(init=self.changes(), finalize=finals)
         where = self.draw.choice([*PATHS, "{{ context.a }}", "steps.x.output"])
-        return {"kind": "map", "map": {"iterable_input": where, "body": self.body(depth), **side_by_side}}
+        return {"kind": "map", "map": {"iterable_input": where, "body": self.body(depth), **side_by_side, **more}}
 
     def cache(self, _: int) -> dict[str, Any]:
         kept = {**self.plain(0), "name": "kept"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.rules.outputs import properties, schema_of, type_of
-from flujo_client.blueprint.rules.scene import reach
+from flujo_client.blueprint.rules.outputs import changed, properties, schema_of, type_of
 from flujo_client.blueprint.rules.table import Found
+from flujo_client.pipeline.plan import ITERATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,14 +59,10 @@ def _received(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
 
 
 def _changed(step: At, context: Fields) -> Iterator[Found]:
-    """A loop's changes: the check sees them as a function, which may do anything."""
-    if step.kind != "loop" or context.is_open:
-        return
-    for table in ("init", "state"):
-        for operation in ("set", "append", "merge"):
-            for path, target in reach(step.data, ("loop", table, operation, "*", "target"), step.path):
-                if str(target).partition(".")[0] not in context.types:
-                    yield _no_field(path, target, context)
+    """A loop's or map's changes: the check sees them as a function, which may do anything."""
+    for path, target in changed(step) if step.kind in ITERATED and not context.is_open else ():
+        if str(target).partition(".")[0] not in context.types:
+            yield _no_field(path, target, context)
 
 
 def _no_field(path: Path, target: Any, context: Fields) -> Found:

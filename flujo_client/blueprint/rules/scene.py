@@ -104,7 +104,11 @@ _TEXTS: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
         *((("loop", "init", *each), "before") for each in _CHANGES),
         *((("loop", "state", *each), "after") for each in _CHANGES),
     ),
-    "map": ((("map", "iterable_input"), "items"),),
+    "map": (
+        (("map", "iterable_input"), "items"),
+        (("map", "finalize"), "after"),
+        *((("map", "init", *each), "before") for each in _CHANGES),
+    ),
     "StateMachine": ((("transitions", "*", "when"), "asked after"),),
 }
 """The texts of each kind; `asked` are expressions, `items` a place, `after` are read when what stands inside has run."""

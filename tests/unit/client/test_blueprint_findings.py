@@ -147,12 +147,6 @@ def test_a_loops_own_history_is_refused_by_name(key):
     assert "{{ context.conversation_history }}" in finding.message
 
 
-@pytest.mark.parametrize("key", ["init", "finalize"])
-def test_a_maps_changes_of_the_context_are_refused_by_name(key):
-    text = f"steps: [{{kind: map, name: a, map: {{iterable_input: x, body: {{name: x, uses: 'builtins:len'}}, {key}: 1}}}}]"
-    assert found(text).rule == "Y-UNSUPPORTED"
-
-
 def test_what_the_pipelines_check_finds_is_told_with_its_line():
     text = """
 steps:
