@@ -80,6 +80,7 @@ class BaseAgent:
         context: Any = None,
         *,
         guidance: str | None = None,
+        history: str | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
@@ -92,6 +93,7 @@ class BaseAgent:
             task: what to do; anything but text becomes JSON.
             context: what to know for it: a mapping or a model; it is not changed.
             guidance: why the attempt before this one failed, told after the user's message.
+            history: what was said so far in the loop's conversation, told before it.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.
             top_k: likewise.
@@ -106,6 +108,7 @@ class BaseAgent:
         answer = await self.agent.run(
             prompt,
             guidance=guidance,
+            history=history,
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,

@@ -70,6 +70,7 @@ class TemplatedAgent:
         *,
         context: Any = None,
         guidance: str | None = None,
+        history: str | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
@@ -86,6 +87,7 @@ class TemplatedAgent:
         return await self.agent.run(
             data,
             guidance=guidance,
+            history=history,
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,

@@ -38,6 +38,7 @@ from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.watch import noting
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
+from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.evaluate.fetch import fetched
@@ -285,6 +286,7 @@ class Attempts:
             reply=self._ledger.reply(envelope.key) if envelope.kind == "resume" else None,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
+            conversation=conversation_at(entry.plan, envelope.address),
         )
 
     def _guard(self, envelope: Envelope, entry: Entry) -> Guard:

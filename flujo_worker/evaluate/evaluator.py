@@ -45,6 +45,7 @@ ROLES: dict[str, Callable[[Question], Any]] = {
     "patch": contexts.patch,
     "snapshot": contexts.snapshot,
     "keep_output": contexts.keep_output,
+    "turns": contexts.turns,
     "join": contexts.join,
     "import_context": contexts.import_context,
     "export_context": contexts.export_context,

@@ -1,0 +1,83 @@
+"""What a step of a conversational loop is told, and how what it says becomes a turn (requirements §2.6).
+
+Turns stand in the attempt's own copy of the context, so they are merged with its success or not at all, and once. In: an attempt's work,
+what came of it. Out: a text for its agent; the context.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from flujo_client.contract.context import ConversationTurn
+from flujo_client.pipeline.conversation import HITL, history_template_of
+from flujo_client.pipeline.formula import Changes
+from flujo_client.serial import safe_serialize
+from flujo_worker.domain.conversation import bounded, role_of
+from flujo_worker.evaluate.question import put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_worker.attempts.work import Work
+
+
+def history_of(work: Work) -> str | None:
+    """Write what was said so far, as the loop says; None outside of conversations and before the first turn."""
+    if work.conversation is None:
+        return None
+    turns = bounded(list(_turns(work.context)), work.conversation["management"])
+    if not turns:
+        return None
+    told = [{"role": turn.role, "content": turn.content} for turn in turns]
+    return history_template_of(work.conversation["template"]).render({"history": told}).strip()
+
+
+def _turns(context: Any) -> Iterator[ConversationTurn]:
+    """The turns in a context, whoever wrote them; anything else in its list is passed over."""
+    for each in getattr(context, "conversation_history", None) or ():
+        given = (
+            each
+            if isinstance(each, dict)
+            else {"role": getattr(each, "role", None), "content": getattr(each, "content", None)}
+        )
+        if given.get("role") in ("user", "assistant") and isinstance(given.get("content"), str):
+            yield ConversationTurn(role=given["role"], content=given["content"])
+
+
+def said(work: Work, output: Any, context: Any) -> Any:
+    """Write a step's output down as the turn that it is, if it is one; the blueprint's own changes of the context say nothing."""
+    step = work.step
+    role = (
+        None if work.conversation is None or isinstance(step.agent, Changes) else role_of(work.conversation, step.name)
+    )
+    if role is None:
+        return context
+    return _added(context, ConversationTurn(role=role, content=text_of(output), step=step.name))
+
+
+def answered(work: Work, question: str, answer: Any) -> Any:
+    """Write down what a person was asked and answered; in a conversation, where people are among the user's sources.
+
+    A question that hands on what an agent has just said stands there once.
+    """
+    sources = (HITL,) if work.conversation is None else work.conversation["users"]
+    if HITL not in sources and work.step.name not in sources:
+        return work.context
+    newest = list(getattr(work.context, "conversation_history", None) or ())[-1:]
+    is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
+    asked = ConversationTurn(role="assistant", content=question)
+    return _added(work.context, asked, ConversationTurn(role="user", content=text_of(answer)), instead=int(is_told))
+
+
+def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
+    history = getattr(context, "conversation_history", None)
+    if isinstance(history, list):
+        put(context, "conversation_history", [*history[: len(history) - instead], *turns])
+    return context
+
+
+def text_of(value: Any) -> str:
+    """Write a turn's content: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(safe_serialize(value)).decode()
