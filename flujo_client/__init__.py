@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.machine import StateMachineStep, Transition
@@ -79,6 +80,7 @@ _HOME = {
     "Flujo": "runner",
     "FlujoClient": "client",
     "HookPayload": "contract.hooks",
+    "HistoryManagement": "pipeline.conversation",
     "HumanInTheLoopStep": "pipeline.human",
     "HumanInteraction": "contract.context",
     "ImportStep": "pipeline.nested",
@@ -144,6 +146,7 @@ __all__ = [
     "Failure",
     "Flujo",
     "FlujoClient",
+    "HistoryManagement",
     "HookPayload",
     "HumanInTheLoopStep",
     "HumanInteraction",

@@ -17,6 +17,7 @@ from flujo_client.blueprint.items import ItemsShape
 from flujo_client.blueprint.meanings import (
     EXPRESSION,
     TEMPLATE,
+    Formula,
     JsonSchema,
     Model,
     Named,
@@ -41,6 +42,7 @@ from flujo_client.blueprint.shapes import (
 )
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.conversation import AI_TURN_SOURCES, HistoryManagement, history_template_of
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.human import ON_EXPIRY
 from flujo_client.pipeline.machine import ENDINGS
@@ -248,7 +250,6 @@ STATE: Final = Table(
     },
     "changes of the context",
 )
-_OWN_HISTORY: Final = "say what the agent is to be told in its `input`, such as {{ context.conversation_history }}"
 LOOP: Final = Table(
     {
         "body": Key(BODY, "What one iteration runs.", required=True),
@@ -272,12 +273,18 @@ LOOP: Final = Table(
         "output": Key(Templates(), "The loop's output: a template, or a mapping of them."),
         "output_template": Key(TEMPLATE, "The loop's output as a template."),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
-        "conversation": refused("Conversation turns told to agents by themselves.", _OWN_HISTORY),
-        "history_management": refused("How much of them.", _OWN_HISTORY),
-        "history_template": refused("How they are told.", _OWN_HISTORY),
-        "ai_turn_source": refused("Which steps are turns.", _OWN_HISTORY),
-        "user_turn_sources": refused("Which answers are turns.", _OWN_HISTORY),
-        "named_steps": refused("Which steps count.", _OWN_HISTORY),
+        "conversation": Key(FLAG, "Keep what is said in `context.conversation_history`, and tell it to the agents."),
+        "history_management": Key(Model(HistoryManagement, "history_management"), "How much of it they are told."),
+        "history_template": Key(
+            Formula("a template that names `history`", history_template_of), "How; one JSON object a turn without it."
+        ),
+        "ai_turn_source": Key(
+            Word(AI_TURN_SOURCES), "Whose outputs are the assistant's turns; the `last` one of an iteration without it."
+        ),
+        "user_turn_sources": Key(
+            ListOf(TEXT), "The user's turns: `hitl`, which are people's answers, and steps; `hitl` without it."
+        ),
+        "named_steps": Key(ListOf(TEXT), "The steps of `ai_turn_source: named_steps`."),
     },
     "a loop",
     one_of=(("exit_condition", "exit_expression", "stop_when"),),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.document import changes
-from flujo_client.blueprint.kinds import STATE
+from flujo_client.blueprint.kinds import CONVERSATION, STATE
 from flujo_client.pipeline.cache import TTL_S, CacheStep
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
@@ -97,7 +97,10 @@ def _loop(writing: Writing, step: LoopStep) -> Data:
     if last is not None and isinstance(last.agent, Changes) and last.name == f"{step.name}.{STATE}":
         own[STATE] = changes(last.agent)
         body = Pipeline(body.steps[:-1])  # type: ignore[union-attr]  # only a pipeline has a last step
-    loop = {"body": writing.body(body), **_exit(writing, step), **writing.options(step, "max_loops", "fails_at_max")}
+    options = writing.options(step, "max_loops", "fails_at_max", *CONVERSATION)
+    if "history_management" in options:
+        options["history_management"] = step.history_management.model_dump(exclude_defaults=True)
+    loop = {"body": writing.body(body), **_exit(writing, step), **options}
     return {"kind": "loop", "loop": {**loop, **own, **_following(writing, step), **_output(writing, step)}}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.pipeline.walk import walk
@@ -52,9 +52,17 @@ class HistoryManagement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     strategy: Literal["truncate_tokens", "truncate_turns", "summarize"] = "truncate_tokens"
-    max_tokens: int = Field(default=4096, ge=LEAST_TOKENS, le=200_000, strict=True)
-    max_turns: int = Field(default=20, ge=1, le=10_000, strict=True)
+    max_tokens: int = Field(default=4096, ge=LEAST_TOKENS, le=200_000)
+    max_turns: int = Field(default=20, ge=1, le=10_000)
     summarize_ratio: float = Field(default=0.5, gt=0, lt=1)
+
+    @field_validator("max_tokens", "max_turns", "summarize_ratio", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        """A text and true are no numbers, though both could be read as some."""
+        if isinstance(value, bool | str):
+            raise ValueError("must be a number")  # noqa: TRY004 - pydantic reads ValueError
+        return value
 
 
 BY_DEFAULT: Final = HistoryManagement()
@@ -86,15 +94,17 @@ def conversation_findings(loop: LoopStep, place: Place) -> Iterator[str]:
     if not loop.conversation:
         yield from (f"{name} counts only with conversation=True" for name in _given(loop))
         return
-    yield from place.lacks("conversation, which keeps its turns in the context's", "conversation_history")
+    yield from place.lacks("conversation keeps turns, and", "conversation_history")
     management: Any = loop.history_management
     if not isinstance(management, HistoryManagement):
         yield f"history_management, a {type(management).__name__}, is no HistoryManagement"
     yield from _template_findings(loop.history_template)
     if loop.ai_turn_source not in AI_TURN_SOURCES:
         yield f"ai_turn_source '{str(loop.ai_turn_source)[:40]}': known are {', '.join(AI_TURN_SOURCES)}"
-    elif (loop.ai_turn_source == NAMED_STEPS) is not bool(loop.named_steps):
-        yield f"named_steps are needed for ai_turn_source='{NAMED_STEPS}', and count for that alone"
+    elif loop.ai_turn_source == NAMED_STEPS and not loop.named_steps:
+        yield f"ai_turn_source '{NAMED_STEPS}' needs named_steps"
+    elif loop.ai_turn_source != NAMED_STEPS and loop.named_steps:
+        yield f"named_steps counts only with ai_turn_source '{NAMED_STEPS}'"
     yield from _names_findings(loop)
 
 
@@ -132,5 +142,5 @@ def _names_findings(loop: LoopStep) -> Iterator[str]:
             for name in names
             if name not in allowed
         )
-    for name in set(loop.user_turn_sources) & set(loop.named_steps):
-        yield f"step '{name}' is named by user_turn_sources and named_steps: its turns are the user's or the agent's"
+    for name in sorted(set(loop.user_turn_sources) & set(loop.named_steps)):
+        yield f"named_steps and user_turn_sources both name '{name[:40]}': its turns are the assistant's or the user's"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Rules = Mapping[str, Any]
 
 BYTES_PER_TOKEN: Final = 4
-_LEAST_SHARE, _FRAME: Final = 40, 20
+_LEAST_SHARE, _FRAME = 40, 20
 """Characters of a turn below which a summary rather leaves the oldest ones out, and what stands around them besides."""
 
 

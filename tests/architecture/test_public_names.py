@@ -40,6 +40,7 @@ CLIENT = [
     "Failure",
     "Flujo",
     "FlujoClient",
+    "HistoryManagement",
     "HookPayload",
     "HumanInTheLoopStep",
     "HumanInteraction",

@@ -121,10 +121,19 @@ class Maker:
         more = self.some(
             max_loops=[1, 9], fails_at_max=[True], init=self.changes(), state=self.changes(), output=TEMPLATES
         )
-        return {
-            "kind": "loop",
-            "loop": {"body": self.body(depth), **self.draw.choice(ends), **self.draw.choice(follows), **more},
-        }
+        own = {**self.draw.choice(ends), **self.draw.choice(follows), **self.conversation(), **more}
+        return {"kind": "loop", "loop": {"body": self.body(depth), **own}}
+
+    def conversation(self) -> dict[str, Any]:
+        managed = [{}, {"strategy": "summarize", "summarize_ratio": 0.3}, {"max_tokens": 99}]
+        template = "{{#each history}}{{ this.content }}{{/each}}"
+        more = self.some(
+            history_management=managed,
+            history_template=template,
+            ai_turn_source=["last", "all_agents"],
+            user_turn_sources=[[], ["hitl"]],
+        )
+        return self.draw.choice([{}, {"conversation": True, **more}])
 
     def map(self, depth: int) -> dict[str, Any]:
         side_by_side = {"parallel": True, **self.fan_out()} if self.draw.random() < 0.5 else {}

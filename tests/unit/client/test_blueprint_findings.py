@@ -128,25 +128,6 @@ def test_what_is_wrong_is_named(text, said):
     assert said in "\n".join(map(str, findings(text)))
 
 
-LOOP = "steps: [{kind: loop, name: a, loop: {body: [{name: x, uses: 'builtins:len'}], exit_expression: 'true', %s: 1}}]"
-HISTORY = (
-    "conversation",
-    "history_management",
-    "history_template",
-    "ai_turn_source",
-    "user_turn_sources",
-    "named_steps",
-)
-
-
-@pytest.mark.parametrize("key", HISTORY)
-def test_a_loops_own_history_is_refused_by_name(key):
-    """§2.6: never ignored silently."""
-    finding = found(LOOP % key)
-    assert (finding.rule, finding.key) == ("Y-UNSUPPORTED", f"steps[0].loop.{key}")
-    assert "{{ context.conversation_history }}" in finding.message
-
-
 def test_what_the_pipelines_check_finds_is_told_with_its_line():
     text = """
 steps:
