@@ -15,7 +15,7 @@ from flujo_client.pipeline.conversation import HITL, history_template_of
 from flujo_client.pipeline.formula import Changes
 from flujo_client.serial import safe_serialize
 from flujo_worker.domain.conversation import bounded, role_of
-from flujo_worker.evaluate.question import put
+from flujo_worker.evaluate.question import checked, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,10 +72,12 @@ def answered(work: Work, question: str, answer: Any) -> Any:
 
 
 def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
+    """Put turns at the end; raises ContextMergeError where the context's model does not take them."""
     history = getattr(context, "conversation_history", None)
-    if isinstance(history, list):
-        put(context, "conversation_history", [*history[: len(history) - instead], *turns])
-    return context
+    if not isinstance(history, list):
+        return context
+    put(context, "conversation_history", [*history[: len(history) - instead], *turns])
+    return context if type(context).model_config.get("validate_assignment") else checked(context)
 
 
 def text_of(value: Any) -> str:
