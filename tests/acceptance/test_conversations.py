@@ -43,7 +43,7 @@ def test_a_person_and_a_model_take_turns(site, survivor):
     assert survivor.pids
 
 
-@pytest.mark.parametrize("name", ["after_claim", "before_commit", "before_publish"])
+@pytest.mark.parametrize("name", ["after_claim", "before_commit"])
 def test_a_worker_that_dies_takes_no_turn_with_it_and_leaves_none_twice(site, survivor, name):
     """M-013: kill -9 at this place, in whichever attempt it comes to."""
     marker = site.folder / f"chat_{name}"
