@@ -338,8 +338,8 @@ _STEP: Final = Table(
         "output_schema": Key(
             JsonSchema(), "What the output has to be; for an agent of this document instead of its own."
         ),
-        "validate_fields": refused(
-            "Check what is merged into the context.", "what is merged into the context is always checked; leave it out"
+        "validate_fields": Key(
+            FLAG, "Put the output only into fields that the context's model declares, and into no extra one."
         ),
     },
     "a step",

@@ -57,7 +57,7 @@ def _step(build: Building, data: Data) -> Step:
         agent = replace(agent, output_schema=schema)
     elif schema is not None:
         options["validators"] = [*options["validators"], Fits(schema)]
-    return Step(agent=agent, **_given(data, "updates_context", "sink_to"), **options)
+    return Step(agent=agent, **_given(data, "updates_context", "sink_to", "validate_fields"), **options)
 
 
 def _import(build: Building, data: Data) -> Step:

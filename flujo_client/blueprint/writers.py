@@ -34,7 +34,7 @@ def _step(writing: Writing, step: Step) -> Data:
     return {
         "uses": writing.agent(step.agent),
         **writing.working(step),
-        **writing.options(step, "updates_context", "sink_to"),
+        **writing.options(step, "updates_context", "sink_to", "validate_fields"),
     }
 
 
@@ -98,7 +98,7 @@ def _loop(writing: Writing, step: LoopStep) -> Data:
         own[STATE] = changes(last.agent)
         body = Pipeline(body.steps[:-1])  # type: ignore[union-attr]  # only a pipeline has a last step
     options = writing.options(step, "max_loops", "fails_at_max", *CONVERSATION)
-    if "history_management" in options:
+    if step.history_management is not None:
         options["history_management"] = step.history_management.model_dump(exclude_defaults=True)
     loop = {"body": writing.body(body), **_exit(writing, step), **options}
     return {"kind": "loop", "loop": {**loop, **own, **_following(writing, step), **_output(writing, step)}}

@@ -65,9 +65,6 @@ class HistoryManagement(BaseModel):
         return value
 
 
-BY_DEFAULT: Final = HistoryManagement()
-
-
 @lru_cache(maxsize=256)
 def history_template_of(text: str) -> Template:
     """Read a template of a conversation, once per process: all it may name is `history`; raises BlueprintTextError."""
@@ -80,7 +77,7 @@ def conversation_rules(loop: LoopStep) -> dict[str, Any]:
         return {}
     return {
         "conversation": {
-            "management": loop.history_management.model_dump(),
+            "management": (loop.history_management or HistoryManagement()).model_dump(),
             "template": loop.history_template or DEFAULT_TEMPLATE,
             "ai": loop.ai_turn_source,
             "users": sorted(loop.user_turn_sources),
@@ -96,7 +93,7 @@ def conversation_findings(loop: LoopStep, place: Place) -> Iterator[str]:
         return
     yield from place.lacks("conversation keeps turns, and", "conversation_history")
     management: Any = loop.history_management
-    if not isinstance(management, HistoryManagement):
+    if management is not None and not isinstance(management, HistoryManagement):
         yield f"history_management, a {type(management).__name__}, is no HistoryManagement"
     yield from _template_findings(loop.history_template)
     if loop.ai_turn_source not in AI_TURN_SOURCES:

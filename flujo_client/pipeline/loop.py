@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.container import Container, count_findings
 from flujo_client.pipeline.conversation import (
-    BY_DEFAULT,
     HITL,
     LAST,
     HistoryManagement,
@@ -41,7 +40,7 @@ class LoopStep(Container):
         loop_output_mapper: `(last_output, context)`, gives the loop's output.
         fails_at_max: make reaching `max_loops` a failure; a success otherwise (C-12).
         conversation: keep what is said in it as turns in the context's `conversation_history`, and tell its agents what was said so far.
-        history_management: how much of it they are told.
+        history_management: how much of it they are told; a `HistoryManagement` with its defaults when None.
         history_template: how they are told: a template that names `history`, a list of turns with `role` and `content`; one JSON object a
             line without it. What it gives stands before an agent's input, or is the argument `history` of a function that takes one.
         ai_turn_source: whose outputs are the assistant's turns: those of `all_agents`, of `named_steps`, or the `last` one that is no
@@ -68,7 +67,7 @@ class LoopStep(Container):
     loop_output_mapper: Callable[..., Any] | None = None
     fails_at_max: bool = False
     conversation: bool = False
-    history_management: HistoryManagement = BY_DEFAULT
+    history_management: HistoryManagement | None = None
     history_template: str | None = None
     ai_turn_source: str = LAST
     user_turn_sources: Sequence[str] = (HITL,)

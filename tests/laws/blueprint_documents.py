@@ -74,6 +74,8 @@ class Maker:
 
     def plain(self, _: int) -> dict[str, Any]:
         own = self.some(sink_to=PATHS, updates_context=[True, False], output_schema=SCHEMAS)
+        if own.get("updates_context") and "sink_to" not in own:
+            own |= self.some(validate_fields=[True])
         return {"uses": self.draw.choice(NAMED), **self.working(), **own}
 
     def imported(self, _: int) -> dict[str, Any]:

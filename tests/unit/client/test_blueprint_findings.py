@@ -91,7 +91,7 @@ def test_what_was_likely_meant_is_told(text, rule, key, nearest):
         ("steps: [{name: a, uses: 'sys:maxsize'}]", "'sys:maxsize' is a int, no callable, and has no run"),
         (step("branches: {}"), "it stands on a parallel or a conditional"),
         (step("exit_expression: x"), "it stands on a loop, under `loop`"),
-        (step("validate_fields: true"), "is always checked; leave it out"),
+        (step("validate_fields: true"), "steps[0].validate_fields: validate_fields is about what updates_context and sink_to put into"),
         (step("sink_to: 'a..b'"), "is not a dotted path"),
         (step("input: '{{ nothing }}'"), "steps[0].input: "),
         (step("input: '{{ steps.a'"), "steps[0].input: "),
