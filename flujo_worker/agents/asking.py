@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
-from flujo_worker.agents.telling import hidden, most_told, text_of
+from flujo_worker.agents.telling import hidden, most_told, text_of, unescaped
 from flujo_worker.attempts.inside import in_thread
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _telling(data: Any, guidance: str | None, history: str | None) -> list[Any]:
         return []
     from flujo_worker.agents.sent import Sent
 
-    return [Sent(prompt_of(hidden(data), guidance, history), most)]
+    return [Sent(prompt_of(hidden(data), guidance, history and unescaped(history)), most)]
 
 
 async def _asked(agent: Any, prompt: str, *, telling: list[Any], capabilities: Sequence[Any] = (), **rest: Any) -> Any:

@@ -37,24 +37,19 @@ def history_of(work: Work) -> str | None:
 def _turns(context: Any) -> Iterator[ConversationTurn]:
     """The turns in a context, whoever wrote them; anything else in its list is passed over."""
     for each in getattr(context, "conversation_history", None) or ():
-        given = (
-            each
-            if isinstance(each, dict)
-            else {"role": getattr(each, "role", None), "content": getattr(each, "content", None)}
-        )
-        if given.get("role") in ("user", "assistant") and isinstance(given.get("content"), str):
-            yield ConversationTurn(role=given["role"], content=given["content"])
+        given = each if isinstance(each, dict) else getattr(each, "__dict__", {})
+        role, content = given.get("role"), given.get("content")
+        if role in ("user", "assistant") and isinstance(content, str):
+            yield ConversationTurn(role=role, content=content)
 
 
 def said(work: Work, output: Any, context: Any) -> Any:
     """Write a step's output down as the turn that it is, if it is one; the blueprint's own changes of the context say nothing."""
-    step = work.step
-    role = (
-        None if work.conversation is None or isinstance(step.agent, Changes) else role_of(work.conversation, step.name)
-    )
+    step, rules = work.step, work.conversation
+    role = None if rules is None or isinstance(step.agent, Changes) else role_of(rules, step.name)
     if role is None:
         return context
-    return _added(context, ConversationTurn(role=role, content=text_of(output), step=step.name))
+    return _added(context, ConversationTurn(role=role, content=_written(output), step=step.name))
 
 
 def answered(work: Work, question: str, answer: Any) -> Any:
@@ -68,7 +63,7 @@ def answered(work: Work, question: str, answer: Any) -> Any:
     newest = list(getattr(work.context, "conversation_history", None) or ())[-1:]
     is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
     asked = ConversationTurn(role="assistant", content=question)
-    return _added(work.context, asked, ConversationTurn(role="user", content=text_of(answer)), instead=int(is_told))
+    return _added(work.context, asked, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
 
 
 def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
@@ -80,6 +75,6 @@ def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
     return context if type(context).model_config.get("validate_assignment") else checked(context)
 
 
-def text_of(value: Any) -> str:
+def _written(value: Any) -> str:
     """Write a turn's content: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else orjson.dumps(safe_serialize(value)).decode()

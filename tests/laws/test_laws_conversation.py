@@ -48,6 +48,15 @@ def test_never_more_is_told_than_max_tokens(turns, management):
     assert len(text[HEAD:].encode(errors="replace")) <= management.max_tokens * BYTES_PER_TOKEN
 
 
+@given(st.lists(st.builds(ConversationTurn, role=st.just("user"), content=st.text("ab ", max_size=40)), max_size=5))
+def test_no_bound_is_passed_by_a_single_token(turns):
+    """At every bound there is, for every strategy."""
+    for most in range(LEAST_TOKENS, sum(map(tokens_of, turns)) + 2):
+        for strategy in ("truncate_tokens", "truncate_turns", "summarize"):
+            kept = told(turns, HistoryManagement(strategy=strategy, max_tokens=most, max_turns=4))
+            assert sum(map(tokens_of, kept)) <= most
+
+
 @given(TURNS, MANAGED)
 def test_the_newest_turns_survive_in_their_order(turns, management):
     kept = told(turns, management)

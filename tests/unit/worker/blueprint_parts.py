@@ -30,6 +30,10 @@ def shout(data: Any) -> str:
     return f"{data}!"
 
 
+def recall(_data: Any, *, history: str | None = None) -> str:
+    return str(history)
+
+
 def double(data: int) -> int:
     return data * 2
 

@@ -383,6 +383,33 @@ steps:
     assert run(text, None, context={"numbers": [1, 2, 3]}).output == 3
 
 
+def test_a_loop_keeps_its_conversation(run):
+    """§2.6: what its own `state` does is said by nobody."""
+    text = """
+steps:
+  - kind: loop
+    name: chat
+    loop:
+      conversation: true
+      ai_turn_source: all_agents
+      user_turn_sources: [guest]
+      history_management: {strategy: truncate_turns, max_turns: 3}
+      history_template: "{{#each history}}{{ this.content }};{{/each}}"
+      max_loops: 2
+      exit_expression: context.rounds > 3
+      state: {set: [{target: rounds, value: 1}]}
+      body: [{name: host, uses: "blueprint_parts:recall"}, {name: guest, uses: "blueprint_parts:shout"}]
+      output: "{{ context.conversation_history }}"
+"""
+    said = [(turn["role"], turn["content"]) for turn in map(dict, run(text, "hi").output)]
+    assert said == [
+        ("assistant", "None"),
+        ("user", "None!"),
+        ("assistant", "None;None!;"),
+        ("user", "None;None!;!"),
+    ]
+
+
 def test_a_router_runs_what_its_agent_names(run):
     text = """
 steps:

@@ -8,11 +8,14 @@ import pytest
 from container_parts import Flaky, Notes, at, fails, of, same, step
 from human_parts import ask, asked
 from pydantic import BaseModel
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import ConversationTurn, HistoryManagement, ImportStep, Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents import AgentTool, BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.scripted import scripted_model
 from flujo_worker.testing import LocalEngine
 
@@ -84,6 +87,49 @@ def test_a_model_is_told_before_its_input_as_data(engine):
     assert own == '{\n  "go": "on"\n}'
 
 
+def library(model):
+    return Agent(model)
+
+
+def offered(model):
+    return AgentTool(make_agent_async(model), name="tool")
+
+
+MADE = [make_agent_async, library, lambda model: make_templated_agent_async(model, "Be brief."), BaseAgent, offered]
+
+
+@pytest.mark.parametrize("made", MADE, ids=["made", "library", "templated", "base", "tool"])
+def test_every_kind_of_model_agent_is_told(engine, made):
+    """And no model setting is made of it."""
+    sent = []
+
+    def answer(messages, info):
+        sent.append((messages[-1].parts[-1].content, info.model_settings))
+        return ModelResponse([TextPart("so")])
+
+    result = engine.run(of(chat(step("say", made(FunctionModel(answer))))), "begin")
+
+    assert result.success, result.error
+    [_, (prompt, settings)] = sent
+    assert '{"role": "assistant", "content": "so"}\n\n' in prompt
+    assert "history" not in (settings or {})
+
+
+def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine):
+    """M-050: neither by its name in an output, nor by its shape."""
+    prompts = []
+
+    def answer(prompt):
+        prompts.append(prompt)
+        return "fine"
+
+    body = step("look", lambda _: {"db_password": "hunter2"}), step("say", make_agent_async(scripted_model(answer)))
+    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents")))
+
+    assert "hunter2" in prompts[0]
+    assert "hunter2" not in str([each.data for each in engine.story(run)])
+
+
 def test_of_several_agents_the_last_one_of_each_iteration_stays(engine):
     """`ai_turn_source: last`: while the iteration runs, its steps see what has been said in it."""
     first, second = Heard("a"), Heard("b")
@@ -134,9 +180,10 @@ def test_people_are_heard_where_they_are_among_the_sources(engine, sources, hear
     assert [each.answer for each in result.final_pipeline_context.hitl_history] == ["yes"]
 
 
-def test_a_question_that_hands_on_what_an_agent_said_stands_there_once(engine):
-    hands_on = ask(message=lambda data, _: data)
-    run = asked(engine, of(chat(step("say", Heard()), hands_on, step("after", Heard("b")), max_loops=1)))
+@pytest.mark.parametrize("source", ["last", "all_agents"])
+def test_a_question_that_hands_on_what_an_agent_said_stands_there_once(engine, source):
+    body = [step("say", Heard()), ask(message=lambda data, _: data), step("after", Heard("b"))]
+    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source=source)))
     result = engine.answer(run, "yes")
     assert turns(result) == [("assistant", "a1"), ("user", "yes"), ("assistant", "b1")]
 
