@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.domain.conversation import keeps_last, speakers
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import ask, finish, give_up, open_box, open_child, refusal, same, within
+from flujo_worker.domain.flow import ask, finish, give_up, open_box, open_child, refusal, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import Ask, Refused
 
@@ -71,7 +71,7 @@ def _iterate(draft: Draft, box: Scope, value: Packed) -> Steps:
 
 def _turns(node: Node, before: Packed | None, after: Packed | None) -> Asked:
     """The context at an iteration's end; of its conversation's turns those stay that count."""
-    if not keeps_last(node) or same(before, after):
+    if not keeps_last(node):
         return after
     return (yield Ask("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
 
