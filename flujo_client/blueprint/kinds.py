@@ -14,7 +14,7 @@ from flujo_client.blueprint.keys import is_reference
 from flujo_client.pipeline.cache import CacheStep
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
-from flujo_client.pipeline.conversation import HistoryManagement
+from flujo_client.pipeline.conversation import OPTIONS, HistoryManagement
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fits import Fits
 from flujo_client.pipeline.formula import Changes, Expressed, Finished, Templated
@@ -36,16 +36,6 @@ ANSWER = "type of answers"
 
 INIT, STATE = "init", "state"
 """What the steps are called, behind its name, that change the context before a loop or a map, and in a loop."""
-
-CONVERSATION: Final = (
-    "conversation",
-    "history_management",
-    "history_template",
-    "ai_turn_source",
-    "user_turn_sources",
-    "named_steps",
-)
-"""What a loop says of its conversation, in blueprints as in Python."""
 
 
 def _step(build: Building, data: Data) -> Step:
@@ -116,7 +106,7 @@ _MAPPERS: Final = {
 def _loop(build: Building, data: Data) -> Step:
     given: Data = data["loop"]
     body = build.body(given["body"])
-    options = _functions(build, given, _MAPPERS) | _given(given, "max_loops", "fails_at_max", *CONVERSATION)
+    options = _functions(build, given, _MAPPERS) | _given(given, "max_loops", "fails_at_max", *OPTIONS)
     if "history_management" in options:
         options["history_management"] = HistoryManagement(**options["history_management"])
     following = _following(given, body)

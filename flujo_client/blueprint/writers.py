@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.document import changes
-from flujo_client.blueprint.kinds import CONVERSATION, STATE
+from flujo_client.blueprint.kinds import STATE
 from flujo_client.pipeline.cache import TTL_S, CacheStep
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
+from flujo_client.pipeline.conversation import OPTIONS
 from flujo_client.pipeline.formula import Changes, Expressed, Finished, Templated
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
@@ -97,7 +98,7 @@ def _loop(writing: Writing, step: LoopStep) -> Data:
     if last is not None and isinstance(last.agent, Changes) and last.name == f"{step.name}.{STATE}":
         own[STATE] = changes(last.agent)
         body = Pipeline(body.steps[:-1])  # type: ignore[union-attr]  # only a pipeline has a last step
-    options = writing.options(step, "max_loops", "fails_at_max", *CONVERSATION)
+    options = writing.options(step, "max_loops", "fails_at_max", *OPTIONS)
     if step.history_management is not None:
         options["history_management"] = step.history_management.model_dump(exclude_defaults=True)
     loop = {"body": writing.body(body), **_exit(writing, step), **options}

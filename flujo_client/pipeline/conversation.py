@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.place import Place
     from flujo_client.text.templates import Template
 
+OPTIONS: Final = (
+    "conversation",
+    "history_management",
+    "history_template",
+    "ai_turn_source",
+    "user_turn_sources",
+    "named_steps",
+)
+"""What a loop says of its conversation, in Python as in blueprints."""
+
 HITL: Final = "hitl"
 """Whoever answers a question, among the sources of the user's turns."""
 
@@ -89,7 +99,8 @@ def conversation_rules(loop: LoopStep) -> dict[str, Any]:
 def conversation_findings(loop: LoopStep, place: Place) -> Iterator[str]:
     """Find what is wrong with a loop's conversation."""
     if not loop.conversation:
-        yield from (f"{name} counts only with conversation=True" for name in _given(loop))
+        given = [name for name in OPTIONS[1:] if getattr(loop, name) != getattr(type(loop), name)]
+        yield from (f"{name} counts only with conversation=True" for name in given)
         return
     yield from place.lacks("conversation keeps turns, and", "conversation_history")
     management: Any = loop.history_management
@@ -103,11 +114,6 @@ def conversation_findings(loop: LoopStep, place: Place) -> Iterator[str]:
     elif loop.ai_turn_source != NAMED_STEPS and loop.named_steps:
         yield f"named_steps counts only with ai_turn_source '{NAMED_STEPS}'"
     yield from _names_findings(loop)
-
-
-def _given(loop: LoopStep) -> list[str]:
-    options = ("history_management", "history_template", "ai_turn_source", "user_turn_sources", "named_steps")
-    return [name for name in options if getattr(loop, name) != getattr(type(loop), name)]
 
 
 def _template_findings(given: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from flujo_client.contract.context import ConversationTurn
 from flujo_client.pipeline.conversation import HITL, history_template_of
 from flujo_client.pipeline.formula import Changes
 from flujo_client.serial import safe_serialize
+from flujo_worker.attempts.inside import in_thread
 from flujo_worker.domain.conversation import bounded, role_of
 from flujo_worker.evaluate.question import checked, put
 
@@ -21,17 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_worker.attempts.work import Work
+    from flujo_worker.domain.conversation import Rules
 
 
-def history_of(work: Work) -> str | None:
-    """Write what was said so far, as the loop says; None outside of conversations and before the first turn."""
-    if work.conversation is None:
-        return None
-    turns = bounded(list(_turns(work.context)), work.conversation["management"])
+async def history_of(work: Work) -> str | None:
+    """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
+
+    None outside of conversations and before the first turn.
+    """
+    rules = work.conversation
+    return None if rules is None else await in_thread(lambda: _history(work.context, rules))
+
+
+def _history(context: Any, rules: Rules) -> str | None:
+    turns = bounded(list(_turns(context)), rules["management"])
     if not turns:
         return None
     told = [{"role": turn.role, "content": turn.content} for turn in turns]
-    return history_template_of(work.conversation["template"]).render({"history": told}).strip()
+    return history_template_of(rules["template"]).render({"history": told}).strip()
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:

@@ -70,10 +70,11 @@ def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str])
         steps: whose turns count.
     """
     begin = len(before)
-    said = [place for place, turn in enumerate(after) if place >= begin and _is_said(turn, steps)]
     if list(after[:begin]) != list(before):
         return list(after)
-    return [turn for place, turn in enumerate(after) if place not in said[:-1]]
+    said = [place for place, turn in enumerate(after) if place >= begin and _is_said(turn, steps)]
+    left_out = set(said[:-1])
+    return [turn for place, turn in enumerate(after) if place not in left_out]
 
 
 def _is_said(turn: Any, steps: Collection[str]) -> bool:

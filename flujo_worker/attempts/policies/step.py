@@ -154,7 +154,7 @@ async def _shape_of(work: Work) -> AsyncIterator[Shape | None]:
 async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> Answer:
     left_s = max(0.0, work.timeout_s - spent_s)
     async with blaming("agent", Usage(), work.timeout_s):
-        told = {"guidance": work.guidance, "history": history_of(work)}
+        told = {"guidance": work.guidance, "history": await history_of(work)}
         options = {**work.at_hand, **told, **work.step.config.options()}
         with watching(work.agent, most_s=left_s), telling_what_is_asked(work):
             async with asyncio.timeout(left_s):
