@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.place import Place
-    from flujo_client.text.templates import Template
+    from flujo_client.text.templates import Template, Undefined
 
 OPTIONS: Final = (
     "conversation",
@@ -76,9 +76,9 @@ class HistoryManagement(BaseModel):
 
 
 @lru_cache(maxsize=256)
-def history_template_of(text: str) -> Template:
+def history_template_of(text: str, undefined: Undefined = "warn") -> Template:
     """Read a template of a conversation, once per process: all it may name is `history`; raises BlueprintTextError."""
-    return compile_template(text, allowed=("history",))
+    return compile_template(text, allowed=("history",), undefined=undefined)
 
 
 def conversation_rules(loop: LoopStep) -> dict[str, Any]:

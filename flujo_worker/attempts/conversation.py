@@ -17,9 +17,10 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.attempts.inside import in_thread
 from flujo_worker.domain.conversation import bounded, role_of
 from flujo_worker.evaluate.question import checked, put
+from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from flujo_worker.attempts.work import Work
     from flujo_worker.domain.conversation import Rules
@@ -28,18 +29,25 @@ if TYPE_CHECKING:
 async def history_of(work: Work) -> str | None:
     """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
 
-    None outside of conversations and before the first turn.
+    None outside of conversations and before the first turn. Names that are missing in its template are told, or refused, as the
+    settings say.
     """
-    rules = work.conversation
-    return None if rules is None else await in_thread(lambda: _history(work.context, rules))
+    rules, missing = work.conversation, list[str]()
+    if rules is None:
+        return None
+    text = await in_thread(lambda: _history(work, rules, missing.append))
+    for name in missing:
+        tell("template.missing", level="warning", name=name)
+    return text
 
 
-def _history(context: Any, rules: Rules) -> str | None:
-    turns = bounded(list(_turns(context)), rules["management"])
+def _history(work: Work, rules: Rules, on_missing: Callable[[str], None]) -> str | None:
+    turns = bounded(list(_turns(work.context)), rules["management"])
     if not turns:
         return None
     told = [{"role": turn.role, "content": turn.content} for turn in turns]
-    return history_template_of(rules["template"]).render({"history": told}).strip()
+    template = history_template_of(rules["template"], work.undefined)
+    return template.render({"history": told}, on_missing=on_missing).strip()
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:

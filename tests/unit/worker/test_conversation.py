@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import ConversationTurn, HistoryManagement, ImportStep, Pipeline, PipelineContext, Step, StepConfig
+from flujo_client.config import Settings
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.step import Backoff
 from flujo_worker.agents import AgentTool, BaseAgent, make_agent_async, make_templated_agent_async
@@ -254,6 +255,16 @@ def test_history_is_managed_and_told_by_its_template(engine):
 
     assert agent.told[1:] == ["<assistant: a1>", "<assistant: a1><assistant: a2>", "<assistant: a2><assistant: a3>"]
     assert len(turns(result)) == 4, "what is told is bounded, what is kept is not"
+
+
+@pytest.mark.parametrize(("undefined", "status"), [("warn", "succeeded"), ("strict", "failed")])
+def test_a_name_that_is_missing_in_its_template_is_told_or_refused(undefined, status):
+    """U-24: as the settings say of every template."""
+    loop = chat(step("say", Heard()), history_template="{{#each history}}{{ this.rule }}{{/each}}so far")
+    with LocalEngine(Settings(template={"undefined_variables": undefined})) as engine:
+        result = engine.run(of(loop), "x")
+        told = [each.data for each in engine.story(result.run_id) if each.name == "template.missing"]
+    assert (result.run_status, told) == (status, [{"name": "this.rule"}] if status == "succeeded" else [])
 
 
 def test_a_summary_tells_the_beginnings_of_the_older_turns(engine):
