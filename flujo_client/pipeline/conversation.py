@@ -129,21 +129,21 @@ def _template_findings(given: Any) -> Iterator[str]:
 
 
 def _names_findings(loop: LoopStep) -> Iterator[str]:
-    """Names that are none of its steps, and steps that would speak for both sides."""
+    """Names of no step that says something, and steps that would speak for both sides."""
     try:
-        known = {step.name for _, step in walk(loop.loop_body_pipeline)}
+        steps = [step for _, step in walk(loop.loop_body_pipeline)]
     except (PipelineError, AttributeError):  # a body that cannot be is told as one
         return
+    agents = {step.name for step in steps if step.kind == "step"}
+    people = {HITL, *(step.name for step in steps if step.kind == "human")}
     lists: dict[str, Any] = {"user_turn_sources": loop.user_turn_sources, "named_steps": loop.named_steps}
     for option, names in lists.items():
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             yield f"{option} is a list of names"
             return
-        allowed = known | {HITL} if option == "user_turn_sources" else known
-        yield from (
-            f"{option} names '{name[:40]}', and no step of its body is called so"
-            for name in names
-            if name not in allowed
-        )
+        known = agents | people if option == "user_turn_sources" else agents
+        for name in names:
+            if name not in known:
+                yield f"{option} names '{name[:40]}', and no step of its body that says something is called so"
     for name in sorted(set(loop.user_turn_sources) & set(loop.named_steps)):
         yield f"named_steps and user_turn_sources both name '{name[:40]}': its turns are the assistant's or the user's"

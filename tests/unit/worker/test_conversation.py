@@ -320,14 +320,23 @@ def test_a_field_that_takes_no_turns_fails_the_step_without_showing_what_was_sai
         ({"ai_turn_source": "named_steps"}, "ai_turn_source 'named_steps' needs named_steps"),
         ({"named_steps": ["x"]}, "named_steps counts only with ai_turn_source 'named_steps'"),
         ({"user_turn_sources": "hitl"}, "user_turn_sources is a list of names"),
-        ({"user_turn_sources": ["y"]}, "user_turn_sources names 'y', and no step of its body is called so"),
+        ({"user_turn_sources": ["y"]}, "user_turn_sources names 'y', and no step of its body that says something is"),
+        (
+            {"user_turn_sources": ["both"]},
+            "user_turn_sources names 'both', and no step of its body that says something",
+        ),
+        (
+            {"ai_turn_source": "named_steps", "named_steps": ["ask"]},
+            "named_steps names 'ask', and no step of its body that says something is called so",
+        ),
         ({"history_management": {"max_tokens": 9}}, "history_management, a dict, is no HistoryManagement"),
         ({"history_template": 3}, "history_template, a int, is no template"),
         ({"history_template": "{{ context }}"}, "history_template: line 1, column 4: unknown name 'context'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_sent(engine, options, said):
-    loop = Step.loop_until("chat", step("x"), never, **{"conversation": True, **options})
+    body = Pipeline([Step.parallel("both", {"a": step("x")}), ask()])
+    loop = Step.loop_until("chat", body, never, **{"conversation": True, **options})
     with pytest.raises(PipelineError) as refused:
         engine.enqueue(Pipeline([loop], context_model=Notes))
     assert f"step 'chat': {said}" in "\n".join(refused.value.findings)
