@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.compose import Pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.default import make_default_pipeline
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
@@ -100,6 +101,7 @@ _HOME = {
     "Flujo": "runner",
     "FlujoClient": "client",
     "HookPayload": "contract.hooks",
+    "HistoryManagement": "pipeline.conversation",
     "HumanInTheLoopStep": "pipeline.human",
     "HumanInteraction": "contract.context",
     "ImportStep": "pipeline.nested",
@@ -182,6 +184,7 @@ __all__ = [
     "FinishCommand",
     "Flujo",
     "FlujoClient",
+    "HistoryManagement",
     "HookPayload",
     "HumanInTheLoopStep",
     "HumanInteraction",

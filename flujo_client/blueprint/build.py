@@ -20,6 +20,7 @@ from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fits import Fits
+from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import load, load_pipeline
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 
@@ -63,8 +64,9 @@ class Building:
         return [step for each in ([body] if isinstance(body, Mapping) else body) for step in self.with_init(each)]
 
     def with_init(self, data: Data) -> list[Step]:
-        """A step, after the one that makes the changes of the context that a loop begins with."""
-        init = data["loop"].get(INIT) if data.get("kind") == "loop" else None
+        """A step, after the one that makes the changes of the context that a loop or a map begins with."""
+        kind = data.get("kind")
+        init = data[kind].get(INIT) if kind in ITERATED else None
         before = [] if init is None else [Step(f"{self.name(data)}.{INIT}", changes_of(init))]
         return [*before, self.step(data)]
 

@@ -20,6 +20,7 @@ from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fits import Fits
 from flujo_client.pipeline.formula import Changes
 from flujo_client.pipeline.hooks import HOOK
+from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import reference_of
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import reference
@@ -140,7 +141,7 @@ class Writing:
         return self.steps(body)
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
-        """Write steps; the one that makes the changes before a loop becomes a part of that."""
+        """Write steps; the one that makes the changes before a loop or a map becomes a part of that."""
         from flujo_client.blueprint.kinds import INIT
 
         written: list[Data] = []
@@ -150,12 +151,12 @@ class Writing:
                 init = step
                 continue
             data = self.step(step)
-            if init is not None and init.name == f"{step.name}.{INIT}" and step.kind == "loop":
-                data["loop"][INIT] = changes(init.agent)
+            if init is not None and init.name == f"{step.name}.{INIT}" and step.kind in ITERATED:
+                data[step.kind][INIT] = changes(init.agent)
                 init = None
             written.append(data)
         if init is not None:
-            self.cannot(f"'{init.name}' changes the context and stands before no loop of its name")
+            self.cannot(f"'{init.name}' changes the context and stands before no loop or map of its name")
         return written
 
     def step(self, step: Step) -> Data:

@@ -17,6 +17,7 @@ from flujo_client.blueprint.items import ItemsShape
 from flujo_client.blueprint.meanings import (
     EXPRESSION,
     TEMPLATE,
+    Formula,
     JsonSchema,
     Model,
     Named,
@@ -43,11 +44,13 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.pipeline.agentic import FAILURES as AGENT_FAILURES
 from flujo_client.pipeline.agentic import MAX_TURNS, registry_findings
 from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.conversation import AI_TURN_SOURCES, HistoryManagement, history_template_of
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.human import ON_EXPIRY
 from flujo_client.pipeline.machine import ENDINGS
 from flujo_client.pipeline.nested import FAILURES, INPUTS
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy
+from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import RESOURCES, is_file
 from flujo_client.pipeline.step import Step, StepConfig
 
@@ -92,10 +95,11 @@ class LoneStepShape(StepShape):
 
     def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
         yield from super().findings(value, spot)
-        loop = value.get("loop")
-        if value.get("kind") == "loop" and isinstance(loop, Mapping) and "init" in loop:
-            told = "it runs as a step of its own before the loop, and here is room for one: put a step before this one"
-            yield spot.at("loop", "init").finding("Y-UNSUPPORTED", told)
+        kind = str(value.get("kind"))
+        own = value.get(kind) if kind in ITERATED else None
+        if isinstance(own, Mapping) and "init" in own:
+            told = f"it runs as a step of its own before the {kind}, and here is room for one: put a step before it"
+            yield spot.at(kind, "init").finding("Y-UNSUPPORTED", told)
 
 
 class ImportShape:
@@ -257,7 +261,6 @@ STATE: Final = Table(
     },
     "changes of the context",
 )
-_OWN_HISTORY: Final = "say what the agent is to be told in its `input`, such as {{ context.conversation_history }}"
 LOOP: Final = Table(
     {
         "body": Key(BODY, "What one iteration runs.", required=True),
@@ -281,16 +284,31 @@ LOOP: Final = Table(
         "output": Key(Templates(), "The loop's output: a template, or a mapping of them."),
         "output_template": Key(TEMPLATE, "The loop's output as a template."),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
-        "conversation": refused("Conversation turns told to agents by themselves.", _OWN_HISTORY),
-        "history_management": refused("How much of them.", _OWN_HISTORY),
-        "history_template": refused("How they are told.", _OWN_HISTORY),
-        "ai_turn_source": refused("Which steps are turns.", _OWN_HISTORY),
-        "user_turn_sources": refused("Which answers are turns.", _OWN_HISTORY),
-        "named_steps": refused("Which steps count.", _OWN_HISTORY),
+        "conversation": Key(FLAG, "Keep what is said in `context.conversation_history`, and tell it to the agents."),
+        "history_management": Key(Model(HistoryManagement, "history_management"), "How much of it they are told."),
+        "history_template": Key(
+            Formula("a template that names `history`", history_template_of), "How; one JSON object a turn without it."
+        ),
+        "ai_turn_source": Key(
+            Word(AI_TURN_SOURCES), "Whose outputs are the assistant's turns; the `last` one of an iteration without it."
+        ),
+        "user_turn_sources": Key(
+            ListOf(TEXT), "The user's turns: `hitl`, which are people's answers, and steps; `hitl` without it."
+        ),
+        "named_steps": Key(ListOf(TEXT), "The steps of `ai_turn_source: named_steps`."),
     },
     "a loop",
     one_of=(("exit_condition", "exit_expression", "stop_when"),),
     at_most_one_of=(("propagation", "iteration_input_mapper"), ("output", "output_template", "loop_output_mapper")),
+)
+_FINALIZE: Final = Table(
+    {
+        "output": Key(Templates(), "A template, or a mapping of them."),
+        "output_template": Key(TEMPLATE, "The output as a template."),
+        "output_mapper": Key(_function("mapper"), "`(outputs, context)`, gives the output."),
+    },
+    "finalize",
+    one_of=(("output", "output_template", "output_mapper"),),
 )
 MAP: Final = Table(
     {
@@ -298,8 +316,8 @@ MAP: Final = Table(
         "body": Key(BODY, "What runs for each item.", required=True),
         "parallel": Key(FLAG, "Run the items side by side."),
         **_FAN_OUT,
-        "init": refused("Changes of the context before the first item.", "put a step before the map"),
-        "finalize": refused("Changes of the context after the last item.", "put a step after the map"),
+        "init": Key(STATE, "Changes of the context before the items are looked for."),
+        "finalize": Key(Either((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs."),
     },
     "a map",
 )
@@ -331,8 +349,8 @@ _STEP: Final = Table(
         "output_schema": Key(
             JsonSchema(), "What the output has to be; for an agent of this document instead of its own."
         ),
-        "validate_fields": refused(
-            "Check what is merged into the context.", "what is merged into the context is always checked; leave it out"
+        "validate_fields": Key(
+            FLAG, "Put the output only into fields that the context's model declares, and into no extra one."
         ),
     },
     "a step",

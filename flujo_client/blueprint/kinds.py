@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from flujo_client.blueprint.items import context_path
 from flujo_client.blueprint.keys import is_reference
@@ -15,6 +15,7 @@ from flujo_client.pipeline.agentic import PLANNER, AgenticLoopStep
 from flujo_client.pipeline.cache import CacheStep
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
+from flujo_client.pipeline.conversation import OPTIONS, HistoryManagement
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fits import Fits
 from flujo_client.pipeline.formula import Changes, Expressed, Finished, Templated
@@ -36,7 +37,7 @@ ANSWER = "type of answers"
 """What errors call it."""
 
 INIT, STATE = "init", "state"
-"""What the steps are called, behind the loop's name, that change the context before a loop and in it."""
+"""What the steps are called, behind its name, that change the context before a loop or a map, and in a loop."""
 
 
 def _step(build: Building, data: Data) -> Step:
@@ -48,7 +49,7 @@ def _step(build: Building, data: Data) -> Step:
         agent = replace(agent, output_schema=schema)
     elif schema is not None:
         options["validators"] = [*options["validators"], Fits(schema)]
-    return Step(agent=agent, **_given(data, "updates_context", "sink_to"), **options)
+    return Step(agent=agent, **_given(data, "updates_context", "sink_to", "validate_fields"), **options)
 
 
 def _import(build: Building, data: Data) -> Step:
@@ -107,7 +108,9 @@ _MAPPERS: Final = {
 def _loop(build: Building, data: Data) -> Step:
     given: Data = data["loop"]
     body = build.body(given["body"])
-    options = _functions(build, given, _MAPPERS) | _given(given, "max_loops", "fails_at_max")
+    options = _functions(build, given, _MAPPERS) | _given(given, "max_loops", "fails_at_max", *OPTIONS)
+    if "history_management" in options:
+        options["history_management"] = HistoryManagement(**options["history_management"])
     following = _following(given, body)
     if following is not None:
         options["iteration_input_mapper"] = following
@@ -150,10 +153,19 @@ def _map(build: Building, data: Data) -> Step:
     return MapStep(
         pipeline_to_run=build.body(given["body"]),
         iterable_input=str(context_path(given["iterable_input"])),
+        finalize=_final(build, given.get("finalize")),
         **_given(given, "parallel"),
         **_fan_out(build, given),
         **build.contained(data),
     )
+
+
+def _final(build: Building, given: Any) -> Callable[..., Any] | None:
+    """What makes a map's output."""
+    if isinstance(given, Mapping) and "output_mapper" in given:
+        return cast("Callable[..., Any]", build.load(given["output_mapper"], "mapper"))
+    output = given.get("output", given.get("output_template")) if isinstance(given, Mapping) else given
+    return None if output is None else Templated(output)
 
 
 def _human(build: Building, data: Data) -> Step:

@@ -13,6 +13,7 @@ from flujo_client.pipeline.agentic import PLANNER, AgenticLoopStep
 from flujo_client.pipeline.cache import TTL_S, CacheStep
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
+from flujo_client.pipeline.conversation import OPTIONS
 from flujo_client.pipeline.formula import Changes, Expressed, Finished, Templated
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
@@ -36,7 +37,7 @@ def _step(writing: Writing, step: Step) -> Data:
     return {
         "uses": writing.agent(step.agent),
         **writing.working(step),
-        **writing.options(step, "updates_context", "sink_to"),
+        **writing.options(step, "updates_context", "sink_to", "validate_fields"),
     }
 
 
@@ -99,7 +100,10 @@ def _loop(writing: Writing, step: LoopStep) -> Data:
     if last is not None and isinstance(last.agent, Changes) and last.name == f"{step.name}.{STATE}":
         own[STATE] = changes(last.agent)
         body = Pipeline(body.steps[:-1])  # type: ignore[union-attr]  # only a pipeline has a last step
-    loop = {"body": writing.body(body), **_exit(writing, step), **writing.options(step, "max_loops", "fails_at_max")}
+    options = writing.options(step, "max_loops", "fails_at_max", *OPTIONS)
+    if step.history_management is not None:
+        options["history_management"] = step.history_management.model_dump(exclude_defaults=True)
+    loop = {"body": writing.body(body), **_exit(writing, step), **options}
     return {"kind": "loop", "loop": {**loop, **own, **_following(writing, step), **_output(writing, step)}}
 
 
@@ -127,6 +131,10 @@ def _output(writing: Writing, step: LoopStep) -> Data:
 
 def _map(writing: Writing, step: MapStep) -> Data:
     own = {"iterable_input": step.iterable_input, **writing.options(step, "parallel"), **_fan_out(writing, step)}
+    if isinstance(step.finalize, Templated):
+        own["finalize"] = {"output": step.finalize.value}
+    elif step.finalize is not None:
+        own["finalize"] = {"output_mapper": writing.named(step.finalize, "mapper")}
     return {"kind": "map", "map": {**own, "body": writing.body(step.pipeline_to_run)}}
 
 

@@ -41,10 +41,11 @@ class HumanInteraction(BaseModel):
 
 
 class ConversationTurn(BaseModel):
-    """One thing that was said, by the `assistant` or by the `user`."""
+    """One thing that was said, by the `assistant` or by the `user`; `step` is the one whose output it is, None for a person's."""
 
     role: Literal["user", "assistant"]
     content: str
+    step: str | None = None
 
 
 class PipelineContext(BaseModel):

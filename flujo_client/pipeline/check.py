@@ -180,7 +180,9 @@ def _context_findings(step: Step, place: Place) -> Iterator[str]:
     if step.updates_context:
         yield from place.lacks("updates_context")
     if step.sink_to is not None and (is_dotted(step.sink_to) or not place.has_context):
-        yield from place.lacks("sink_to", step.sink_to)
+        yield from place.lacks("sink_to", step.sink_to, declared=step.validate_fields)
+    if step.validate_fields and not (step.updates_context or step.sink_to):
+        yield "validate_fields is about what updates_context and sink_to put into the context; give it one of them"
 
 
 def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:

@@ -89,9 +89,16 @@ class Filling:
     tell_missing: Callable[[str], object] | None = None
     tell_resolved: Callable[[list[str]], object] | None = None
 
-    def fill(self, text: str, names: Mapping[str, Any], *, as_text: bool) -> Any:
-        """Fill one text in; raises TemplateResolutionError."""
-        template = template_of(text, self.undefined)
+    def fill(
+        self,
+        text: str,
+        names: Mapping[str, Any],
+        *,
+        as_text: bool,
+        read: Callable[[str, Undefined], Template] = template_of,
+    ) -> Any:
+        """Fill one text in, a template that `read` reads; raises TemplateResolutionError."""
+        template = read(text, self.undefined)
         evaluate = template.render if as_text else template.evaluate
         filled = evaluate(names, on_missing=self.tell_missing)
         if self.tell_resolved is not None and not template.is_plain:
@@ -112,6 +119,11 @@ def filling_by(filling: Filling) -> Iterator[None]:
         _filling.reset(token)
 
 
+def current_filling() -> Filling:
+    """How templates are filled in here."""
+    return _filling.get()
+
+
 @dataclass(frozen=True)
 class Templated:
     """A function that fills in a template.
@@ -130,7 +142,7 @@ class Templated:
 
     def __call__(self, value: Any, context: Any, *_: Any) -> Any:
         """Fill it in, by the `filling_by` in force; raises TemplateResolutionError."""
-        filling, names = _filling.get(), names_of(value, context)
+        filling, names = current_filling(), names_of(value, context)
 
         def fill(given: Any) -> Any:
             if isinstance(given, str):

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.container import Container, count_findings
+from flujo_client.pipeline.conversation import (
+    HITL,
+    LAST,
+    HistoryManagement,
+    conversation_findings,
+    conversation_rules,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from flujo_client.pipeline.compose import Body
     from flujo_client.pipeline.place import Place
@@ -32,6 +39,14 @@ class LoopStep(Container):
             own input as `original_input` if it has a parameter of that name.
         loop_output_mapper: `(last_output, context)`, gives the loop's output.
         fails_at_max: make reaching `max_loops` a failure; a success otherwise (C-12).
+        conversation: keep what is said in it as turns in the context's `conversation_history`, and tell its agents what was said so far.
+        history_management: how much of it they are told; a `HistoryManagement` with its defaults when None.
+        history_template: how they are told: a template that names `history`, a list of turns with `role` and `content`; one JSON object a
+            line without it. What it gives stands before an agent's input, or is the argument `history` of a function that takes one.
+        ai_turn_source: whose outputs are the assistant's turns: those of `all_agents`, of `named_steps`, or the `last` one that is no
+            user's in each iteration.
+        user_turn_sources: what are the user's turns: `hitl` for the answers of people, and names of steps for their outputs.
+        named_steps: the steps of `ai_turn_source="named_steps"`.
     """
 
     kind = "loop"
@@ -51,13 +66,24 @@ class LoopStep(Container):
     iteration_input_mapper: Callable[..., Any] | None = None
     loop_output_mapper: Callable[..., Any] | None = None
     fails_at_max: bool = False
+    conversation: bool = False
+    history_management: HistoryManagement | None = None
+    history_template: str | None = None
+    ai_turn_source: str = LAST
+    user_turn_sources: Sequence[str] = (HITL,)
+    named_steps: Sequence[str] = ()
 
     def bodies(self) -> dict[str, Body]:
         return {"body": self.loop_body_pipeline}
 
     def rules(self) -> dict[str, Any]:
-        return super().rules() | {"max_loops": self.max_loops, "fails_at_max": self.fails_at_max}
+        return super().rules() | {
+            "max_loops": self.max_loops,
+            "fails_at_max": self.fails_at_max,
+            **conversation_rules(self),
+        }
 
     def findings(self, place: Place) -> Iterator[str]:
         yield from super().findings(place)
         yield from count_findings("max_loops", self.max_loops)
+        yield from conversation_findings(self, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.alias import aliases
@@ -10,7 +11,7 @@ from flujo_client.pipeline.parallel import FanOutStep
 from flujo_client.pipeline.place import is_dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from flujo_client.pipeline.compose import Body
     from flujo_client.pipeline.place import Place
@@ -26,13 +27,17 @@ class MapStep(FanOutStep):
         iterable_input: a dotted context path, where the items are.
         parallel: run the items side by side, as branches that `merge_strategy`, `on_branch_failure` and `context_include_keys` are
             about, as in a `ParallelStep`. `max_concurrency` says so too. Otherwise one comes after the other, on one context.
+        finalize: `(outputs, context)`, gives the map's output; asked once, when all items are done, with the list of their outputs and
+            the context that they leave. It is handed the map's own input as `original_input` if it has a parameter of that name.
     """
 
     kind = "map"
+    roles = MappingProxyType({"output": "finalize"})
 
     pipeline_to_run: Body
     iterable_input: str
     parallel: bool = False  # type: ignore[assignment]  # hides the factory of that name, which a map has no use for
+    finalize: Callable[..., Any] | None = None
 
     def bodies(self) -> dict[str, Body]:
         return {"body": self.pipeline_to_run}

@@ -59,7 +59,8 @@ class FanOutStep(Container):
         }
 
     def functions(self) -> dict[str, Any]:
-        return {} if isinstance(self.merge_strategy, str) else {"merge": self.merge_strategy}
+        merge = {} if isinstance(self.merge_strategy, str) else {"merge": self.merge_strategy}
+        return super().functions() | merge
 
     def findings(self, place: Place) -> Iterator[str]:
         yield from super().findings(place)

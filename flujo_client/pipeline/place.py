@@ -23,11 +23,11 @@ class Place(NamedTuple):
     model: type[BaseModel] | None = None
     is_cached: bool = False
 
-    def lacks(self, option: str, path: str | None = None) -> Iterator[str]:
-        """Find what an option misses here: a context, or the field that its path begins with."""
+    def lacks(self, option: str, path: str | None = None, *, declared: bool = False) -> Iterator[str]:
+        """Find what an option misses here: a context, or the field that its path begins with, which may have to be a `declared` one."""
         if not self.has_context:
             yield f"{option} needs a context; give the run one, or the pipeline a context_model"
-        elif path is not None and self.model is not None and not _has_path(self.model, path):
+        elif path is not None and self.model is not None and not _has_path(self.model, path, declared):
             yield f"{option} '{path}' is no field of {self.model.__name__}"
 
 
@@ -36,6 +36,7 @@ def is_dotted(path: Any) -> bool:
     return isinstance(path, str) and all(part.isidentifier() for part in path.split("."))
 
 
-def _has_path(model: Any, path: str) -> bool:
+def _has_path(model: Any, path: str, declared: bool) -> bool:  # noqa: FBT001 - one of two ways to have it
     """Tell whether the path's first field exists; what lies under it may be anything."""
-    return path.partition(".")[0] in model.model_fields or model.model_config.get("extra") == "allow"
+    may_have = not declared and model.model_config.get("extra") == "allow"
+    return path.partition(".")[0] in model.model_fields or may_have

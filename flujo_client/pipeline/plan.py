@@ -243,7 +243,7 @@ def _traits(step: Step) -> dict[str, Any]:
 
 
 def _shaping(step: Step) -> dict[str, Any]:
-    """What its `processing`, processors, input and limits change; nothing for a step that has none, so that its fingerprint stays."""
+    """What its `processing`, processors, input, limits and `validate_fields` change; nothing for a step that has none, so that its fingerprint stays."""
     traits: dict[str, Any] = {}
     if step.processing is not None:
         block = dict(step.processing)
@@ -257,6 +257,8 @@ def _shaping(step: Step) -> dict[str, Any]:
             traits[key] = [identify(each) for each in given]
     if step.usage_limits is not None:
         traits["usage_limits"] = step.usage_limits.model_dump()
+    if step.validate_fields:
+        traits["validate_fields"] = True
     if step.input is not None:
         traits["input"] = step.input
     return traits

@@ -99,6 +99,7 @@ class Step(Factories):
         usage_limits: what all attempts at it, and at all that runs inside it, may spend together in one run and its child runs.
         input: a template (§2.6): what the agent gets, instead of the output of the step before. One that is a single tag gives the
             value itself.
+        validate_fields: put the output only where the context's model declares a field: one it would keep as an extra fails the step.
 
     Raises:
         BlueprintError: `processing` is no such block; the key is named (M-148).
@@ -121,6 +122,7 @@ class Step(Factories):
     fallback_step: Step | None = None
     usage_limits: UsageLimits | None = None
     input: str | None = None
+    validate_fields: bool = False
 
     def __post_init__(self) -> None:
         if "processing" in self.meta:
@@ -216,6 +218,7 @@ _NOT_CONFIG = (
     "fallback_step",
     "usage_limits",
     "input",
+    "validate_fields",
 )
 
 
@@ -235,6 +238,7 @@ def step(
     fallback_step: Step | None = None,
     usage_limits: UsageLimits | None = None,
     input: str | None = None,
+    validate_fields: bool = False,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:

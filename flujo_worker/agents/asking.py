@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
-from flujo_worker.agents.telling import hidden, most_told, text_of
+from flujo_worker.agents.telling import hidden, most_told, text_of, unescaped
 from flujo_worker.attempts.inside import in_thread
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ async def ask(
     data: Any,
     *,
     guidance: str | None,
+    history: str | None = None,
     options: Mapping[str, Any],
     shaping: Shaping | None = None,
     instructions: str | None = None,
@@ -38,6 +39,7 @@ async def ask(
         agent: who is asked.
         data: as for `FlujoAgent.run`.
         guidance: likewise.
+        history: likewise.
         options: model settings; None is not set. One that the model does not send is told as `agent.option.dropped` (C-36).
         shaping: how the output is asked for and read; without it the agent runs as its author made it.
         instructions: as for `FlujoAgent.run`.
@@ -52,7 +54,7 @@ async def ask(
     model = effective_model(agent)
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
-    prompt = await in_thread(functools.partial(prompt_of, data, guidance))
+    prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
     run = functools.partial(
         _asked,
         agent,
@@ -61,7 +63,7 @@ async def ask(
         model_settings=settings,
         usage=spent,
         instructions=instructions,
-        telling=_telling(data, guidance),
+        telling=_telling(data, guidance, history),
     )
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
@@ -72,14 +74,14 @@ async def ask(
     return Answer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
 
 
-def _telling(data: Any, guidance: str | None) -> list[Any]:
+def _telling(data: Any, guidance: str | None, history: str | None) -> list[Any]:
     """Make the capability that tells what is sent, where it is told at all."""
     most = most_told()
     if not most:
         return []
     from flujo_worker.agents.sent import Sent
 
-    return [Sent(prompt_of(hidden(data), guidance), most)]
+    return [Sent(prompt_of(hidden(data), guidance, history and unescaped(history)), most)]
 
 
 async def _asked(agent: Any, prompt: str, *, telling: list[Any], capabilities: Sequence[Any] = (), **rest: Any) -> Any:
@@ -113,7 +115,10 @@ async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any],
     return await run_shaped(agent, shaping, settings, run)
 
 
-def prompt_of(data: Any, guidance: str | None) -> str:
-    """Write what a model is asked: a text as it is, anything else as JSON, and after it why the attempt before was not accepted."""
-    text = text_of(data)
+def prompt_of(data: Any, guidance: str | None, history: str | None = None) -> str:
+    """Write what a model is asked: a text as it is, anything else as JSON.
+
+    Before it stands what was said so far, after it why the attempt before was not accepted.
+    """
+    text = text_of(data) if history is None else f"{history}\n\n{text_of(data)}"
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"

@@ -70,6 +70,7 @@ class BaseAgent(Front):
         context: Any = None,
         *,
         guidance: str | None = None,
+        history: str | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
@@ -82,6 +83,7 @@ class BaseAgent(Front):
             task: what to do; anything but text becomes JSON.
             context: what to know for it: a mapping or a model; it is not changed.
             guidance: why the attempt before this one failed, told after the user's message.
+            history: what was said so far in the loop's conversation, told before it.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.
             top_k: likewise.
@@ -96,6 +98,7 @@ class BaseAgent(Front):
         answer = await self.agent.run(
             prompt,
             guidance=guidance,
+            history=history,
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from flujo_worker.agents.shaping import Shaping
 
-_NOT_THE_MODELS = ("context", "guidance", "resources")
+_NOT_THE_MODELS = ("context", "guidance", "history", "resources")
 
 
 async def call_agent(
@@ -47,7 +47,8 @@ async def call_agent(
     """
     if is_pydantic_agent(agent):
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
-        return await ask(agent, data, guidance=options.get("guidance"), options=model_options, shaping=shaping)
+        told = {"guidance": options.get("guidance"), "history": options.get("history")}
+        return await ask(agent, data, **told, options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
     keywords = injectable(agent, options)
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:

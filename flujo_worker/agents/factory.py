@@ -158,6 +158,7 @@ class FlujoAgent:
         data: Any,
         *,
         guidance: str | None = None,
+        history: str | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
@@ -170,6 +171,7 @@ class FlujoAgent:
         Args:
             data: the step's input; anything but text is sent as JSON.
             guidance: why the attempt before this one failed, told to the model after the input.
+            history: what was said so far in the loop's conversation, told to the model before the input.
             temperature: sent, as the three below, as the library's model settings (C-36); the agent's own where it is None.
             top_p: likewise.
             top_k: likewise.
@@ -184,7 +186,13 @@ class FlujoAgent:
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
         options = self._model_options | {key: value for key, value in given.items() if value is not None}
         asking = functools.partial(
-            ask, self.agent, guidance=guidance, options=options, shaping=shaping, instructions=instructions
+            ask,
+            self.agent,
+            guidance=guidance,
+            history=history,
+            options=options,
+            shaping=shaping,
+            instructions=instructions,
         )
         async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
             if self.processors is None:

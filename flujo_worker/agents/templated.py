@@ -62,6 +62,7 @@ class TemplatedAgent(Front):
         *,
         context: Any = None,
         guidance: str | None = None,
+        history: str | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
@@ -78,6 +79,7 @@ class TemplatedAgent(Front):
         return await self.agent.run(
             data,
             guidance=guidance,
+            history=history,
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,

@@ -156,11 +156,12 @@ class AgentTool:
 
         return await execute(self, kwargs)
 
-    async def run(
+    async def run(  # noqa: PLR0913 - a step passes on only what is named
         self,
         data: Any,
         *,
         guidance: str | None = None,
+        history: str | None = None,
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
@@ -172,6 +173,7 @@ class AgentTool:
         Args:
             data: the step's input: a mapping or a model of what `execute` takes, or the task alone as a text.
             guidance: why the attempt before this one failed, for agents that take it, as all below.
+            history: what was said so far in the loop's conversation.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.
             top_k: likewise.
@@ -186,7 +188,7 @@ class AgentTool:
         from flujo_worker.agents.sub_agent import run
 
         options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
-        return await run(self, data, {"guidance": guidance, **options}, shaping)
+        return await run(self, data, {"guidance": guidance, "history": history, **options}, shaping)
 
     def as_tool(self) -> Tool[Any]:
         """Make a pydantic-ai tool of it. `make_agent_async(tools=[…])` does that by itself."""

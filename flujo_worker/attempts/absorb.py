@@ -34,7 +34,7 @@ def absorb(step: Step, output: Any, context: Any) -> Any:
 
 def _sink(step: Step, output: Any, context: Any) -> Any:
     first, *rest = (step.sink_to or "").split(".")
-    if not rest:
+    if not rest or (step.validate_fields and first not in type(context).model_fields):
         return _assign(step, context, {first: output})
     place = getattr(context, first, None)
     for part in rest[:-1]:
@@ -74,7 +74,7 @@ def _deep(old: Any, new: Any) -> Any:
 def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
     model = type(context)
     unknown = [key for key in changes if key not in model.model_fields]
-    if unknown and model.model_config.get("extra") != "allow":
+    if unknown and (step.validate_fields or model.model_config.get("extra") != "allow"):
         raise ContextMergeError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {}) | dict(changes)
     try:

@@ -39,6 +39,7 @@ from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.watch import noting
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
+from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.evaluate.fetch import fetched
@@ -296,6 +297,7 @@ class Attempts:
             reply=claimed.reply,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
+            conversation=conversation_at(entry.plan, envelope.address),
         )
 
     def _guard(self, claimed: _Claimed, entry: Entry) -> Guard:

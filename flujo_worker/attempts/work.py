@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.outcome import NO_USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Executor
 
     from flujo_client.contract.outcome import Correction, Usage
@@ -63,6 +63,7 @@ class Work:
         resolve: finds the classes that values are made of.
         reply: the question this attempt waited with, and its answer; None for work that asks nobody.
         replies: reads what was asked and answered at this step so far.
+        conversation: the rules of the conversational loop that it stands in; None outside of one.
     """
 
     step: Step
@@ -80,6 +81,7 @@ class Work:
     prompts: str = "preview"
     reply: Reply | None = None
     replies: Callable[[], Sequence[Reply]] = tuple
+    conversation: Mapping[str, Any] | None = None
 
     @property
     def at_hand(self) -> dict[str, Any]:

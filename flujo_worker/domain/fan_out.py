@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, refusal, within
+from flujo_worker.domain.flow import ask, finish, give_up, is_final, open_box, open_child, refusal, within
 from flujo_worker.domain.values import Ask, FanOut, Look, Refused
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def _settle(draft: Draft, box: Scope, node: Node, rows: Sequence[ScopeRow]) -> S
     fault = _verdict(node, rows)
     if fault is None:
         try:
-            output, context = yield from _merge(draft, box, node, rows)
+            merged, context = yield from _merge(draft, box, node, rows)
+            output = yield from ask(node, "output", merged, context, box.output, otherwise=merged)
         except Refused as refused:
             fault = refused.fault
     if fault is not None:

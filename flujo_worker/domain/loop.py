@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flujo_worker.domain.conversation import keeps_last, speakers
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import ask, finish, give_up, open_box, open_child, refusal, within
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.values import Refused
+from flujo_worker.domain.values import Ask, Refused
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Node
@@ -36,7 +37,12 @@ def closed(draft: Draft, box: Scope, node: Node, iteration: Scope) -> Steps:
     if iteration.status != "succeeded":
         yield from _broken(draft, box, iteration)
         return
-    box.context, box.merges = iteration.context, True
+    box.merges = True
+    try:
+        box.context = yield from _turns(node, box.context, iteration.context)
+    except Refused as refused:
+        yield from _stop(draft, box, refused, "pipeline_execution_error")
+        return
     try:
         reason = yield from _exit_reason(box, node, iteration.output)
     except Refused as refused:
@@ -61,6 +67,13 @@ def _iterate(draft: Draft, box: Scope, value: Packed) -> Steps:
     suffix = f"#{box.cursor}"
     draft.tell("loop.iteration", step=box.step, iteration=box.cursor)
     yield from begin(draft, open_child(draft, box, suffix, box.step + suffix, box.cursor, value))
+
+
+def _turns(node: Node, before: Packed | None, after: Packed | None) -> Asked:
+    """The context at an iteration's end; of its conversation's turns those stay that count."""
+    if not keeps_last(node):
+        return after
+    return (yield Ask("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
 
 
 def _exit_reason(box: Scope, node: Node, output: Packed) -> Asked:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
-from flujo_worker.domain.flow import close_the_rest, finish, give_up, open_box, open_child, within
+from flujo_worker.domain.flow import ask, close_the_rest, finish, give_up, open_box, open_child, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import Ask, Refused
 
@@ -66,7 +66,8 @@ def _one_by_one(draft: Draft, scope: Scope, node: Node, items: Sequence[Packed])
 
 def _collect(draft: Draft, box: Scope, node: Node, outputs: Sequence[Packed]) -> Steps:
     try:
-        output = yield Ask("collect", node.path, tuple(outputs))
+        collected = yield Ask("collect", node.path, tuple(outputs))
+        output = yield from ask(node, "output", collected, box.context, box.output, otherwise=collected)
     except Refused as refused:
         yield from give_up(draft, box, refused.fault, context=box.context)
         return

@@ -12,6 +12,7 @@ from flujo_client.contract.results import StepResult
 from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
 from flujo_client.pipeline.submit import build_context
 from flujo_client.serial import Packed, decode
+from flujo_worker.domain.conversation import settled
 from flujo_worker.domain.merge import MergeConflict, merge
 from flujo_worker.domain.patch import apply, diff
 from flujo_worker.evaluate.question import checked, field_at, put
@@ -56,6 +57,20 @@ def keep_output(question: Question) -> Packed:
         return packed
     context.step_outputs[question.data["name"]] = question.value(1)
     return question.pack(context, "context")
+
+
+def turns(question: Question) -> Packed | None:
+    """The context at an iteration's end, without the turns that do not stay.
+
+    Values: the context that it began with, the one it ended with. Data: the `steps` whose turns count.
+    """
+    before, after = question.value(0), question.value(1)
+    said = getattr(after, "conversation_history", None) or []
+    kept = settled(getattr(before, "conversation_history", None) or [], said, question.data["steps"])
+    if len(kept) == len(said):
+        return question.values[1]
+    put(after, "conversation_history", kept)
+    return question.pack(after, "context")
 
 
 def join(question: Question) -> tuple[Packed, Packed | None]:

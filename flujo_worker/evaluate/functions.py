@@ -37,10 +37,10 @@ def iteration_input(question: Question) -> Packed:
     return question.pack(given, "what iteration_input_mapper gave")
 
 
-def loop_output(question: Question) -> Packed:
-    """A loop's output. Values: the last output, the context, the loop's input."""
+def output(question: Question) -> Packed:
+    """A loop's or a map's output. Values: the last output, or all of them; the context, its input."""
     given = question.call("output", question.value(0), question.value(1), original_input=question.value(2))
-    return question.pack(given, "what loop_output_mapper gave")
+    return question.pack(given, f"what {question.step.roles['output']} gave")
 
 
 def items(question: Question) -> list[Packed]:

@@ -49,6 +49,7 @@ CLIENT = [
     "FinishCommand",
     "Flujo",
     "FlujoClient",
+    "HistoryManagement",
     "HookPayload",
     "HumanInTheLoopStep",
     "HumanInteraction",

@@ -77,6 +77,8 @@ class Maker:
 
     def plain(self, _: int) -> dict[str, Any]:
         own = self.some(sink_to=PATHS, updates_context=[True, False], output_schema=SCHEMAS)
+        if own.get("updates_context") and "sink_to" not in own:
+            own |= self.some(validate_fields=[True])
         return {"uses": self.draw.choice(NAMED), **self.working(), **own}
 
     def imported(self, _: int) -> dict[str, Any]:
@@ -124,15 +126,26 @@ class Maker:
         more = self.some(
             max_loops=[1, 9], fails_at_max=[True], init=self.changes(), state=self.changes(), output=TEMPLATES
         )
-        return {
-            "kind": "loop",
-            "loop": {"body": self.body(depth), **self.draw.choice(ends), **self.draw.choice(follows), **more},
-        }
+        own = {**self.draw.choice(ends), **self.draw.choice(follows), **self.conversation(), **more}
+        return {"kind": "loop", "loop": {"body": self.body(depth), **own}}
+
+    def conversation(self) -> dict[str, Any]:
+        managed = [{}, {"strategy": "summarize", "summarize_ratio": 0.3}, {"max_tokens": 99}]
+        template = "{{#each history}}{{ this.content }}{{/each}}"
+        more = self.some(
+            history_management=managed,
+            history_template=template,
+            ai_turn_source=["last", "all_agents"],
+            user_turn_sources=[[], ["hitl"]],
+        )
+        return self.draw.choice([{}, {"conversation": True, **more}])
 
     def map(self, depth: int) -> dict[str, Any]:
         side_by_side = {"parallel": True, **self.fan_out()} if self.draw.random() < 0.5 else {}
+        finals = [*TEMPLATES, {"output": {"all": TEMPLATES[0]}}, {"output_template": "x"}, {"output_mapper": FUNCTION}]
+        more = self.some(init=self.changes(), finalize=finals)
         where = self.draw.choice([*PATHS, "{{ context.a }}", "steps.x.output"])
-        return {"kind": "map", "map": {"iterable_input": where, "body": self.body(depth), **side_by_side}}
+        return {"kind": "map", "map": {"iterable_input": where, "body": self.body(depth), **side_by_side, **more}}
 
     def tree_search(self, depth: int) -> dict[str, Any]:
         who = {name: self.draw.choice(["agents.judge", FUNCTION, self.body(depth)]) for name in SEARCHERS}

@@ -192,6 +192,42 @@ SHAPES |= {
 }
 
 
+class Talk(Book):
+    """A context that keeps a conversation."""
+
+    conversation_history: list[Any] = []
+
+
+def answer_all(data: Any, *, history: str | None = None) -> str:
+    """Say something that depends on everything that was said."""
+    return f"{data} after {(history or '').count('role')}"
+
+
+def is_told(data: Any, context: Talk) -> bool:
+    """Stop a conversation."""
+    return len(context.conversation_history) > 10
+
+
+SPEAKERS = {"i": step("i", answer_all), "j": pipeline(step("j", Stubborn(1)), step("k", answer_all))}
+SHAPES |= {
+    how: Pipeline(
+        [
+            Step.loop_until(
+                "l",
+                pipeline(step("s", answer_all), Step.parallel("p", SPEAKERS), step("m", len), asking("ask")),
+                exit_condition_callable=is_told,
+                conversation=True,
+                ai_turn_source=how,
+            ),
+            step("z", tell),
+        ],
+        name="shape",
+        context_model=Talk,
+    )
+    for how in ("last", "all_agents")
+}
+
+
 class LargeBook(Book):
     """A context with room for a long text."""
 

@@ -9,7 +9,9 @@ import pytest
 from closure_law import Rough
 from closure_parts import CALLS
 from closure_pipelines import pipeline_of
+from shapes import SHAPES, Talk
 
+from flujo_client import Pipeline, Step
 from flujo_client.contract.outcome import Fault
 from flujo_client.errors import ReplayError
 from flujo_worker.replay.replay import replay
@@ -82,3 +84,20 @@ def test_what_is_not_kept_any_more_is_told():
     start, _, scopes, children = lived(21)
     with pytest.raises(ReplayError, match="its work rows are not kept any more"):
         replay(start, [], scopes, children)
+
+
+UNHEARD = Step.loop_until(
+    "l", Step.parallel("p", {"a": Step("s", len)}, merge_strategy="no_merge"), lambda *_: False, 2, conversation=True
+)
+
+
+TALKS = {**{how: SHAPES[how] for how in ("last", "all_agents")}, "unheard": Pipeline([UNHEARD], context_model=Talk)}
+
+
+@pytest.mark.parametrize("talk", TALKS)
+def test_a_conversation_is_decided_again_alike(talk):
+    """What stays of an iteration's turns is an answer that was recorded, also where nothing was said."""
+    with Rough(TALKS[talk], "bees", 0) as engine:
+        engine.finish()
+        found = replay(*engine.recorded(engine.run_id))
+    assert found.difference is None

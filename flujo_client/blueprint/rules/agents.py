@@ -100,6 +100,8 @@ def _lost(scene: Scene, step: At) -> Iterator[Found]:
         "validators",
     } & before.data.keys() or before.name in scene.read_by_name:
         return
+    if any(each.table("loop").get("conversation") is True for each in step.around()):
+        return  # it is told as a turn
     told = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
     yield Found("V-A5", before.path, told, "read it as {{ previous_step }}, or put it somewhere with sink_to")
 

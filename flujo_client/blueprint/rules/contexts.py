@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.rules.outputs import properties, schema_of, type_of
-from flujo_client.blueprint.rules.scene import reach
+from flujo_client.blueprint.rules.model import UNKNOWN
+from flujo_client.blueprint.rules.outputs import changed, properties, schema_of, type_of
 from flujo_client.blueprint.rules.table import Found
+from flujo_client.pipeline.plan import ITERATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ def _merged(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
         told = f"its output is {'a text' if kind == 'string' else f'of type {shown(kind)}'}, and only a mapping can be merged"
         allowed = "put it into a field with sink_to, or give the agent an output_schema of type object"
         yield Found("V-C2", (*step.path, "updates_context"), told, allowed)
-    if context.is_open:
+    if not _is_held_to(step, context):
         return
     for name in properties(schema) or ():
         if name not in context.types:
@@ -50,7 +51,7 @@ def _merged(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
 def _received(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
     target = step.data.get("sink_to")
     first = str(target).partition(".")[0]
-    if target is not None and not context.is_open and first not in context.types:
+    if target is not None and _is_held_to(step, context) and first not in context.types:
         yield _no_field((*step.path, "sink_to"), target, context)
     given, taken = type_of(schema_of(scene, step)), context.types.get(str(target))
     if given and taken and given != taken and (given, taken) not in _ALIKE:
@@ -58,15 +59,16 @@ def _received(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
         yield Found("V-C3", (*step.path, "sink_to"), told)
 
 
+def _is_held_to(step: At, context: Fields) -> bool:
+    """Tell whether a step may put nothing beside the fields of the context's model."""
+    return not context.is_open or (step.data.get("validate_fields") is True and context is not UNKNOWN)
+
+
 def _changed(step: At, context: Fields) -> Iterator[Found]:
-    """A loop's changes: the check sees them as a function, which may do anything."""
-    if step.kind != "loop" or context.is_open:
-        return
-    for table in ("init", "state"):
-        for operation in ("set", "append", "merge"):
-            for path, target in reach(step.data, ("loop", table, operation, "*", "target"), step.path):
-                if str(target).partition(".")[0] not in context.types:
-                    yield _no_field(path, target, context)
+    """A loop's or map's changes: the check sees them as a function, which may do anything."""
+    for path, target in changed(step) if step.kind in ITERATED and not context.is_open else ():
+        if str(target).partition(".")[0] not in context.types:
+            yield _no_field(path, target, context)
 
 
 def _no_field(path: Path, target: Any, context: Fields) -> Found:

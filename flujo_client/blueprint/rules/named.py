@@ -37,7 +37,8 @@ _KEYS: Final = (
 _OPTIONS: Final = (
     (r"it has no agent", "V-A1"),
     (r"(its agent|agent) ", "V-A2"),
-    (r"(sink_to|updates_context|iterable_input|gather)\b|the log of its turns", "V-C1"),
+    (r"(sink_to|updates_context|iterable_input|gather)\b|conversation keeps |the log of its turns", "V-C1"),
+    (r"(conversation|history_\w+|\w+_turn_sources?|named_steps)\b", "V-L2"),
     (r"(outputs)\b|(input_to)\b", "V-I2"),
     (r".* asks for the context ", "V-I6"),
     (r"(field_mapping|context_include_keys)\b", "V-P2"),
@@ -63,7 +64,7 @@ def in_place(source: Source, places: Places, found: Check) -> Finding:
     path = places.of(found.path or "")
     option = re.match(r"\w*", found.text)
     value = value_at(source.data, path)
-    for below in ((), ("config",), ("map",), ("router",)):
+    for below in ((), ("config",), ("loop",), ("map",), ("router",)):
         held = value_at(value, below)
         if option is not None and isinstance(held, Mapping) and option[0] in held:
             path = (*path, *below, option[0])

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.rules.scene import reach
+from flujo_client.pipeline.plan import ITERATED
 
 if TYPE_CHECKING:
+    from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.rules.scene import At, Data, Scene
 
 TEXT: Final[Data] = {"type": "string"}
@@ -72,10 +74,8 @@ def writes(scene: Scene, step: At) -> Iterator[str | None]:
     if step.data.get("updates_context") is True:
         known = properties(schema_of(scene, step))
         yield from [None] if known is None else map(str, known)
-    if step.kind == "loop":
-        for operation in ("set", "append", "merge"):
-            for table in ("init", "state"):
-                yield from (str(each) for _, each in reach(step.table("loop"), (table, operation, "*", "target")))
+    if step.kind in ITERATED:
+        yield from (str(target) for _, target in changed(step))
     elif step.kind == "import":
         yield from _imported(step)
     elif step.kind == "StateMachine":
@@ -84,6 +84,13 @@ def writes(scene: Scene, step: At) -> Iterator[str | None]:
         yield from ("command_log", None)  # its agents may be functions
     elif step.kind == "step" and scene.agent(step) is None:
         yield None  # a function may change the context it is given
+
+
+def changed(step: At) -> Iterator[tuple[Path, Any]]:
+    """Give the targets of the changes of the context that a loop or a map makes by itself, with their places."""
+    for table in ("init", "state"):
+        for operation in ("set", "append", "merge"):
+            yield from reach(step.data, (step.kind, table, operation, "*", "target"), step.path)
 
 
 def _imported(step: At) -> Iterator[str | None]:

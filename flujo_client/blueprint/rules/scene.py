@@ -107,7 +107,11 @@ _TEXTS: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
         *((("loop", "init", *each), "before") for each in _CHANGES),
         *((("loop", "state", *each), "after") for each in _CHANGES),
     ),
-    "map": ((("map", "iterable_input"), "items"),),
+    "map": (
+        (("map", "iterable_input"), "items"),
+        (("map", "finalize"), "after"),
+        *((("map", "init", *each), "before") for each in _CHANGES),
+    ),
     "StateMachine": ((("transitions", "*", "when"), "asked after"),),
     "agentic_loop": ((("output_template",), "after"),),
 }

@@ -75,6 +75,9 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
         "a schema that tells the model too little: lists of anything, required keys it does not describe", "warning"
     ),
     "V-L1": Rule("a loop's end does not depend on anything that its body changes", "warning"),
+    "V-L2": Rule(
+        "what a loop says of its conversation counts for nothing, or names no step of its body that says something"
+    ),
     "V-CF1": Rule("a branch that the condition never chooses, or an answer of it that no branch is for", "warning"),
     "V-EX1": Rule("an expression cannot be read"),
     "V-SM1": Rule("a state that is none, that nothing leads to, or that leads nowhere; an end that cannot be reached"),

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
+from flujo_client.contract.context import ContextState, HumanInteraction, PipelineContext
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
-from flujo_client.serial import decode, safe_serialize
+from flujo_client.serial import decode
 from flujo_worker.attempts.absorb import absorb
+from flujo_worker.attempts.conversation import answered
 from flujo_worker.attempts.policies.step import perform_step
 from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.domain.human import ESCALATES, REFUSED
@@ -36,7 +35,7 @@ async def perform_resume(work: Work) -> Done:
         raise Stumble(StoreError(f"no question was asked by step '{work.step.name}'"), "system")
     try:
         output = _output(work, work.reply)
-        context = _remember(work.step.name, work.context, work.reply, output)
+        context = _remember(work, work.reply, output)
     except Exception as error:
         raise Stumble(error, "system") from error
     if is_for_tool(work.reply):
@@ -71,23 +70,17 @@ def _value(work: Work, packed: Packed) -> Any:
         raise HumanInputError(error.message, code=REFUSED) from None
 
 
-def _remember(step: str, context: Any, reply: Reply, output: Any) -> Any:
+def _remember(work: Work, reply: Reply, output: Any) -> Any:
     """Write down who answered what: the answer is kept whole (U-36)."""
+    context, answer = work.context, reply.answer
+    question = str(reply.question["message"])
+    if answer is not None and (work.conversation is not None or isinstance(context, PipelineContext)):
+        context = answered(work, question, output)
     if not isinstance(context, PipelineContext):
         return context
-    question, answer = str(reply.question["message"]), reply.answer
-    done = HumanInteraction(step=step, question=question, answer=output)
+    done = HumanInteraction(step=work.step.name, question=question, answer=output)
     if answer is not None:
         done = done.model_copy(update={"actor": answer.actor, "note": answer.note, "at": answer.at})
-        turns = [
-            ConversationTurn(role="assistant", content=question),
-            ConversationTurn(role="user", content=_text(output)),
-        ]
-        context.conversation_history = [*context.conversation_history, *turns]
     context.hitl_history = [*context.hitl_history, done]
     context.status, context.pause_message = ContextState.RUNNING, None
     return context
-
-
-def _text(answer: Any) -> str:
-    return answer if isinstance(answer, str) else orjson.dumps(safe_serialize(answer)).decode()

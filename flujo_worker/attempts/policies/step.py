@@ -24,6 +24,7 @@ from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.blame import besides, blaming
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators
+from flujo_worker.attempts.conversation import history_of, said
 from flujo_worker.attempts.inside import performing_on
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
@@ -57,7 +58,8 @@ async def perform_step(work: Work) -> Done:
         async with blaming("validator", answer.usage):
             await consult_validators(work, answer.output)
     async with blaming("system", answer.usage):
-        return Done(answer.output, absorb(step, answer.output, work.context), answer.usage)
+        context = said(work, answer.output, absorb(step, answer.output, work.context))
+        return Done(answer.output, context, answer.usage)
 
 
 async def _first(work: Work) -> tuple[Any, Answer]:
@@ -143,9 +145,10 @@ async def _shape_of(work: Work) -> AsyncIterator[Shape | None]:
 
 
 async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> Answer:
-    options = {**work.at_hand, "guidance": work.guidance, **work.step.config.options()}
     left_s = max(0.0, work.timeout_s - spent_s)
     async with blaming("agent", Usage(), work.timeout_s):
+        told = {"guidance": work.guidance, "history": await history_of(work)}
+        options = {**work.at_hand, **told, **work.step.config.options()}
         with watching(work.agent, most_s=left_s), telling_what_is_asked(work):
             async with asyncio.timeout(left_s):
                 answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)

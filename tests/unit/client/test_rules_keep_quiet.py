@@ -29,6 +29,30 @@ steps:
   - {name: c, uses: agents.w, config: {execution_mode: background}}
   - {name: d, uses: agents.w, input: "Say hello"}
 """,
+    "in a conversation an answer is told as a turn": TEXT
+    + """
+steps:
+  - kind: loop
+    name: chat
+    loop:
+      conversation: true
+      max_loops: 2
+      exit_expression: "'bye' in previous_step"
+      history_template: "{{#each history}}{{ this.role }}{{/each}}"
+      body:
+        - {name: a, uses: agents.w}
+        - {name: b, uses: agents.w, input: "Go on."}
+""",
+    "a map's finalize reads the items' outputs": """
+steps:
+  - kind: map
+    name: each
+    map:
+      init: {set: [{target: scratchpad.items, value: "{{ previous_step }}"}]}
+      iterable_input: scratchpad.items
+      body: {name: x, uses: "broken_parts:echo"}
+      finalize: "{{ this | join(', ') }} {{ steps.x.output }}"
+""",
     "a loop's next iteration reads what the one before made": """
 steps:
   - kind: loop

@@ -30,6 +30,10 @@ def shout(data: Any) -> str:
     return f"{data}!"
 
 
+def recall(_data: Any, *, history: str | None = None) -> str:
+    return str(history)
+
+
 def double(data: int) -> int:
     return data * 2
 
@@ -41,6 +45,10 @@ def add_one(data: int) -> int:
 def counted(data: Any) -> Any:
     CALLS.append(data)
     return data
+
+
+def counts(outputs: list[Any], _context: Any) -> int:
+    return len(outputs)
 
 
 def fail(data: Any) -> Any:

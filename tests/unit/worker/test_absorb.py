@@ -138,3 +138,24 @@ def test_all_that_does_not_fit_is_named_and_no_value_is_shown():
 def test_the_models_own_rules_hold():
     with pytest.raises(ContextMergeError, match="must not be negative"):
         updated({"total": -1}, Book())
+
+
+class Wide(Open):
+    total: int = 0
+
+
+@pytest.mark.parametrize(
+    ("options", "output"),
+    [({"updates_context": True}, {"total": 1, "totl": 2}), ({"sink_to": "totl"}, 2), ({"sink_to": "totl.x"}, 2)],
+    ids=str,
+)
+def test_validate_fields_keeps_an_output_out_of_extra_fields(options, output):
+    """Requirements §2.3: a name that is written wrongly is told, not kept."""
+    context = Wide(totl={})
+    absorb(Step("s", echo, **options), output, context)
+    with pytest.raises(ContextMergeError, match="Wide has no field 'totl'"):
+        absorb(Step("s", echo, validate_fields=True, **options), output, Wide(totl={}))
+
+
+def test_validate_fields_lets_declared_fields_pass():
+    assert absorb(Step("s", echo, validate_fields=True, updates_context=True), {"total": 3}, Wide()).total == 3

@@ -348,6 +348,69 @@ steps:
     assert run(text, [1, 2]).output == [2, 4]
 
 
+@pytest.mark.parametrize("how", ["", "parallel: true"])
+def test_a_maps_init_prepares_the_context_and_its_finalize_shapes_the_output(run, how):
+    """§2.6: the items are looked for after `init`; `finalize` sees all outputs and the context they leave."""
+    text = f"""
+steps:
+  - kind: map
+    name: each
+    map:
+      init: {{set: [{{target: numbers, value: "{{{{ previous_step }}}}"}}], append: [{{target: seen, value: init}}]}}
+      iterable_input: numbers
+      {how}
+      body: {{name: x, uses: "blueprint_parts:double"}}
+      finalize: {{output: {{all: "{{{{ previous_step }}}}", first: "{{{{ this[0] }}}}", after: "{{{{ context.seen }}}}"}}}}
+"""
+    result = run(text, [1, 2])
+    assert result.output == {"all": [2, 4], "first": 2, "after": ["init"]}
+    assert [step.name for step in result.step_history] == ["each.init", "each"]
+    assert result.final_pipeline_context.step_outputs["each"] == result.output
+
+
+@pytest.mark.parametrize(
+    "finalize",
+    [
+        "'{{ previous_step | length }}'",
+        "{output_template: '{{ this | length }}'}",
+        "{output_mapper: 'blueprint_parts:counts'}",
+    ],
+)
+def test_every_form_of_finalize(run, finalize):
+    text = f"""
+steps:
+  - {{kind: map, name: each, map: {{iterable_input: numbers, body: {{name: x, uses: "blueprint_parts:double"}}, finalize: {finalize}}}}}
+"""
+    assert run(text, None, context={"numbers": [1, 2, 3]}).output == 3
+
+
+def test_a_loop_keeps_its_conversation(run):
+    """§2.6: what its own `state` does is said by nobody."""
+    text = """
+steps:
+  - kind: loop
+    name: chat
+    loop:
+      conversation: true
+      ai_turn_source: all_agents
+      user_turn_sources: [guest]
+      history_management: {strategy: truncate_turns, max_turns: 3}
+      history_template: "{{#each history}}{{ this.content }};{{/each}}"
+      max_loops: 2
+      exit_expression: context.rounds > 3
+      state: {set: [{target: rounds, value: 1}]}
+      body: [{name: host, uses: "blueprint_parts:recall"}, {name: guest, uses: "blueprint_parts:shout"}]
+      output: "{{ context.conversation_history }}"
+"""
+    said = [(turn["role"], turn["content"]) for turn in map(dict, run(text, "hi").output)]
+    assert said == [
+        ("assistant", "None"),
+        ("user", "None!"),
+        ("assistant", "None;None!;"),
+        ("user", "None;None!;!"),
+    ]
+
+
 def test_a_router_runs_what_its_agent_names(run):
     text = """
 steps:

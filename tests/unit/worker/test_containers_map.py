@@ -181,3 +181,27 @@ def test_all_items_failing_is_a_failure_even_when_ignored(engine):
     result = engine.run(of(made), context={"items": [1, 2]})
 
     assert_attributed(engine, result, "each#1", "NonRetryableError", "no 1")
+
+
+def counted(outputs, context, original_input):
+    return {"outputs": outputs, "saw": list(context.seen), "given": original_input}
+
+
+@BOTH
+@pytest.mark.parametrize("items", [[], [1, 2]], ids=str)
+def test_finalize_makes_the_output_of_all_outputs(engine, options, items):
+    """§2.6: asked once, after the last item, also where there is none; with the map's own input and the context."""
+    result = engine.run(of(each(finalize=counted, **options)), "in", context={"items": items})
+
+    assert result.output == {"outputs": [item + 1 for item in items], "saw": [], "given": "in"}
+
+
+@BOTH
+def test_a_finalize_that_fails_fails_the_map(engine, options):
+    def broken(outputs, context):
+        raise ValueError("no")
+
+    result = engine.run(of(each(finalize=broken, **options)), context={"items": [1]})
+
+    assert result.run_status == "failed"
+    assert "output of 'each' failed with ValueError: no" in at(result, "each").feedback

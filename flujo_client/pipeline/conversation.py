@@ -1,0 +1,149 @@
+"""What a loop may say of its conversation: whose words are turns of it, and how much of them its agents are told (requirements §2.6).
+
+It must not read a context or render a text. In: a loop's options; out: plain data for its plan, and what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from flujo_client.errors import FlujoError, PipelineError
+from flujo_client.pipeline.walk import walk
+from flujo_client.text.templates import compile_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.pipeline.loop import LoopStep
+    from flujo_client.pipeline.place import Place
+    from flujo_client.text.templates import Template, Undefined
+
+OPTIONS: Final = (
+    "conversation",
+    "history_management",
+    "history_template",
+    "ai_turn_source",
+    "user_turn_sources",
+    "named_steps",
+)
+"""What a loop says of its conversation, in Python as in blueprints."""
+
+HITL: Final = "hitl"
+"""Whoever answers a question, among the sources of the user's turns."""
+
+LAST, ALL_AGENTS, NAMED_STEPS = AI_TURN_SOURCES = ("last", "all_agents", "named_steps")
+
+LEAST_TOKENS: Final = 16
+"""What a turn takes that nearly nothing is said in."""
+
+DEFAULT_TEMPLATE: Final = """\
+The conversation so far, one JSON object for each turn, the oldest first:
+{{#each history}}
+{{ this | tojson }}
+{{/each}}
+"""
+"""Each turn is data on a line of its own, so that nothing that was said can pass for a turn of somebody else's."""
+
+
+class HistoryManagement(BaseModel):
+    """How much of its conversation a loop's agents are told.
+
+    Attributes:
+        strategy: `truncate_tokens` leaves out the oldest turns until the rest fits; `truncate_turns` tells the newest `max_turns` at most;
+            `summarize` tells the beginnings of the older turns as one, before the newest as they are. No model is asked for that.
+        max_tokens: what is told at most, under every strategy, at 4 bytes of text a token; a turn that alone is more is cut.
+        max_turns: turns that `truncate_turns` tells at most.
+        summarize_ratio: the part of `max_tokens` that the summary may take.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    strategy: Literal["truncate_tokens", "truncate_turns", "summarize"] = "truncate_tokens"
+    max_tokens: int = Field(default=4096, ge=LEAST_TOKENS, le=200_000)
+    max_turns: int = Field(default=20, ge=1, le=10_000)
+    summarize_ratio: float = Field(default=0.5, gt=0, lt=1)
+
+    @field_validator("max_tokens", "max_turns", "summarize_ratio", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        """A text and true are no numbers, though both could be read as some."""
+        if isinstance(value, bool | str):
+            raise ValueError("must be a number")  # noqa: TRY004 - pydantic reads ValueError
+        return value
+
+
+@lru_cache(maxsize=256)
+def history_template_of(text: str, undefined: Undefined = "warn") -> Template:
+    """Read a template of a conversation, once per process: all it may name is `history`; raises BlueprintTextError."""
+    return compile_template(text, allowed=("history",), undefined=undefined)
+
+
+def conversation_rules(loop: LoopStep) -> dict[str, Any]:
+    """Give what workers need to know of a loop's conversation; nothing for a loop without one, so that its fingerprint stays."""
+    if not loop.conversation:
+        return {}
+    return {
+        "conversation": {
+            "management": (loop.history_management or HistoryManagement()).model_dump(),
+            "template": loop.history_template or DEFAULT_TEMPLATE,
+            "ai": loop.ai_turn_source,
+            "users": sorted(loop.user_turn_sources),
+            "steps": sorted(loop.named_steps),
+        }
+    }
+
+
+def conversation_findings(loop: LoopStep, place: Place) -> Iterator[str]:
+    """Find what is wrong with a loop's conversation."""
+    if not loop.conversation:
+        given = [name for name in OPTIONS[1:] if getattr(loop, name) != getattr(type(loop), name)]
+        yield from (f"{name} counts only with conversation=True" for name in given)
+        return
+    yield from place.lacks("conversation keeps turns, and", "conversation_history")
+    management: Any = loop.history_management
+    if management is not None and not isinstance(management, HistoryManagement):
+        yield f"history_management, a {type(management).__name__}, is no HistoryManagement"
+    yield from _template_findings(loop.history_template)
+    if loop.ai_turn_source not in AI_TURN_SOURCES:
+        yield f"ai_turn_source '{str(loop.ai_turn_source)[:40]}': known are {', '.join(AI_TURN_SOURCES)}"
+    elif loop.ai_turn_source == NAMED_STEPS and not loop.named_steps:
+        yield f"ai_turn_source '{NAMED_STEPS}' needs named_steps"
+    elif loop.ai_turn_source != NAMED_STEPS and loop.named_steps:
+        yield f"named_steps counts only with ai_turn_source '{NAMED_STEPS}'"
+    yield from _names_findings(loop)
+
+
+def _template_findings(given: Any) -> Iterator[str]:
+    if given is None:
+        return
+    if not isinstance(given, str) or not given.strip():
+        yield f"history_template, a {type(given).__name__}, is no template"
+        return
+    try:
+        history_template_of(given)
+    except FlujoError as error:
+        yield f"history_template: {error.message}"
+
+
+def _names_findings(loop: LoopStep) -> Iterator[str]:
+    """Names of no step that says something, and steps that would speak for both sides."""
+    try:
+        steps = [step for _, step in walk(loop.loop_body_pipeline)]
+    except (PipelineError, AttributeError):  # a body that cannot be is told as one
+        return
+    agents = {step.name for step in steps if step.kind == "step"}
+    people = {HITL, *(step.name for step in steps if step.kind == "human")}
+    lists: dict[str, Any] = {"user_turn_sources": loop.user_turn_sources, "named_steps": loop.named_steps}
+    for option, names in lists.items():
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            yield f"{option} is a list of names"
+            return
+        known = agents | people if option == "user_turn_sources" else agents
+        for name in names:
+            if name not in known:
+                yield f"{option} names '{name[:40]}', and no step of its body that says something is called so"
+    for name in sorted(set(loop.user_turn_sources) & set(loop.named_steps)):
+        yield f"named_steps and user_turn_sources both name '{name[:40]}': its turns are the assistant's or the user's"

@@ -1,0 +1,90 @@
+"""What a step of a conversational loop is told, and how what it says becomes a turn (requirements §2.6).
+
+Turns stand in the attempt's own copy of the context, so they are merged with its success or not at all, and once. In: an attempt's work,
+what came of it. Out: a text for its agent; the context.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from flujo_client.contract.context import ConversationTurn
+from flujo_client.pipeline.conversation import HITL, history_template_of
+from flujo_client.pipeline.formula import Changes, current_filling
+from flujo_client.serial import safe_serialize
+from flujo_worker.attempts.inside import in_thread
+from flujo_worker.domain.conversation import bounded, role_of
+from flujo_worker.evaluate.question import checked, put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_worker.attempts.work import Work
+    from flujo_worker.domain.conversation import Rules
+
+
+async def history_of(work: Work) -> str | None:
+    """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
+
+    None outside of conversations and before the first turn. Names that are missing in its template are told, or refused, as the
+    settings say.
+    """
+    rules = work.conversation
+    return None if rules is None else await in_thread(lambda: _history(work.context, rules))
+
+
+def _history(context: Any, rules: Rules) -> str | None:
+    turns = bounded(list(_turns(context)), rules["management"])
+    if not turns:
+        return None
+    told = {"history": [{"role": turn.role, "content": turn.content} for turn in turns]}
+    text: str = current_filling().fill(rules["template"], told, as_text=True, read=history_template_of)
+    return text.strip()
+
+
+def _turns(context: Any) -> Iterator[ConversationTurn]:
+    """The turns in a context, whoever wrote them; anything else in its list is passed over."""
+    for each in getattr(context, "conversation_history", None) or ():
+        given = each if isinstance(each, dict) else getattr(each, "__dict__", {})
+        role, content = given.get("role"), given.get("content")
+        if role in ("user", "assistant") and isinstance(content, str):
+            yield ConversationTurn(role=role, content=content)
+
+
+def said(work: Work, output: Any, context: Any) -> Any:
+    """Write a step's output down as the turn that it is, if it is one; the blueprint's own changes of the context say nothing."""
+    step, rules = work.step, work.conversation
+    role = None if rules is None or isinstance(step.agent, Changes) else role_of(rules, step.name)
+    if role is None:
+        return context
+    return _added(context, ConversationTurn(role=role, content=_written(output), step=step.name))
+
+
+def answered(work: Work, question: str, answer: Any) -> Any:
+    """Write down what a person was asked and answered; in a conversation, where people are among the user's sources.
+
+    A question that hands on what an agent has just said stands there once.
+    """
+    sources = (HITL,) if work.conversation is None else work.conversation["users"]
+    if HITL not in sources and work.step.name not in sources:
+        return work.context
+    newest = list(getattr(work.context, "conversation_history", None) or ())[-1:]
+    is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
+    asked = ConversationTurn(role="assistant", content=question)
+    return _added(work.context, asked, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
+
+
+def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
+    """Put turns at the end; raises ContextMergeError where the context's model does not take them."""
+    history = getattr(context, "conversation_history", None)
+    if not isinstance(history, list):
+        return context
+    put(context, "conversation_history", [*history[: len(history) - instead], *turns])
+    return context if type(context).model_config.get("validate_assignment") else checked(context)
+
+
+def _written(value: Any) -> str:
+    """Write a turn's content: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else orjson.dumps(safe_serialize(value)).decode()

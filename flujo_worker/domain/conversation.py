@@ -1,0 +1,148 @@
+"""A loop's conversation (requirements §2.6): whose words are turns of it, how many its agents are told, which stay. Pure.
+
+It must not write a turn into a context or render one: that is `attempts/conversation.py`. In: a plan, turns, a loop's rules. Out: rules,
+turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no model's own counting.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from flujo_client.contract.context import ConversationTurn
+from flujo_client.pipeline.conversation import ALL_AGENTS, LAST, LEAST_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from flujo_client.pipeline.plan import Node, Plan
+
+    Rules = Mapping[str, Any]
+
+BYTES_PER_TOKEN: Final = 4
+_LEAST_SHARE, _FRAME = 40, 20
+"""Characters of a turn below which a summary rather leaves the oldest ones out, and what stands around them besides."""
+
+
+def conversation_at(plan: Plan, address: str) -> Rules | None:
+    """Find the conversation of the innermost loop around an address that has one."""
+    above: str | None = address
+    while above is not None:
+        container, _, above = plan.locate(above)
+        if container is not None and "conversation" in container.rules:
+            found: Rules = container.rules["conversation"]
+            return found
+    return None
+
+
+def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
+    """Say whose turn a step's output is; None for nobody's."""
+    if step in rules["users"]:
+        return "user"
+    return "assistant" if rules["ai"] in (LAST, ALL_AGENTS) or step in rules["steps"] else None
+
+
+def speakers(loop: Node) -> frozenset[str]:
+    """Name the steps that speak in a loop's own conversation, and in none of a loop inside it."""
+    return frozenset(node.name for nodes in loop.bodies.values() for node in _steps(nodes))
+
+
+def _steps(nodes: Sequence[Node]) -> Iterator[Node]:
+    for node in nodes:
+        if node.kind == "step":
+            yield node
+        elif "conversation" not in node.rules:
+            for inner in node.bodies.values():
+                yield from _steps(inner)
+
+
+def keeps_last(loop: Node) -> bool:
+    """Tell whether only the last of what agents say in an iteration is a turn."""
+    return bool("conversation" in loop.rules and loop.rules["conversation"]["ai"] == LAST)
+
+
+def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str]) -> list[Any]:
+    """Give the turns that stay of an iteration: of what these steps said as the assistant, the last.
+
+    Args:
+        before: all turns when it began.
+        after: all turns at its end; where those from before were rewritten, nothing is left out.
+        steps: whose turns count.
+    """
+    begin = len(before)
+    if list(after[:begin]) != list(before):
+        return list(after)
+    said = [place for place, turn in enumerate(after) if place >= begin and _is_said(turn, steps)]
+    left_out = set(said[:-1])
+    return [turn for place, turn in enumerate(after) if place not in left_out]
+
+
+def _is_said(turn: Any, steps: Collection[str]) -> bool:
+    return isinstance(turn, ConversationTurn) and turn.role == "assistant" and turn.step in steps
+
+
+def tokens_of(turn: ConversationTurn) -> int:
+    """Estimate the tokens of a turn: those of the line of JSON that tells it."""
+    line = json.dumps({"role": turn.role, "content": turn.content}, ensure_ascii=False) + "\n"
+    return -(-len(line.encode(errors="replace")) // BYTES_PER_TOKEN)
+
+
+def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[ConversationTurn]:
+    """Give what is told of a conversation: never more than `max_tokens`, in order, the newest turn always among it.
+
+    Args:
+        turns: all of them, the oldest first.
+        management: a `HistoryManagement` as plain data.
+    """
+    most, strategy = management["max_tokens"], management["strategy"]
+    if strategy == "truncate_turns":
+        turns = turns[-management["max_turns"] :]
+    fitting = _newest(turns, most)
+    if strategy != "summarize" or len(fitting) == len(turns):
+        return fitting
+    room = int(most * management["summarize_ratio"])
+    kept = _newest(turns, max(LEAST_TOKENS, most - room))
+    left = min(room, most - sum(map(tokens_of, kept)))
+    return [*_summary(turns[: -len(kept)], left), *kept]
+
+
+def _newest(turns: Sequence[ConversationTurn], most: int) -> list[ConversationTurn]:
+    """Give the newest turns that fit together; a newest one that does not fit alone is cut."""
+    kept: list[ConversationTurn] = []
+    left = most
+    for turn in reversed(turns):
+        left -= tokens_of(turn)
+        if left < 0:
+            break
+        kept.append(turn)
+    return kept[::-1] if kept or not turns else [_cut(turns[-1], most)]
+
+
+def _cut(turn: ConversationTurn, most: int) -> ConversationTurn:
+    """Keep as much of a turn's beginning as fits; at `LEAST_TOKENS` that is at least the mark that it was cut."""
+    low, high = 0, min(len(turn.content), most * BYTES_PER_TOKEN)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if tokens_of(_first(turn, middle)) <= most else (low, middle - 1)
+    return _first(turn, low)
+
+
+def _first(turn: ConversationTurn, characters: int) -> ConversationTurn:
+    return turn.model_copy(update={"content": f"{turn.content[:characters]}…"})
+
+
+def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationTurn]:
+    """Tell older turns as one, each by its beginning; the newest of them where there is no room for all."""
+    if most < LEAST_TOKENS:
+        return []
+    head = ConversationTurn(role="assistant", content=f"Summary of {len(older)} earlier turns, each cut short:")
+    room = (most - tokens_of(head)) * BYTES_PER_TOKEN
+    told = older[-max(1, room // _LEAST_SHARE) :]
+    share = max(1, room // len(told) - _FRAME)
+    lines = [f"{turn.role}: {_short(turn.content, share)}" for turn in told]
+    summary = ConversationTurn(role="assistant", content="\n".join([head.content, *lines]))
+    return [summary if tokens_of(summary) <= most else _cut(summary, most)]
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
