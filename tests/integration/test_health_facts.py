@@ -199,7 +199,7 @@ def test_without_the_ledger_the_report_is_the_same(connection):
     plant(connection)
     before = to_json(reported(connection, since_hours=24, buckets=4))
     connection.execute("DROP TABLE flujo_correction_ledger")
-    connection.execute("DROP TABLE flujo_events")
+    connection.execute("DROP TABLE flujo_events CASCADE")
     assert to_json(reported(connection, since_hours=24, buckets=4)) == before
 
 
