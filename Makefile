@@ -10,7 +10,7 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
 # Processes that test side by side, each with services of its own. A file's tests stay together, for they share workers; files keep
 # their order, so that the longest, in tests/acceptance, do not come last.
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help

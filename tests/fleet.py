@@ -39,7 +39,7 @@ STEPS = Path(__file__).parent / "acceptance"
 FOLDER = "ACCEPTANCE_FOLDER"
 PATIENCE_S = 120.0
 REDIS_DATABASES = 16
-BRISK = {"lease_s": 1.5, "renew_s": 0.5, "sweep_s": 0.3}
+BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.3}
 """A lease short enough that a test of lost workers need not wait for it."""
 
 STEADY = {**BRISK, "lease_s": 60.0}

@@ -128,7 +128,7 @@ async def cancel_itself(_: list[str]) -> None:
 async def hog(trail: list[str], *, context: Visits | None = None) -> list[str]:
     """Blocks the event loop, as async code should not, for longer than a lease."""
     step = begin()[1]
-    time.sleep(2.5)  # noqa: ASYNC251 - that is what it is for
+    time.sleep(4)  # noqa: ASYNC251 - that is what it is for
     return arrived(trail, step, context)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from fleet import Site, wait_until
+from fleet import STEADY, Site, wait_until
 
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import UsageLimitExceededError
@@ -220,7 +220,7 @@ def test_a_worker_killed_between_claim_and_outcome_loses_and_doubles_nothing(sit
 def test_a_tenant_has_a_budget_for_its_day(services, tmp_path):
     """Requirements §2.7: `[budgets.tenant]`, shared by the runs of one tenant and of no other."""
     budgets = {"tenant": {"acme": {"total_tokens_limit": 40}}}
-    with Site(services, tmp_path, worker={"lease_s": 1.5, "renew_s": 0.5, "sweep_s": 0.3}, budgets=budgets) as site:
+    with Site(services, tmp_path, worker=STEADY, budgets=budgets) as site:
         site.workers()
         runs = [site.client.enqueue("budget_pipelines:three", "in", tenant=name) for name in ("acme", "acme", "other")]
         results = [run.result(30) for run in runs]

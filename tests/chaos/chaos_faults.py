@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from flujo_client.handle import RunHandle
 
-FROZEN_S = 2.5
+FROZEN_S = 3.5
 """Longer than the site's lease."""
 GAP_S = (0.5, 1.5)
 LOOK_EVERY_S = 0.05
