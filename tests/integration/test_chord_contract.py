@@ -14,15 +14,14 @@ import redis
 from builders import enqueued
 from celery.app.task import Context
 from celery.contrib.testing.worker import start_worker
-from celery.exceptions import Ignore
 from fleet import wait_until
 
 from flujo_client.broker import Broker, celery_message
 from flujo_client.chord import group_of, membership
 from flujo_client.config import Settings
-from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_client.errors import SerializationError
-from flujo_client.wire import SERIALIZER, dump, load, register
+from flujo_client.wire import dump, load, register
+from flujo_worker import tasks
 from flujo_worker.app import _own_app
 from flujo_worker.dispatch import RedisPost
 
@@ -179,24 +178,37 @@ def test_the_body_is_signed_by_celery_and_repeats_what_headers_say(parts_of, lis
         load(body.replace(b"outer", b"inner"), keys=KEYS)
 
 
-@pytest.fixture
-def toys(app):
-    """Tasks under our names on a worker with one thread, so that what was sent first is over first."""
+class Host:
+    """Carries out what a step is called."""
 
-    def attempt(wire):
-        if wire["step"] == "ignored":
-            raise Ignore
+    def attempt(self, wire, *, task_id):
+        assert task_id
+        if wire["step"] == "failed":
+            raise ValueError("no")
+        return wire["step"] != "left"
 
-    app.task(attempt, name=TASK_ATTEMPT, serializer=SERIALIZER, ignore_result=True, shared=False)
+
+@pytest.fixture(params=["plain", "wrapped"])
+def toys(app, request):
+    """Our tasks on a worker with one thread, so that what was sent first is over first; also as an application's own class of tasks."""
+
+    class Wrapped(app.Task):
+        def __call__(self, *args, **kwargs):
+            return super().__call__(*args, **kwargs)
+
+    if request.param == "wrapped":
+        app.Task = Wrapped
+    tasks.add(app, Host)
     queues = ["flujo.attempts"]
     with start_worker(app, pool="threads", concurrency=1, queues=queues, perform_ping_check=False, loglevel="CRITICAL"):
         yield
 
 
-def test_ignore_returns_no_part(parts_of, toys, settings):
-    """A member that hands its lane on raises Ignore: it is acknowledged, and the lane's part is still to come."""
+@pytest.mark.parametrize("step", ["left", "failed"])
+def test_who_leaves_and_who_raises_ignore_returns_no_part(parts_of, toys, settings, step):
+    """A member that hands its lane on leaves the chord, one that failed raises Ignore: the lane's part is still to come."""
     chord_ = parts_of(3)
-    Broker(settings).publish([member(0, step="ignored"), member(1)])
+    Broker(settings).publish([member(0, step=step), member(1)])
     wait_until(lambda: 1 in chord_.lanes())
     assert chord_.lanes() == [1]
 
