@@ -100,6 +100,13 @@ def test_what_is_in_doubt_is_left_alone(text):
     assert mended(text) == text
 
 
+@pytest.mark.parametrize("key", ["name]", "na]me", "na[0]", "[name", "na.me"])
+def test_a_key_may_look_like_a_place(key):
+    text = f"steps: [{{'{key}': a, uses: 'broken_parts:echo'}}]"
+    assert found_in(text) != ()
+    assert mended(text) == text
+
+
 def test_a_path_is_mended_in_expressions_too():
     text = """
 steps:
