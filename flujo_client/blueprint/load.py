@@ -6,6 +6,7 @@ whoever has it needs no file. It must not read a file outside the blueprint's fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
@@ -37,6 +38,9 @@ NO_NAME: Final = "pipeline"
 
 MAX_IMPORTS: Final = 20
 """Blueprints that import each other in a row, from the first to the last."""
+
+_OF_A_VOLUME: Final = re.compile(r"\.\.\d{4}_")
+"""What the folders begin with in which volumes of Kubernetes keep their files, behind the links that are seen."""
 
 
 def load_text(
@@ -251,8 +255,8 @@ class Loading:
 
 
 def _is_hidden(path: File) -> bool:
-    """Tell whether a part of a path is a dotfile or stands in one, as `.env` and `.git` do. Volumes of Kubernetes keep files in `..2024_…`."""
-    return any(part.startswith(".") and not part.startswith("..") for part in path.parts)
+    """Tell whether a part of a path is a dotfile or stands in one, as `.env` and `.git` do."""
+    return any(part.startswith(".") and not _OF_A_VOLUME.match(part) for part in path.parts)
 
 
 def _called(file: File) -> str:

@@ -107,7 +107,8 @@ class Entry:
 def entry_at(text: str, finding: Finding) -> Entry | None:
     """Find what a finding is about; None where that is no key or item of its own, or stands elsewhere by an alias."""
     last = finding.key.rpartition(".")[2]
-    ending = last[last.rindex("[") :] if last.endswith("]") else last
+    is_item = last.endswith("]") and "[" in last  # a key may have either in it
+    ending = last[last.rindex("[") :] if is_item else last
     return _entries_of(text).get((finding.line, finding.column, ending))
 
 

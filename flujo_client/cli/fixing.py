@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
+import stat
 import sys
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from tempfile import mkstemp
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +18,7 @@ import click
 from flujo_client.blueprint.validate import mend_file
 from flujo_client.cli.output import say, show_value
 from flujo_client.cli.words import counted
+from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.reference import is_file
 
 if TYPE_CHECKING:
@@ -61,7 +65,7 @@ def fix_files(targets: Sequence[str], how: How, *, allowed: Sequence[str], profi
     """Fix blueprints' files.
 
     Args:
-        targets: the files.
+        targets: the files; what is said of one that is not there is left to the validation.
         how: whether it is shown, asked for and written.
         allowed: import prefixes that references may stand under.
         profile: what it has off is left alone.
@@ -72,10 +76,18 @@ def fix_files(targets: Sequence[str], how: How, *, allowed: Sequence[str], profi
     for each in targets:
         if not is_file(each):
             raise click.UsageError(f"'{each}' is no blueprint's file, and only those are fixed")
-    return {each: _fixed(each, how, *mend_file(each, allowed=allowed, profile=profile)) for each in targets}
+    return {each: _fixed(each, how, allowed=allowed, profile=profile) for each in targets}
 
 
-def _fixed(target: str, how: How, data: bytes, mended: Mended) -> Fixed:
+def _fixed(target: str, how: How, *, allowed: Sequence[str], profile: Profile) -> Fixed:
+    try:
+        data, mended = mend_file(target, allowed=allowed, profile=profile)
+    except BlueprintError:
+        return Fixed()
+    return _carried_out(target, how, data, mended)
+
+
+def _carried_out(target: str, how: How, data: bytes, mended: Mended) -> Fixed:
     if not mended.findings:
         say(f"{target}: there is nothing that could be mended without a doubt")
         return Fixed()
@@ -85,7 +97,7 @@ def _fixed(target: str, how: How, data: bytes, mended: Mended) -> Fixed:
         show_value(diff.rstrip("\n"))
     is_written = how.writes and (not how.asks or _is_wanted(target, len(mended.findings)))
     if is_written:
-        _write(target, mark + mended.text.encode())
+        _write(target, data, mark + mended.text.encode())
         say(f"{target}: {counted(len(mended.findings), 'mending')} written")
     return Fixed(mended.findings, diff, is_written)
 
@@ -107,8 +119,28 @@ def _is_wanted(target: str, count: int) -> bool:
         raise click.UsageError("--fix asks before it writes, and nobody is there to answer: add --yes") from None
 
 
-def _write(target: str, data: bytes) -> None:
+def _write(target: str, before: bytes, after: bytes) -> None:
+    """Write a file as a whole or not at all, also when the disk is full or the machine dies; a link stays one, owner and mode stay."""
+    file = Path(target).resolve()
     try:
-        Path(target).write_bytes(data)
+        with file.open("r+b") as opened:  # what is read-only stays so, which a rename would not ask
+            if opened.read() != before:
+                raise click.UsageError(f"{target} was changed since it was read, and is left as it is: run this again")
+            _replace(file, after, os.fstat(opened.fileno()))
     except OSError as error:
         raise click.FileError(target, error.strerror) from error
+
+
+def _replace(file: Path, data: bytes, like: os.stat_result) -> None:
+    descriptor, draft = mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            os.fsync(descriptor)
+        Path(draft).replace(file)
+    except BaseException:
+        Path(draft).unlink()
+        raise

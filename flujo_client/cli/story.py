@@ -42,9 +42,8 @@ def question_lines(asked: Approval) -> Text:
     text = Text.assemble((f"{printable(asked.place)} asks{until}: ", "bold"), printable(asked.message))
     which = ["--step", asked.step, *(["--address", asked.address] if asked.address else [])]
     given = shlex.join([asked.run_id, *which])
-    verbs = ("approve", "reject") if _is_yes_or_no(asked.schema) else ("answer",)
-    for verb in verbs:
-        text.append(f"\n  flujo approvals {verb} {printable(given)}{' VALUE' if verb == 'answer' else ''}")
+    for verb, value in _answers(asked.schema).items():
+        text.append(f"\n  flujo approvals {verb} {printable(given)}{value}")
     return text
 
 
@@ -70,9 +69,12 @@ def _place(event: EventRecord) -> str:
     return f"{key.address}/{key.step}" if key.address else key.step
 
 
-def _is_yes_or_no(schema: dict[str, object] | None) -> bool:
-    """What `approve` and `reject` say fits: a boolean, an object with `approved`, or anything."""
-    if not schema or schema.get("type") == "boolean":
-        return True
+def _answers(schema: dict[str, object] | None) -> dict[str, str]:
+    """The commands that answer a question, with what each takes; a boolean, an object with `approved`, and anything can be yes or no."""
+    verdict = {"approve": "", "reject": ""}
+    if not schema:
+        return {**verdict, "answer": " VALUE"}
     properties = schema.get("properties")
-    return isinstance(properties, dict) and "approved" in properties
+    if schema.get("type") == "boolean" or (isinstance(properties, dict) and "approved" in properties):
+        return verdict
+    return {"answer": " VALUE" if schema.get("type") == "string" else " --input-json JSON"}

@@ -111,7 +111,7 @@ def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rule
         checked(weights, f"profile '{known}'")
     tables: list[Mapping[str, str]] = []
     if rules is not None:
-        is_file = rules not in profiles and File(rules).exists()
+        is_file = rules not in profiles and (File(rules).exists() or rules.endswith(".toml"))
         tables.append(checked(read(File(rules)).tree, rules) if is_file else _profile(profiles, rules))
     if name is not None:
         tables.append(_profile(profiles, name))

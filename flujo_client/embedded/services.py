@@ -94,11 +94,12 @@ class Embedded:
     def how_they_ended(self) -> str | None:
         """Say which service has ended though it was not stopped here, how, and with which last words; None while both are there.
 
-        Of services that we joined it is only known whether their owner still says that they run.
+        Of services that we joined it is only known whether their owner still says that they run: another one's are elsewhere.
         """
         if self._owned is not None and self.is_owner:
             return self._owned.postgres.how_it_ended() or self._owned.redis.how_it_ended()
-        if self._running is None or state.read(self.directory) is not None:
+        now = state.read(self.directory)
+        if self._running is None or (now is not None and now.owner_pid == self._running.owner_pid):
             return None
         return f"the embedded services of {self.directory} ended with process {self._running.owner_pid}, which had started them"
 

@@ -149,10 +149,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
             suggestion=f"write it as 'package.module:attribute'{or_a_file}",
         )
     if is_ours(module_name) and attribute not in OURS:
-        raise PipelineError(
-            f"{what} '{reference}' leads into Flujo's own workings",
-            suggestion=f"of flujo_client, {' and '.join(OURS)} can be named; put what you need into a module of yours",
-        )
+        raise _into_ours(what, reference)
     if not Resolver(allowed).allows(module_name):
         raise PipelineError(
             f"{what} '{reference}' is outside the allowed imports ({', '.join(allowed) or 'none'})",
@@ -185,7 +182,25 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
             f"{what} '{reference}' leads into the module '{found.__name__}'",
             suggestion=f"a module stands before the colon: '{found.__name__}:…'",
         )
+    if _is_of_ours(found):
+        raise _into_ours(what, reference)
     return found
+
+
+def _is_of_ours(found: Any) -> bool:
+    """Tell whether it is a function of this package, which a module of somebody else's holds too, as `Pipeline.from_yaml_file`.
+
+    A function that one of ours made is somebody's own.
+    """
+    module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")
+    return inspect.isroutine(found) and is_ours(module or "") and name not in OURS and "<locals>" not in name
+
+
+def _into_ours(what: str, reference: str) -> PipelineError:
+    return PipelineError(
+        f"{what} '{reference}' leads into Flujo's own workings",
+        suggestion=f"of flujo_client, {' and '.join(OURS)} can be named; what else you need, a function of your own can call",
+    )
 
 
 def _as_module(name: str, attribute: str) -> str | None:

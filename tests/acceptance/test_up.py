@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import takewhile
 
 import psycopg
 import pytest
@@ -46,13 +47,14 @@ def test_an_embedded_service_that_dies_is_told_and_ends_all_of_it(tmp_path):
     alone = {name: text for name, text in os.environ.items() if not name.startswith("FLUJO_") and name not in SERVICES}
     command = [sys.executable, "-m", "flujo_worker", "up", "--workers", "1"]
     with subprocess.Popen(command, cwd=tmp_path, env=alone, stderr=subprocess.PIPE, text=True) as up:
-        said = list(iter(up.stderr.readline, "up; Ctrl-C stops everything\n"))
+        said = list(takewhile(lambda line: line != "up; Ctrl-C stops everything\n", up.stderr))
+        assert up.poll() is None, said
         os.kill(running(tmp_path / ".flujo").redis_pid, signal.SIGKILL)
         talk = up.communicate(timeout=90)[1]
     assert up.returncode == 1, (said, talk)
     assert f"embedded Redis was killed by SIGKILL; the end of {tmp_path}" in talk
     assert "Ready to accept connections" in talk
-    left = subprocess.run(["pgrep", "-f", f"{tmp_path}|parent={up.pid}"], capture_output=True, check=False)
+    left = subprocess.run(["pgrep", "-f", f"{tmp_path}|parent={up.pid}( |$)"], capture_output=True, check=False)
     assert left.stdout == b""
 
 

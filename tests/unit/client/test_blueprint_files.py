@@ -182,11 +182,22 @@ def test_a_link_that_leads_outside_is_not_followed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "named", [".env", "./.env", "parts/../.env", ".git/config", "parts/.notes/a.md", "link.md", "linked/config"]
+    "named",
+    [
+        ".env",
+        "./.env",
+        "parts/../.env",
+        ".git/config",
+        "parts/.notes/a.md",
+        "link.md",
+        "linked/config",
+        "..env",
+        "...notes/a.md",
+    ],
 )
 def test_hidden_files_are_not_read(folder, named):
     """What has a name with a dot before it is kept from being looked at: passwords, and tools' own data."""
-    for hidden in (".env", ".git/config", "parts/.notes/a.md"):
+    for hidden in (".env", ".git/config", "parts/.notes/a.md", "..env", "...notes/a.md"):
         (folder / hidden).parent.mkdir(parents=True, exist_ok=True)
         (folder / hidden).write_text("hunter2")
     (folder / "link.md").symlink_to(folder / ".env")

@@ -475,11 +475,12 @@ def question(schema=None, address="", **rest):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (question(), [f"approve {RUN} --step 'ask me'", f"reject {RUN} --step 'ask me'"]),
+        (question(), [f"approve {RUN} --step 'ask me'", f"reject {RUN} --step 'ask me'", f"answer {RUN} --step 'ask me' VALUE"]),
         (question({"type": "boolean"}, "box#1"), [f"approve {RUN} --step 'ask me' --address 'box#1'", f"reject {RUN} --step 'ask me' --address 'box#1'"]),
         (question({"type": "string"}), [f"answer {RUN} --step 'ask me' VALUE"]),
+        (question({"type": "array"}), [f"answer {RUN} --step 'ask me' --input-json JSON"]),
     ],
-    ids=["anything", "a boolean in a loop", "a text"],
+    ids=["anything", "a boolean in a loop", "a text", "a list"],
 )  # fmt: skip
 def test_a_question_is_told_with_the_commands_that_answer_it(asked, said):
     """M-449; what it says cannot move a terminal."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -93,6 +96,13 @@ def test_what_is_mended_is_mended_at_its_place(ends):
     ],
 )
 def test_what_is_in_doubt_is_left_alone(text):
+    assert found_in(text) != ()
+    assert mended(text) == text
+
+
+@pytest.mark.parametrize("key", ["name]", "na]me", "na[0]", "[name", "na.me"])
+def test_a_key_may_look_like_a_place(key):
+    text = f"steps: [{{'{key}': a, uses: 'broken_parts:echo'}}]"
     assert found_in(text) != ()
     assert mended(text) == text
 
@@ -248,10 +258,43 @@ def test_a_difference_has_the_lines_of_the_file(file):
     assert "+name: letters     # what it is called\r\n" in told["diff"]
 
 
-def test_a_file_that_cannot_be_written_is_told(file, monkeypatch):
-    def refuse(*_):
-        raise OSError(30, "Read-only file system")
+@pytest.mark.parametrize("fault", ["fsync", "fchown"])
+def test_a_file_that_cannot_be_written_whole_is_left_whole(file, monkeypatch, fault):
+    """As on a full disk: it is told, and nothing is left beside the file."""
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    before = file.read_bytes()
+    monkeypatch.setattr(os, fault, refuse)
     ended = flujo("--fix", "--yes")
-    assert (ended.exit_code, "Read-only file system" in ended.stderr) == (1, True)
+    assert (ended.exit_code, "No space left on device" in ended.stderr) == (1, True)
+    assert (file.read_bytes(), list(file.parent.iterdir())) == (before, [file])
+
+
+def test_a_link_stays_one_and_its_file_keeps_its_mode(file):
+    real = file.rename(file.with_name("real.yaml"))
+    real.chmod(0o640)
+    file.symlink_to("real.yaml")
+    assert flujo("--fix", "--yes").exit_code == 0
+    assert (file.is_symlink(), stat.S_IMODE(real.stat().st_mode)) == (True, 0o640)
+    assert real.read_bytes() == b"\xef\xbb\xbf" + mended(BROKEN).encode()
+
+
+def test_a_file_that_was_changed_while_it_asked_is_left_as_it_is(file, monkeypatch):
+    def answer(*_, **__):
+        file.write_text("name: another\n")
+        return True
+
+    monkeypatch.setattr(click, "confirm", answer)
+    ended = flujo("--fix")
+    assert (ended.exit_code, "was changed since it was read" in ended.stderr) == (2, True)
+    assert file.read_text() == "name: another\n"
+
+
+@pytest.mark.parametrize("targets", [["nowhere.yaml", "letters.yaml"], ["letters.yaml", "nowhere.yaml"]])
+def test_a_file_that_is_not_there_is_a_finding_and_the_others_are_mended(file, targets):
+    ended = CliRunner().invoke(cli, ["validate", *targets, "--fix", "--yes", "--json"])
+    told = {each["target"]: each for each in json.loads(ended.stdout)}
+    assert (ended.exit_code, told["letters.yaml"]["written"], told["nowhere.yaml"]["written"]) == (3, True, False)
+    assert [each["rule"] for each in told["nowhere.yaml"]["findings"]] == ["Y-FILE"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 import flujo_client
-from flujo_client import HumanInteraction, Pipeline, PipelineContext, Step, safe_serialize
+from flujo_client import HumanInteraction, Pipeline, PipelineContext, Step, safe_serialize, step
 from flujo_client.blueprint.validate import validate_text
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import check
@@ -67,6 +67,35 @@ def test_no_reference_leads_into_flujos_workings(reference, allowed):
 def test_what_pipelines_are_written_with_is_no_part_of_one(name):
     with pytest.raises(PipelineError, match="own workings"):
         load(f"flujo_client:{name}", allowed=("*",), what="function")
+
+
+@pytest.mark.parametrize(
+    "name", ["Pipeline.from_yaml_file", "own.to_yaml", "Loaded.from_yaml_text", "load_pipeline", "Loaded.load"]
+)
+def test_nor_by_way_of_a_module_that_holds_some_of_it(name):
+    """Every module with a pipeline in it holds some, and its prefix is allowed."""
+    with pytest.raises(PipelineError, match="own workings"):
+        load(f"{__name__}:{name}", allowed=(__name__,), what="agent")
+
+
+@pytest.mark.parametrize("name", ["safe_serialize", "PipelineContext", "own", "Loaded.mine", "said"])
+def test_what_a_module_makes_with_it_is_its_own(name):
+    assert load(f"{__name__}:{name}", allowed=(__name__,), what="agent") is not None
+
+
+class Loaded(Pipeline):
+    load = staticmethod(load_pipeline)
+
+    def mine(self):
+        return self.to_yaml()
+
+
+own = Pipeline([Step("plain", agent=safe_serialize)])
+
+
+@step
+def said(text):
+    return text
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -77,7 +77,8 @@ def test_what_refuses_a_pipeline_cannot_be_lowered():
     [
         (["--profile", "quite"], "did you mean 'quiet'?"),
         (["--profile", "quiet.toml"], "there is no profile 'quiet.toml'"),
-        (["--rules", "nowhere.toml"], "there is no profile 'nowhere.toml'"),
+        (["--rules", "nowhere"], "there is no profile 'nowhere'"),
+        (["--rules", "nowhere.toml"], "nowhere.toml: cannot be read (No such file"),
         (["--rules", "wrong_rule.toml"], "did you mean 'V-A4'?"),
         (["--rules", "wrong_level.toml"], "'wran' is no weight"),
         (["--rules", "table.toml"], "is no weight"),
