@@ -348,6 +348,16 @@ def test_turns_of_before_are_kept_and_not_told(engine):
     assert (len(planner.told[1]["command_log"]), len(result.final_pipeline_context.command_log)) == (1, 3)
 
 
+def test_turns_of_an_earlier_run_whose_context_is_handed_on_are_not_told(engine):
+    """They have the same address as this run's own."""
+    earlier = engine.run(looped(Planner(run("upper", "a"), finish("b"))), "goal").final_pipeline_context
+    planner = Planner(run("upper", "c"), finish())
+    result = engine.run(looped(planner), "another", context=earlier)
+
+    assert [[each["result"] for each in brief["command_log"]] for brief in planner.told] == [[], ["C"]]
+    assert [result for _, _, result in turns(result)] == ["A", "b", "C", "done"]
+
+
 class TwiceDelivered(WatchedEngine):
     """Every message comes twice."""
 
