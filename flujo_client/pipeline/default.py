@@ -68,11 +68,17 @@ def make_default_pipeline(
         loop_output_mapper=candidate,
     )
     review = Step.review(review_agent, config=config, processors=_reading(None, reviewed), sink_to="checklist")
-    return Pipeline([Step("task", unchanged, sink_to="task"), review, solve], name=name, context_model=DefaultContext)
+    return Pipeline([Step("task", begin, sink_to="task"), review, solve], name=name, context_model=DefaultContext)
 
 
 def _reading(before: Any, after: Any) -> AgentProcessors:
     return AgentProcessors([] if before is None else [before], [after])
+
+
+def begin(task: Any, *, context: DefaultContext) -> Any:
+    """Forget what was made for the task before this one: contexts are handed on, from item to item and from run to run."""
+    context.solution = context.reflection = None
+    return task
 
 
 def to_solve(_: Any, *, context: DefaultContext) -> dict[str, Any]:
@@ -133,7 +139,7 @@ def candidate(_: Any, context: DefaultContext) -> Candidate:
 
 
 def unchanged(data: Any) -> Any:
-    """Give what came: the task is only kept, and before the first solution there is nothing to think about."""
+    """Give what came: before the first solution there is nothing to think about."""
     return data
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from container_parts import fails
 
-from flujo_client import Candidate, Checklist, ChecklistItem, StepConfig, make_default_pipeline
+from flujo_client import Candidate, Checklist, ChecklistItem, MapStep, Pipeline, StepConfig, make_default_pipeline
+from flujo_client.contract.checklist import DefaultContext
 from flujo_client.pipeline.plan import compile_plan
 from flujo_worker.testing import LocalEngine
 
@@ -130,6 +131,17 @@ def test_what_was_made_stands_in_the_context(engine):
     result = solve(engine, reviewer(), Script("one"), Script({"items": verdicts(True, True)}))
     context = result.final_pipeline_context
     assert (context.solution, context.checklist, context.reflection) == ("one", result.output.checklist, None)
+
+
+def test_a_task_begins_without_what_was_made_for_the_one_before(engine):
+    """One after the other, the items of a map have one context."""
+    solution, validator = Script("one", "two", "three"), Script({"items": verdicts(True, False)})
+    made = make_default_pipeline(reviewer(), solution, validator, Script("be brief"), max_iters=2)
+    each = MapStep("each", pipeline_to_run=made, iterable_input="scratchpad.tasks")
+    engine.run(Pipeline([each], context_model=DefaultContext), context={"scratchpad": {"tasks": ["a", "b"]}})
+
+    told = [(given["task"], given.get("solution"), given.get("reflection")) for given in solution.asked]
+    assert told == [("a", None, None), ("a", "one", "be brief"), ("b", None, None), ("b", "three", "be brief")]
 
 
 def test_it_stands_in_other_pipelines_as_a_step_and_takes_any_task(engine):
