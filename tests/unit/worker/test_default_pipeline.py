@@ -88,9 +88,10 @@ def test_no_more_solutions_are_made_than_asked_for(engine, rounds):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ({"items": verdicts(True)}, "the checklist has 2 items, and 1 were judged"),
-        ({"items": [{"description": RHYMES}, *verdicts(True)]}, "the checklist has 2 items, and 1 were judged"),
-        ("passed", "a checklist is meant, not a str"),
+        ({"items": verdicts(True)}, "each with `passed`: 1 came, 1 of them judged"),
+        ({"items": [{"description": RHYMES}, *verdicts(True)]}, "the checklist has 2 items"),
+        ({"items": [{"description": RHYMES}, *verdicts(True, False)]}, "3 came, 2 of them judged"),
+        ("passed", 'a checklist is meant, {"items": [{"description": …,'),
     ],
 )
 def test_a_verdict_that_leaves_items_out_is_asked_for_again(engine, answer, why):
