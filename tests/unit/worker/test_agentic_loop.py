@@ -120,6 +120,7 @@ def test_an_output_mapper_is_given_the_final_answer(engine):
         ({"type": "finish"}, "at /final_answer: Field required"),
         ({"type": "run_agent", "agent_name": "", "input_data": 1}, "at /agent_name: String should have at least 1"),
         ({"type": "ask_human", "question": " "}, "at /question: String should match pattern"),
+        (ask("q" * 100_001), "at /question: String should have at most 100000 characters"),
         (None, "at (root): Input should be"),
         (42, "at (root): Input should be"),
         (
