@@ -155,21 +155,19 @@ def _side_by_side(name: str, items: str, body: Body) -> MapStep:
     )
 
 
-def _read_by(body: Body, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Body:
-    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason."""
-    return _reading(body, read, schema) if isinstance(body, Step) else body
+def _read_by(body: Any, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Any:
+    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason; its fallback does, too.
 
-
-def _reading(step: Step, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Step:
-    """Make such a step, with a fallback that does the same. A blueprint's agent without an `output_schema` is given this one."""
-    if step.kind != "step":
-        return step
-    own, agent, other = step.processors, step.agent, step.fallback_step
-    if isinstance(agent, DeclaredAgent) and agent.output_schema is None and "schema" not in (step.processing or {}):
+    A blueprint's agent that has no `output_schema` is given this one.
+    """
+    if not isinstance(body, Step) or body.kind != "step":
+        return body
+    own, agent = body.processors, body.agent
+    if isinstance(agent, DeclaredAgent) and agent.output_schema is None and "schema" not in (body.processing or {}):
         agent = replace(agent, output_schema=schema)
     return replace(
-        step,
+        body,
         agent=agent,
         processors=replace(own, output_processors=[*own.output_processors, read]),
-        fallback_step=None if other is None else _reading(other, read, schema),
+        fallback_step=_read_by(body.fallback_step, read, schema),
     )
