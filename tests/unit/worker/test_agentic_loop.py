@@ -285,6 +285,11 @@ def test_a_question_may_be_the_last_turn(engine):
     assert engine.answer(run_id, "an answer").output == "an answer"
 
 
+def test_turns_that_grow_too_large_fail_the_loop_with_the_figures(engine):
+    result = engine.run(looped(Planner(run("big")), {"big": lambda _: "x" * 6_000_000}), "goal")
+    assert_attributed(engine, result, "at step 'record'", "SnapshotTooLarge", "may travel")
+
+
 # several loops
 
 
