@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flujo_client.client import AsyncFlujoClient, FlujoClient
 from flujo_client.contract.results import BackgroundLaunched, Failure, Success
 from flujo_client.contract.run import LIVE_RUN
-from flujo_client.errors import ConfigurationError
+from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.local import Fleet
 from flujo_client.pipeline.reference import with_besides
@@ -203,8 +203,10 @@ async def run_agentic_loop_pipeline(
         options: further ones of `Flujo`.
 
     Raises:
-        ResumeError: the run has no question open, or the answer does not fit.
+        ResumeError: the run has no question open, or the answer does not fit; or no run is named that it is for.
     """
+    if resume_from is None and human_input is not None:
+        raise ResumeError("an answer is given, and no run that asked", suggestion="give that as `resume_from`")
     runner = Flujo(pipeline, **options)
     try:
         if resume_from is not None:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from flujo_client.contract.question import LONGEST_MESSAGE
+
 
 class RunAgentCommand(BaseModel):
     """Have an agent of the registry do something.
@@ -31,7 +33,7 @@ class AskHumanCommand(BaseModel):
     """
 
     type: Literal["ask_human"] = "ask_human"
-    question: str = Field(pattern=r"\S")
+    question: str = Field(pattern=r"\S", max_length=LONGEST_MESSAGE)
 
 
 class FinishCommand(BaseModel):

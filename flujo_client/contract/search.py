@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from flujo_client.contract.context import PipelineContext
 from flujo_client.serial import canonical, safe_serialize
@@ -43,6 +43,14 @@ class Score(BaseModel):
 
     score: float = Field(ge=0, le=1, allow_inf_nan=False)
     reason: str | None = None
+
+    @field_validator("score", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, given: Any) -> Any:
+        """`True` would be a goal, and rarely is meant as one."""
+        if isinstance(given, bool):
+            raise ValueError("a truth value is no score")  # noqa: TRY004 - pydantic's way to refuse
+        return given
 
 
 class ScoredPath(BaseModel):

@@ -247,6 +247,8 @@ def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
             yield from _agent_findings(agent, allowed)
     elif isinstance(agent, DeclaredAgent):
         yield from ()
+    elif isinstance(agent, Step):
+        yield f"its agent is the step '{agent.name}'; give that step's agent, or that step in this one's place"
     elif not (callable(agent) or callable(getattr(agent, "run", None))):
         yield f"its agent, a {type(agent).__name__}, is no callable and has no run"
     elif inspect.isclass(agent):

@@ -16,6 +16,7 @@ from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 
+_FORM: Final = '{"items": [{"description": …, "passed": …, "feedback": …}]}'
 _WANTED: Final = "give its agent the output type `Checklist`, or an output_schema like it"
 
 
@@ -68,11 +69,17 @@ def make_default_pipeline(
         loop_output_mapper=candidate,
     )
     review = Step.review(review_agent, config=config, processors=_reading(None, reviewed), sink_to="checklist")
-    return Pipeline([Step("task", unchanged, sink_to="task"), review, solve], name=name, context_model=DefaultContext)
+    return Pipeline([Step("task", begin, sink_to="task"), review, solve], name=name, context_model=DefaultContext)
 
 
 def _reading(before: Any, after: Any) -> AgentProcessors:
     return AgentProcessors([] if before is None else [before], [after])
+
+
+def begin(task: Any, *, context: DefaultContext) -> Any:
+    """Forget what was made for the task before this one: contexts are handed on, from item to item and from run to run."""
+    context.solution = context.reflection = None
+    return task
 
 
 def to_solve(_: Any, *, context: DefaultContext) -> dict[str, Any]:
@@ -102,8 +109,8 @@ def judged(output: Any, *, context: DefaultContext) -> Checklist:
     asked, said = _checklist(context).items, _read(output).items
     if len(said) != len(asked) or any(item.passed is None for item in said):
         raise AgentError(
-            f"the checklist has {len(asked)} items, and {sum(item.passed is not None for item in said)} were judged",
-            suggestion="answer the same items in the same order, each with `passed`",
+            f"the checklist has {len(asked)} items, to be answered in their order, each with `passed`: {len(said)} came, "
+            f"{sum(item.passed is not None for item in said)} of them judged",
         )
     pairs = zip(asked, said, strict=True)
     return Checklist(items=[item.model_copy(update={"description": each.description}) for each, item in pairs])
@@ -133,7 +140,7 @@ def candidate(_: Any, context: DefaultContext) -> Candidate:
 
 
 def unchanged(data: Any) -> Any:
-    """Give what came: the task is only kept, and before the first solution there is nothing to think about."""
+    """Give what came: before the first solution there is nothing to think about."""
     return data
 
 
@@ -142,7 +149,7 @@ def _read(output: Any) -> Checklist:
         return Checklist.model_validate(output, from_attributes=True)
     except ValidationError:  # its text would tell the answer
         raise AgentError(
-            f"a checklist is meant, not a {type(output).__name__} of another form", suggestion=_WANTED
+            f"a checklist is meant, {_FORM}, not a {type(output).__name__} of another form", suggestion=_WANTED
         ) from None
 
 

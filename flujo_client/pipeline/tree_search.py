@@ -155,8 +155,8 @@ def _side_by_side(name: str, items: str, body: Body) -> MapStep:
     )
 
 
-def _read_by(body: Body, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Body:
-    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason.
+def _read_by(body: Any, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Any:
+    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason; its fallback does, too.
 
     A blueprint's agent that has no `output_schema` is given this one.
     """
@@ -165,4 +165,9 @@ def _read_by(body: Body, read: Callable[[Any], Any], schema: Mapping[str, Any]) 
     own, agent = body.processors, body.agent
     if isinstance(agent, DeclaredAgent) and agent.output_schema is None and "schema" not in (body.processing or {}):
         agent = replace(agent, output_schema=schema)
-    return replace(body, agent=agent, processors=replace(own, output_processors=[*own.output_processors, read]))
+    return replace(
+        body,
+        agent=agent,
+        processors=replace(own, output_processors=[*own.output_processors, read]),
+        fallback_step=_read_by(body.fallback_step, read, schema),
+    )

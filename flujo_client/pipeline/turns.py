@@ -49,10 +49,13 @@ class Briefing:
         return self._of(goal, 1, [])
 
     def following(self, _result: Any, context: Any, index: int, *, original_input: Any) -> dict[str, Any]:
-        """A later one's, with the turns of this execution of the loop: the last one that was written down is its own."""
+        """A later one's, with the turns of this execution of the loop: as many as there were, the last of those with its address.
+
+        An earlier run's may have that address too, where its context was handed on.
+        """
         log = _turns(context)
         own = [each.model_dump(exclude={"loop"}) for each in log if each.loop == log[-1].loop]
-        return self._of(original_input, index + 1, own)
+        return self._of(original_input, index + 1, own[-index:])
 
     def _of(self, goal: Any, turn: int, log: list[dict[str, Any]]) -> dict[str, Any]:
         return {"goal": goal, "agents": list(self.agents), "turn": turn, "max_turns": self.max_turns, LOG: log}

@@ -10,7 +10,7 @@ from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
-from flujo_client.pipeline.plan import Plan, compile_plan
+from flujo_client.pipeline.plan import Node, Plan, compile_plan
 from flujo_client.pipeline.reference import (
     RESOURCES,
     bare,
@@ -26,6 +26,7 @@ from flujo_worker.agents.declared import make_declared
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from flujo_client.contract.envelope import Envelope
     from flujo_client.pipeline.step import Step
 
 
@@ -40,6 +41,11 @@ class Entry:
     pipeline: Pipeline
     plan: Plan
     steps: dict[str, Step]
+
+    def node_of(self, envelope: Envelope) -> Node:
+        """The place in the plan of the step that an attempt is at."""
+        nodes = self.plan.locate(envelope.address).nodes or ()
+        return next(node for node in nodes if node.name == envelope.step)
 
     def resources_at(self, path: str) -> Any:
         """What the innermost pipeline around a step names as its resources."""

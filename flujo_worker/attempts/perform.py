@@ -7,44 +7,28 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from flujo_client.attempt import AttemptInfo, performing
-from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
+from flujo_client.contract.outcome import Outcome
 from flujo_client.contract.processing import resolve
-from flujo_client.errors import AgentError, FlujoError, PausedException, SnapshotTooLarge
-from flujo_client.pipeline.formula import filling_by
-from flujo_client.pipeline.identity import defaults_of
 from flujo_client.redact import redact
 from flujo_client.sections import Historical
-from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker import failpoints
-from flujo_worker.agents.pricing import priced_by
-from flujo_worker.agents.prompts.render import rendering_by
-from flujo_worker.agents.telling import telling_prompts
-from flujo_worker.aros.tally import tally
-from flujo_worker.attempts.around import Around
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
-from flujo_worker.attempts.classify import ErrorCategory, fault_of
+from flujo_worker.attempts.classify import fault_of
 from flujo_worker.attempts.guard import Guard
 from flujo_worker.attempts.history import History
-from flujo_worker.attempts.policies import POLICIES
+from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.attempts.policies.resume import is_for_tool
-from flujo_worker.attempts.resources import holding
-from flujo_worker.attempts.watch import noting
-from flujo_worker.attempts.work import Done, Notes, Stumble, Work
-from flujo_worker.domain.conversation import conversation_at
+from flujo_worker.attempts.work import Notes
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError
-from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import telling
-from flujo_worker.observe.templates import filling_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +36,6 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Usage
-    from flujo_client.pipeline.plan import Node
     from flujo_client.pipeline.step import Step
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.budget import ExpectedCall
@@ -76,16 +58,6 @@ class Delivered:
 
     disposition: Verdict | Refusal | Disposition
     counts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Claimed:
-    """An attempt that is this process's to perform: `reply` is what became of the question it waited with, `started` since when."""
-
-    envelope: Envelope
-    held: Held
-    reply: Reply | None
-    started: float
 
 
 class Attempts:
@@ -116,9 +88,8 @@ class Attempts:
     ) -> None:
         self._breakers = breakers
         self._ledger, self._coordinator, self._lease = ledger, coordinator, lease
-        self._loop, self._threads, self._settings = loop, threads, settings
-        self._hooks, self.catalog = hooks, hooks.catalog
-        self._resolve = Resolver(settings.allowed_imports)
+        self.catalog, self._settings = hooks.catalog, settings
+        self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings)
         cost = settings.cost
         is_historical = cost.estimation_strategy == "historical"
         self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
@@ -151,7 +122,7 @@ class Attempts:
                 return self._conclude(Notice(envelope, held.fence or 0, refused), time.monotonic())
             if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
                 reply = self._reply(envelope)
-            return self._carry_out(_Claimed(envelope, held, reply, time.monotonic()), calls)
+            return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), calls)
 
     def _claim(self, envelope: Envelope, held: Held, asks: Sequence[Reservation]) -> Claim:
         while True:
@@ -185,7 +156,7 @@ class Attempts:
             return (), ()
         with suppress(Unfit):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
-            path = self._path(envelope, entry)
+            path = entry.node_of(envelope).path
             calls = self._calls(envelope, entry.steps[path])
             return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
         return (), ()
@@ -196,7 +167,7 @@ class Attempts:
         known = None if self._history is None else self._history.expected(envelope)
         return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent, known=known)
 
-    def _carry_out(self, claimed: _Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
+    def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         fence = held.fence or 0
         try:
@@ -213,7 +184,7 @@ class Attempts:
         with telling(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
             if held.is_limited:
                 tell_calls(calls)
-            outcome = self._hooked(claimed, entry, story, notes)
+            outcome = self._outcomes.of(claimed, entry, story, notes)
         guard.report(notes.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
@@ -229,121 +200,16 @@ class Attempts:
             raise
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
-            bare = self._failed(fault_of(error, "system", None), notice.outcome.usage, started)
+            bare = failed(fault_of(error, "system", None), notice.outcome.usage, started)
             concluded = self._coordinator.conclude(replace(notice, outcome=bare))
         return Delivered(concluded.verdict, concluded.counts)
 
-    def _hooked(self, claimed: _Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
-        """Perform it, between what its pipeline's hooks are told; work with nothing to perform is a success."""
-        envelope = claimed.envelope
-        around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
-        stop = None if around is None else around.before()
-        if stop is not None:
-            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=tuple(story))
-        if envelope.kind not in POLICIES:
-            return Outcome("success", events=tuple(story))
-        outcome = self._outcome(claimed, entry, story, notes)
-        if outcome is None or around is None:
-            return outcome
-        return replace(around.after(outcome), events=tuple(story))
-
-    def _around(self, envelope: Envelope, entry: Entry) -> Around:
-        return Around(self._hooks, self._ledger, self._resolve, envelope, entry, self._node(envelope, entry))
-
-    def _outcome(self, claimed: _Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
-        envelope, held, started = claimed.envelope, claimed.held, claimed.started
-        try:
-            done = self._run(self._work(claimed, entry, notes), envelope, held)
-            output, context = self._packed(envelope, done)
-        except CancelledError:
-            if held.cancelled or self._lease.is_stopping:
-                return None
-            fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), NO_USAGE
-        except Stumble as stumble:
-            fault, usage = fault_of(stumble.error, stumble.during, stumble.timeout_s), stumble.usage
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
-            fault, usage = fault_of(error, "system", None), NO_USAGE
-        else:
-            latency = time.monotonic() - started
-            return _told(Outcome("success", output, context, usage=done.usage, latency_s=latency), story, notes)
-        if notes.paused_in and fault.code == PausedException.code:
-            fault = replace(fault, tool=notes.paused_in)
-        if notes.guidance:
-            fault = replace(fault, feedback=f"{fault.feedback}\n{redact(notes.guidance)}")
-        return _told(self._failed(fault, usage, started), story, notes)
-
-    def _work(self, claimed: _Claimed, entry: Entry, notes: Notes) -> Work:
-        envelope = claimed.envelope
-        if envelope.references:
-            envelope = envelope.inline(fetched(self._ledger, envelope.references))
-        path = self._path(envelope, entry)
-        step = entry.steps[path]
-        context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
-        agent = self.catalog.agent(step.agent)
-        own_timeout = step.config.timeout_s or defaults_of(agent).get("timeout_s")
-        return Work(
-            step=step,
-            agent=agent,
-            data=decode(envelope.input.tree(), resolve=self._resolve),
-            context=context,
-            guidance=envelope.guidance,
-            timeout_s=own_timeout or self._settings.agents.agent_timeout_s,
-            threads=self._threads,
-            processing=resolve(step.processing, envelope.ticket.aros),
-            agent_of=self.catalog.agent,
-            notes=notes,
-            resources=self.catalog.resources(entry.resources_at(path)),
-            prompts=self._settings.log.prompts,
-            reply=claimed.reply,
-            replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
-            resolve=self._resolve,
-            conversation=conversation_at(entry.plan, envelope.address),
-        )
-
-    def _guard(self, claimed: _Claimed, entry: Entry) -> Guard:
+    def _guard(self, claimed: Claimed, entry: Entry) -> Guard:
         envelope, agent = claimed.envelope, None
         if self._breakers is not None and _performs_step(envelope, claimed.reply):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
-                agent = self.catalog.agent(entry.steps[self._path(envelope, entry)].agent)
+                agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
         return Guard(self._breakers, self._ledger, envelope, agent)
-
-    def _node(self, envelope: Envelope, entry: Entry) -> Node:
-        nodes = entry.plan.locate(envelope.address).nodes or ()
-        return next(node for node in nodes if node.name == envelope.step)
-
-    def _path(self, envelope: Envelope, entry: Entry) -> str:
-        return self._node(envelope, entry).path
-
-    def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
-        future = self._loop.submit(_perform(envelope.kind, work, self._settings))
-        held.on_cancel.append(future.cancel)
-        if held.cancelled:
-            future.cancel()
-        return future.result()
-
-    def _packed(self, envelope: Envelope, done: Done) -> tuple[Packed, Packed | None]:
-        output = self._pack(done.output, f"output of step '{envelope.step}'", done.usage)
-        if done.context is None:
-            return output, None
-        context = self._pack(done.context, "context", done.usage)
-        before = envelope.context
-        return output, None if before is not None and before.digest == context.digest else context
-
-    def _pack(self, value: object, what: str, usage: Usage) -> Packed:
-        """Pack a value strictly; a value that cannot travel fails the step, and trying again would not help."""
-        most = self._settings.limits.snapshot_max_bytes
-        try:
-            packed = Packed.of(encode(value, path=what))
-            length = len(packed.json())
-            if length > most:
-                raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {most:,} may travel", path=what)
-        except FlujoError as error:
-            raise Stumble(error, "system", usage) from error
-        return packed
-
-    def _failed(self, fault: Fault, usage: Usage, started: float) -> Outcome:
-        kind: Literal["aborted", "failure"] = "aborted" if fault.category == ErrorCategory.CONTROL_FLOW else "failure"
-        return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
 
 
 def _performs_step(envelope: Envelope, reply: Reply | None) -> bool:
@@ -351,25 +217,8 @@ def _performs_step(envelope: Envelope, reply: Reply | None) -> bool:
     return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
 
 
-def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
-    """Put the attempt's story into its outcome, with what is counted of it."""
-    usage, corrections = outcome.usage + notes.spent, tuple(notes.corrections)
-    return replace(outcome, usage=usage, metadata=tally(story), events=tuple(story), corrections=corrections)
-
-
 def _info(envelope: Envelope) -> AttemptInfo:
     ticket = envelope.ticket
     return AttemptInfo(
         ticket.run, envelope.key, envelope.address, envelope.step, envelope.number, trace_parent=ticket.trace_parent
     )
-
-
-async def _perform(kind: str, work: Work, settings: Settings) -> Done:
-    with (
-        priced_by(settings.cost),
-        rendering_by(settings.template),
-        filling_by(filling_of(settings.template)),
-        telling_prompts(settings.log.prompts),
-        noting(work.notes.calls),
-    ):
-        return await holding(work, POLICIES[kind])

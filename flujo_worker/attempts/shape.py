@@ -198,11 +198,22 @@ class Shape:
 
 
 def _written(value: Any) -> str:
-    """Write data as JSON; integers beyond 64 bits are orjson's limit, not ours."""
+    """Write data as JSON; integers beyond 64 bits are orjson's limit, not ours.
+
+    Raises:
+        AgentIOValidationError: there is something in it that JSON does not have.
+    """
     try:
         return orjson.dumps(value).decode()
     except TypeError:
+        pass
+    try:
         return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        why = str(error)  # raised from it, this would be told as the root cause
+    raise AgentIOValidationError(
+        f"the output is to hold under a JSON schema, and is not JSON itself: {why}", rule="no-json"
+    )
 
 
 def _hashed(value: Any) -> str:

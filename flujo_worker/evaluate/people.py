@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import ContextState, PipelineContext
+from flujo_client.contract.question import LONGEST_MESSAGE
 from flujo_client.errors import HumanInputError
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ def question(question: Question) -> tuple[str, dict[str, Any] | None, Packed | N
     message = question.call("message", question.value(0), question.value(1)) if step.functions() else step.text()
     if not isinstance(message, str) or not message.strip():
         raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
+    if len(message) > LONGEST_MESSAGE:
+        said = (
+            f"the message of step '{step.name}' has {len(message):,} characters; at most {LONGEST_MESSAGE:,} are asked"
+        )
+        raise HumanInputError(said, code="MESSAGE_TOO_LONG")
     return message, step.schema(), _paused(question, message)
 
 

@@ -82,6 +82,7 @@ def test_a_mock_is_no_agent(mock):
     ("agent", "said"),
     [
         (3, "a int, is no callable and has no run"),
+        (Step("b", echo), "is the step 'b'; give that step's agent"),
         (Book, "is the class Book; give an instance"),
         ("no reference", "is not a reference to a agent"),
         ("builders:nothing", "has no 'nothing'"),

@@ -120,6 +120,7 @@ def test_an_output_mapper_is_given_the_final_answer(engine):
         ({"type": "finish"}, "at /final_answer: Field required"),
         ({"type": "run_agent", "agent_name": "", "input_data": 1}, "at /agent_name: String should have at least 1"),
         ({"type": "ask_human", "question": " "}, "at /question: String should match pattern"),
+        (ask("q" * 100_001), "at /question: String should have at most 100000 characters"),
         (None, "at (root): Input should be"),
         (42, "at (root): Input should be"),
         (
@@ -284,6 +285,11 @@ def test_a_question_may_be_the_last_turn(engine):
     assert engine.answer(run_id, "an answer").output == "an answer"
 
 
+def test_turns_that_grow_too_large_fail_the_loop_with_the_figures(engine):
+    result = engine.run(looped(Planner(run("big")), {"big": lambda _: "x" * 6_000_000}), "goal")
+    assert_attributed(engine, result, "at step 'record'", "SnapshotTooLarge", "may travel")
+
+
 # several loops
 
 
@@ -346,6 +352,16 @@ def test_turns_of_before_are_kept_and_not_told(engine):
     result = engine.run(looped(planner), "goal", context=Notes(command_log=[before]))
 
     assert (len(planner.told[1]["command_log"]), len(result.final_pipeline_context.command_log)) == (1, 3)
+
+
+def test_turns_of_an_earlier_run_whose_context_is_handed_on_are_not_told(engine):
+    """They have the same address as this run's own."""
+    earlier = engine.run(looped(Planner(run("upper", "a"), finish("b"))), "goal").final_pipeline_context
+    planner = Planner(run("upper", "c"), finish())
+    result = engine.run(looped(planner), "another", context=earlier)
+
+    assert [[each["result"] for each in brief["command_log"]] for brief in planner.told] == [[], ["C"]]
+    assert [result for _, _, result in turns(result)] == ["A", "b", "C", "done"]
 
 
 class TwiceDelivered(WatchedEngine):

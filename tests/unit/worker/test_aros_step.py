@@ -1,6 +1,8 @@
 """AROS on a step, through the engine: what is read, what is told, what is tried again, and what stays as it was (SYS-23, SYS-25)."""
 
 import json
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
@@ -81,6 +83,19 @@ def test_data_are_converted_by_the_steps_schema(engine):
     _, result = ran(engine, Says({"count": "3"}), block)
 
     assert result.output == {"count": 3}
+
+
+ROUND: list[Any] = []
+ROUND.append(ROUND)
+
+
+@pytest.mark.parametrize(("odd", "why"), [(Decimal(1), "type Decimal is"), ({1, 2}, "type set is"), (ROUND, "ircular")])
+def test_data_that_are_no_json_are_refused_in_the_words_of_a_wrong_shape(engine, odd, why):
+    _, result = ran(engine, Says({"count": 3, "odd": odd}), {"aop": "minimal", "schema": SCHEMA})
+
+    assert result.error.type_name == "AgentIOValidationError"
+    assert "not JSON itself" in result.error.message
+    assert why in result.error.message
 
 
 MESSES = {

@@ -94,6 +94,17 @@ def test_agents_without_a_schema_are_given_one(built):
     assert "output_schema" not in pipeline.to_yaml()
 
 
+def test_a_fallbacks_agent_without_a_schema_is_given_one(built):
+    judge = "{name: judge, uses: 'blueprint_parts:fail', fallback: {name: deputy, uses: agents.deputy}}"
+    step = f"{{kind: tree_search, name: find, proposer: agents.writer, evaluator: {judge}, max_depth: 1}}"
+    with LocalEngine() as engine:
+        result = engine.run(
+            built(f"agents: {{writer: {{model: test}}, deputy: {{model: test}}}}\nsteps: [{step}]"), "x"
+        )
+
+    assert (result.output.score, result.output.left_out) == (0.0, [])
+
+
 def test_the_rules_know_that_the_context_is_another():
     """The steps inside write fields that the pipeline's own context does not have, and read them."""
     assert [str(each) for each in validate_text(WORDS, allowed=("*",)).findings] == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from container_parts import fails
 
-from flujo_client import Candidate, Checklist, ChecklistItem, StepConfig, make_default_pipeline
+from flujo_client import Candidate, Checklist, ChecklistItem, MapStep, Pipeline, StepConfig, make_default_pipeline
+from flujo_client.contract.checklist import DefaultContext
 from flujo_client.pipeline.plan import compile_plan
 from flujo_worker.testing import LocalEngine
 
@@ -87,9 +88,10 @@ def test_no_more_solutions_are_made_than_asked_for(engine, rounds):
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ({"items": verdicts(True)}, "the checklist has 2 items, and 1 were judged"),
-        ({"items": [{"description": RHYMES}, *verdicts(True)]}, "the checklist has 2 items, and 1 were judged"),
-        ("passed", "a checklist is meant, not a str"),
+        ({"items": verdicts(True)}, "each with `passed`: 1 came, 1 of them judged"),
+        ({"items": [{"description": RHYMES}, *verdicts(True)]}, "the checklist has 2 items"),
+        ({"items": [{"description": RHYMES}, *verdicts(True, False)]}, "3 came, 2 of them judged"),
+        ("passed", 'a checklist is meant, {"items": [{"description": …,'),
     ],
 )
 def test_a_verdict_that_leaves_items_out_is_asked_for_again(engine, answer, why):
@@ -130,6 +132,17 @@ def test_what_was_made_stands_in_the_context(engine):
     result = solve(engine, reviewer(), Script("one"), Script({"items": verdicts(True, True)}))
     context = result.final_pipeline_context
     assert (context.solution, context.checklist, context.reflection) == ("one", result.output.checklist, None)
+
+
+def test_a_task_begins_without_what_was_made_for_the_one_before(engine):
+    """One after the other, the items of a map have one context."""
+    solution, validator = Script("one", "two", "three"), Script({"items": verdicts(True, False)})
+    made = make_default_pipeline(reviewer(), solution, validator, Script("be brief"), max_iters=2)
+    each = MapStep("each", pipeline_to_run=made, iterable_input="scratchpad.tasks")
+    engine.run(Pipeline([each], context_model=DefaultContext), context={"scratchpad": {"tasks": ["a", "b"]}})
+
+    told = [(given["task"], given.get("solution"), given.get("reflection")) for given in solution.asked]
+    assert told == [("a", None, None), ("a", "one", "be brief"), ("b", None, None), ("b", "three", "be brief")]
 
 
 def test_it_stands_in_other_pipelines_as_a_step_and_takes_any_task(engine):

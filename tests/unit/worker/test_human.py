@@ -62,6 +62,15 @@ def test_an_empty_message_is_an_error_before_pausing(engine, said):
     assert engine.approvals(run) == []
 
 
+def test_a_message_that_nobody_could_read_is_an_error_before_pausing(engine):
+    """What a row would hold of it could not be read back as a question."""
+    run = asked(engine, sequence(ask(message=lambda *_: "x" * 100_001)))
+    result = engine.result(run)
+    assert (result.run_status, result.error.code) == ("failed", "MESSAGE_TOO_LONG")
+    assert "has 100,001 characters; at most 100,000" in result.error.message
+    assert engine.approvals(run) == []
+
+
 def test_a_typed_answer_arrives_as_its_type_and_is_sunk(engine):
     """U-36: kept whole; requirements §2.11, `sink_to` and history."""
     run = asked(engine, sequence(ask(input_schema=Verdict, sink_to="scratchpad.verdict")))
@@ -223,6 +232,7 @@ def test_an_answer_after_the_expiry_is_refused_as_expired(engine):
     ("options", "said"),
     [
         ({"message": " "}, "message_for_user is empty"),
+        ({"message": "x" * 100_001}, "message_for_user has 100,001 characters; at most 100,000 are asked"),
         ({"message": 3}, "is no callable"),
         ({"on_expiry": "panic"}, "is none of fail, default, escalate"),
         ({"on_expiry": "default"}, "needs expires_s"),

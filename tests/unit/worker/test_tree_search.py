@@ -168,7 +168,9 @@ def test_an_evaluator_answers_a_number_or_an_object_with_one(engine, answer, sco
     assert (output.score, output.reason) == (score, reason)
 
 
-@pytest.mark.parametrize("answer", [1.5, -0.1, float("nan"), "good", None, {"reason": "none"}, [0.5]])
+@pytest.mark.parametrize(
+    "answer", [1.5, -0.1, float("nan"), True, "good", None, {"reason": "none"}, {"score": True}, [0.5]]
+)
 def test_any_other_answer_is_asked_for_again_and_then_left_out(engine, answer):
     judge = Step("judge", lambda node: answer if node.candidate == "a" else 0.5)
     result = engine.run(bare(search(evaluator=judge, max_depth=1)), "?")
