@@ -11,37 +11,57 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.contract.context import ConversationTurn
-from flujo_client.pipeline.conversation import HITL, history_template_of
-from flujo_client.pipeline.formula import Changes, current_filling
+from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
+from flujo_client.pipeline.formula import Changes, Filling, current_filling
 from flujo_client.serial import safe_serialize
-from flujo_worker.attempts.inside import in_thread
+from flujo_worker.agents.telling import hidden
+from flujo_worker.attempts.inside import in_thread, performing_on
+from flujo_worker.attempts.work import History
 from flujo_worker.domain.conversation import bounded, role_of
 from flujo_worker.evaluate.question import checked, put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flujo_worker.attempts.work import Work
     from flujo_worker.domain.conversation import Rules
 
 
-async def history_of(work: Work) -> str | None:
+async def history_of(work: Work) -> History | None:
     """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
 
-    None outside of conversations and before the first turn. Names that are missing in its template are told, or refused, as the
-    settings say.
+    None outside of conversations and before the first turn. Names that are missing in a template of the user's are told, or refused,
+    as the settings say.
     """
     rules = work.conversation
-    return None if rules is None else await in_thread(lambda: _history(work.context, rules))
+    if rules is None:
+        return None
+    with performing_on(work):
+        return await in_thread(lambda: _history(work.context, rules))
 
 
-def _history(context: Any, rules: Rules) -> str | None:
-    turns = bounded(list(_turns(context)), rules["management"])
+def _history(context: Any, rules: Rules) -> History | None:
+    turns = list(_turns(context))
     if not turns:
         return None
-    told = {"history": [{"role": turn.role, "content": turn.content} for turn in turns]}
-    text: str = current_filling().fill(rules["template"], told, as_text=True, read=history_template_of)
+    filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
+    shown = [ConversationTurn(role=turn.role, content=_hidden(turn.content)) for turn in turns]
+    return History(_filled(turns, rules, filling), _filled(shown, rules, Filling()))
+
+
+def _filled(turns: Sequence[ConversationTurn], rules: Rules, filling: Filling) -> str:
+    history = [{"role": turn.role, "content": turn.content} for turn in bounded(turns, rules["management"])]
+    text: str = filling.fill(rules["template"], {"history": history}, as_text=True, read=history_template_of)
     return text.strip()
+
+
+def _hidden(content: str) -> str:
+    """A turn's content without its secrets: what is no text became JSON, in which their names are known as such."""
+    try:
+        said = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        said = content
+    return _written(hidden(said))
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:

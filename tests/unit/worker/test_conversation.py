@@ -116,7 +116,19 @@ def test_every_kind_of_model_agent_is_told(engine, made):
     assert "history" not in (settings or {})
 
 
-def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine):
+SECRETS = [
+    {"db_password": "hunter2"},
+    {"token": "hunter2"},
+    {"db_password": 'a "hunter2" b'},
+    {"deep": {"authorization": "Basic hunter2"}},
+    {"deep": '{"db_password": "hunter2"}'},
+    'password="a hunter2"',
+]
+
+
+@pytest.mark.parametrize("said", SECRETS)
+@pytest.mark.parametrize("template", [None, "{{#each history}}{{ this.content }}{{/each}}"])
+def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine, said, template):
     """M-050: neither by its name in an output, nor by its shape."""
     prompts = []
 
@@ -124,8 +136,8 @@ def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine):
         prompts.append(prompt)
         return "fine"
 
-    body = step("look", lambda _: {"db_password": "hunter2"}), step("say", make_agent_async(scripted_model(answer)))
-    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents")))
+    body = step("look", lambda _: said), step("say", make_agent_async(scripted_model(answer)))
+    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents", history_template=template)))
 
     assert "hunter2" in prompts[0]
     assert "hunter2" not in str([each.data for each in engine.story(run)])
