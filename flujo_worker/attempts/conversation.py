@@ -66,7 +66,7 @@ def _hidden(content: str) -> str:
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:
     """The turns in a context, whoever wrote them; anything else in its list is passed over."""
-    for each in getattr(context, "conversation_history", None) or ():
+    for each in _kept(context):
         given = each if isinstance(each, dict) else getattr(each, "__dict__", {})
         role, content = given.get("role"), given.get("content")
         if role in ("user", "assistant") and isinstance(content, str):
@@ -90,19 +90,26 @@ def answered(work: Work, question: str, answer: Any) -> Any:
     sources = (HITL,) if work.conversation is None else work.conversation["users"]
     if HITL not in sources and work.step.name not in sources:
         return work.context
-    newest = list(getattr(work.context, "conversation_history", None) or ())[-1:]
+    newest = _kept(work.context)[-1:]
     is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
     asked = ConversationTurn(role="assistant", content=question)
     return _added(work.context, asked, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
 
 
 def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
-    """Put turns at the end; raises ContextMergeError where the context's model does not take them."""
-    history = getattr(context, "conversation_history", None)
-    if not isinstance(history, list):
+    """Put turns at the end, where the context has a place for them; raises ContextMergeError where its model does not take them."""
+    config = getattr(type(context), "model_config", {})
+    if not hasattr(context, "conversation_history") and config.get("extra") != "allow":
         return context
+    history = _kept(context)
     put(context, "conversation_history", [*history[: len(history) - instead], *turns])
-    return context if type(context).model_config.get("validate_assignment") else checked(context)
+    return context if config.get("validate_assignment") else checked(context)
+
+
+def _kept(context: Any) -> list[Any]:
+    """What a context has in its history, in whatever kind of row; none yet where it has something else."""
+    history = getattr(context, "conversation_history", None)
+    return list(history) if isinstance(history, list | tuple) else []
 
 
 def _written(value: Any) -> str:

@@ -301,9 +301,31 @@ class Own(BaseModel):
     conversation_history: list[ConversationTurn] = []
 
 
-def test_a_context_model_of_ones_own_keeps_turns_in_its_field(engine):
-    run = asked(engine, of(chat(step("say", Heard()), ask(), max_loops=1), model=Own))
-    assert turns(engine.answer(run, "yes")) == [("assistant", "a1"), ("assistant", "go?"), ("user", "yes")]
+class Empty(BaseModel):
+    """One whose field may be empty."""
+
+    conversation_history: list[ConversationTurn] | None = None
+
+
+class Fixed(BaseModel):
+    """One with a tuple."""
+
+    conversation_history: tuple[ConversationTurn, ...] = ()
+
+
+class Open(BaseModel, extra="allow"):
+    """One that takes any field."""
+
+
+@pytest.mark.parametrize("model", [Own, Empty, Fixed, Open])
+def test_a_context_model_of_ones_own_keeps_turns_in_its_field(engine, model):
+    agent = Heard()
+    run = asked(engine, of(chat(step("say", agent), ask(), max_loops=2), model=model))
+    engine.answer(run, "yes")
+
+    said = [("assistant", "a1"), ("assistant", "go?"), ("user", "yes")]
+    assert turns(engine.answer(run, "no"))[:3] == said
+    assert len(lines(agent.told[1])) == 3
 
 
 class Numbers(BaseModel):
@@ -316,7 +338,13 @@ class Strict(Numbers, validate_assignment=True):
     """The same, which is told so at once."""
 
 
-@pytest.mark.parametrize("model", [Numbers, Strict])
+class Text(BaseModel):
+    """One whose field is no list."""
+
+    conversation_history: str = ""
+
+
+@pytest.mark.parametrize("model", [Numbers, Strict, Text])
 def test_a_field_that_takes_no_turns_fails_the_step_without_showing_what_was_said(engine, model):
     result = engine.run(of(chat(step("say", Heard("secret"))), model=model), "x")
     assert result.run_status == "failed"
