@@ -12,7 +12,16 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 
-from flujo_client import ConversationTurn, HistoryManagement, ImportStep, Pipeline, PipelineContext, Step, StepConfig
+from flujo_client import (
+    CacheStep,
+    ConversationTurn,
+    HistoryManagement,
+    ImportStep,
+    Pipeline,
+    PipelineContext,
+    Step,
+    StepConfig,
+)
 from flujo_client.config import Settings
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.step import Backoff
@@ -380,6 +389,22 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(engine, options, said
     with pytest.raises(PipelineError) as refused:
         engine.enqueue(Pipeline([loop], context_model=Notes))
     assert f"step 'chat': {said}" in "\n".join(refused.value.findings)
+
+
+def test_a_conversation_and_one_inside_it_share_no_steps_name(engine):
+    """Only one turn of an iteration stays, and nobody could tell whose a turn of that name is."""
+    inner = Step.loop_until("inner", Pipeline([step("say", Heard())]), never, 2, conversation=True)
+    with pytest.raises(PipelineError) as refused:
+        engine.enqueue(of(chat(step("say", Heard()), inner)))
+    assert "conversation and one inside it both have a step 'say'" in "\n".join(refused.value.findings)
+    engine.enqueue(of(chat(step("say", Heard()), inner, ai_turn_source="all_agents")))
+
+
+def test_a_conversation_is_not_kept_in_a_cache(engine):
+    """What its agents say hangs on what was said before, which a result's key has not."""
+    with pytest.raises(PipelineError) as refused:
+        engine.enqueue(of(CacheStep(wrapped_step=chat(step("say", Heard())))))
+    assert "conversation stands in a cached step" in "\n".join(refused.value.findings)
 
 
 def test_a_conversation_needs_a_context(engine):
