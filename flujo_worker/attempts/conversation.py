@@ -13,6 +13,7 @@ import orjson
 from flujo_client.contract.context import ConversationTurn
 from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
 from flujo_client.pipeline.formula import Changes, Filling, current_filling
+from flujo_client.pipeline.turns import record
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.telling import hidden
 from flujo_worker.attempts.inside import in_thread, performing_on
@@ -74,9 +75,10 @@ def _turns(context: Any) -> Iterator[ConversationTurn]:
 
 
 def said(work: Work, output: Any, context: Any) -> Any:
-    """Write a step's output down as the turn that it is, if it is one; the blueprint's own changes of the context say nothing."""
+    """Write a step's output down as the turn that it is, if it is one; what loops do by themselves says nothing."""
     step, rules = work.step, work.conversation
-    role = None if rules is None or isinstance(step.agent, Changes) else role_of(rules, step.name)
+    is_silent = isinstance(step.agent, Changes) or step.agent is record
+    role = None if rules is None or is_silent else role_of(rules, step.name)
     if role is None:
         return context
     return _added(context, ConversationTurn(role=role, content=_written(output), step=step.name))

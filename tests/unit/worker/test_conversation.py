@@ -24,6 +24,7 @@ from flujo_client import (
 )
 from flujo_client.config import Settings
 from flujo_client.errors import PipelineError
+from flujo_client.pipeline.agentic import AgenticLoopStep
 from flujo_client.pipeline.step import Backoff
 from flujo_worker.agents import AgentTool, BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.scripted import scripted_model
@@ -238,6 +239,23 @@ def test_what_stands_deeper_in_the_loop_speaks_too(engine, inside):
     }
     result = engine.run(of(chat(made[inside]), model=PipelineContext), "x")
     assert turns(result) == [("assistant", "a1"), ("assistant", "a2")]
+
+
+def command(briefing):
+    """A planner that has the agent work, and finishes."""
+    if briefing["turn"] == 1:
+        return {"type": "run_agent", "agent_name": "worker", "input_data": "go"}
+    return {"type": "finish", "final_answer": "done"}
+
+
+@pytest.mark.parametrize(
+    ("source", "spoke"), [("last", ["finish"]), ("all_agents", ["planner", "worker", "planner", "finish"])]
+)
+def test_what_an_agentic_loop_writes_down_is_said_once(engine, source, spoke):
+    """Its planner, its agents and its final answer are heard; its own record of them is no turn."""
+    plans = AgenticLoopStep("plans", planner=step("planner", command), registry={"worker": step("worker", same)})
+    result = engine.run(of(chat(plans, max_loops=1, ai_turn_source=source)), "x")
+    assert [turn.step for turn in result.final_pipeline_context.conversation_history] == spoke
 
 
 def test_a_conversation_inside_another_keeps_its_own_rules(engine):
