@@ -46,8 +46,14 @@ def _history(context: Any, rules: Rules) -> History | None:
     if not turns:
         return None
     filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
-    shown = [ConversationTurn(role=turn.role, content=_hidden(turn.content)) for turn in turns]
-    return History(_filled(turns, rules, filling), _filled(shown, rules, Filling()))
+    return History(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
+
+
+def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:
+    """The turns without their secrets. The oldest of very many are left as they are: none is told, for each takes more than four tokens."""
+    begin = max(0, len(turns) - rules["management"]["max_tokens"] // 4)
+    newest = [ConversationTurn(role=turn.role, content=_hidden(turn.content)) for turn in turns[begin:]]
+    return [*turns[:begin], *newest]
 
 
 def _filled(turns: Sequence[ConversationTurn], rules: Rules, filling: Filling) -> str:

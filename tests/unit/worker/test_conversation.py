@@ -153,6 +153,18 @@ def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine, sai
     assert "hunter2" not in str([each.data for each in engine.story(run)])
 
 
+@pytest.mark.parametrize("strategy", ["truncate_tokens", "truncate_turns", "summarize"])
+def test_of_very_many_secrets_none_is_told(strategy):
+    """M-050: whatever is told of a conversation is looked through."""
+    said = [{"role": "user", "content": '{"token":"hunter2"}'}] * 200
+    managed = HistoryManagement(strategy=strategy, max_tokens=300, max_turns=10_000)
+    say = step("say", make_agent_async(scripted_model(lambda _: "fine")))
+    with LocalEngine(Settings(log={"prompts": "full"})) as engine:
+        result = engine.run(of(chat(say, history_management=managed)), "x", context={"conversation_history": said})
+        story = [each.data["prompt_preview"] for each in engine.story(result.run_id) if each.name == "agent.prompt"]
+    assert all("***" in prompt and "hunter2" not in prompt for prompt in story)
+
+
 def test_of_several_agents_the_last_one_of_each_iteration_stays(engine):
     """`ai_turn_source: last`: while the iteration runs, its steps see what has been said in it."""
     first, second = Heard("a"), Heard("b")
