@@ -1,4 +1,4 @@
-"""Where a map's items are: a place in the context, in the words of templates or as a plain path."""
+"""Where a map's items are, or a change goes: a place in the context, in the words of templates or as a plain path."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def context_path(given: str) -> str | None:
     elif is_template or first in _NO_FIELDS:
         return None
     return path if is_dotted(path) else None
+
+
+def field_path(given: str) -> str:
+    """Write where a change of the context goes as a dotted path in it: in the words of templates or as it is, `context.a` is `a`."""
+    return given.removeprefix("context.")
 
 
 class ItemsShape:

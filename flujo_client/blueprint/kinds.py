@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from flujo_client.blueprint.items import context_path
+from flujo_client.blueprint.items import context_path, field_path
 from flujo_client.blueprint.keys import is_reference
 from flujo_client.pipeline.agentic import PLANNER, AgenticLoopStep
 from flujo_client.pipeline.cache import CacheStep
@@ -144,7 +144,9 @@ def _following(loop: Data, body: Body) -> Templated | None:
 def changes_of(given: Data) -> Changes:
     """Make the agent that changes the context so."""
     return Changes(
-        tuple((operation, each["target"], each["value"]) for operation in given for each in given[operation])
+        tuple(
+            (operation, field_path(each["target"]), each["value"]) for operation in given for each in given[operation]
+        )
     )
 
 

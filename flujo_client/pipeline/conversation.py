@@ -15,10 +15,11 @@ from flujo_client.pipeline.walk import walk
 from flujo_client.text.templates import compile_template
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.step import Step
     from flujo_client.text.templates import Template, Undefined
 
 OPTIONS: Final = (
@@ -103,6 +104,8 @@ def conversation_findings(loop: LoopStep, place: Place) -> Iterator[str]:
         yield from (f"{name} counts only with conversation=True" for name in given)
         return
     yield from place.lacks("conversation keeps turns, and", "conversation_history")
+    if place.is_cached:
+        yield "conversation stands in a cached step, whose results are kept by what comes in alone, whatever was said before"
     management: Any = loop.history_management
     if management is not None and not isinstance(management, HistoryManagement):
         yield f"history_management, a {type(management).__name__}, is no HistoryManagement"
@@ -131,11 +134,13 @@ def _template_findings(given: Any) -> Iterator[str]:
 def _names_findings(loop: LoopStep) -> Iterator[str]:
     """Names of no step that says something, and steps that would speak for both sides."""
     try:
-        steps = [step for _, step in walk(loop.loop_body_pipeline)]
+        steps = dict(walk(loop.loop_body_pipeline))
     except (PipelineError, AttributeError):  # a body that cannot be is told as one
         return
-    agents = {step.name for step in steps if step.kind == "step"}
-    people = {HITL, *(step.name for step in steps if step.kind == "human")}
+    if loop.ai_turn_source == LAST:
+        yield from _shared_findings(steps)
+    agents = {step.name for step in steps.values() if step.kind == "step"}
+    people = {HITL, *(step.name for step in steps.values() if step.kind == "human")}
     lists: dict[str, Any] = {"user_turn_sources": loop.user_turn_sources, "named_steps": loop.named_steps}
     for option, names in lists.items():
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
@@ -147,3 +152,12 @@ def _names_findings(loop: LoopStep) -> Iterator[str]:
                 yield f"{option} names '{name[:40]}', and no step of its body that says something is called so"
     for name in sorted(set(loop.user_turn_sources) & set(loop.named_steps)):
         yield f"named_steps and user_turn_sources both name '{name[:40]}': its turns are the assistant's or the user's"
+
+
+def _shared_findings(steps: Mapping[str, Step]) -> Iterator[str]:
+    """Names of steps that speak here and in a conversation inside: of those turns it could not be told which may be left out."""
+    inside = tuple(f"{path}/" for path, step in steps.items() if getattr(step, "conversation", False))
+    speaking = [(path.startswith(inside), step.name) for path, step in steps.items() if step.kind == "step"]
+    deep = {name for is_inside, name in speaking if is_inside}
+    for name in sorted({name for is_inside, name in speaking if not is_inside} & deep):
+        yield f"conversation and one inside it both have a step '{name[:40]}', whose turns could not be told apart: rename one"

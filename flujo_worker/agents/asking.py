@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
-from flujo_worker.agents.telling import hidden, most_told, text_of, unescaped
-from flujo_worker.attempts.inside import in_thread
+from flujo_worker.agents.telling import hidden, most_told, text_of
+from flujo_worker.attempts.inside import current_work, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +81,14 @@ def _telling(data: Any, guidance: str | None, history: str | None) -> list[Any]:
         return []
     from flujo_worker.agents.sent import Sent
 
-    return [Sent(prompt_of(hidden(data), guidance, history and unescaped(history)), most)]
+    return [Sent(prompt_of(hidden(data), guidance, _shown(history)), most)]
+
+
+def _shown(history: str | None) -> str | None:
+    """A history as it may be told: that of the attempt without its secrets, for a name in JSON inside JSON is not known as such."""
+    work = current_work()
+    own = None if work is None else work.history
+    return own.shown if own is not None and own.text == history else history
 
 
 async def _asked(agent: Any, prompt: str, *, telling: list[Any], capabilities: Sequence[Any] = (), **rest: Any) -> Any:

@@ -5,7 +5,6 @@ It must not know of the agent library: what is sent is told by `sent.py`. In: va
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
@@ -61,11 +60,6 @@ def text_of(value: Any) -> str:
 def whole(value: Any) -> Any:
     """A value as plain data, none of it cut: what is too large has not travelled, and a model is to be sent all that was collected."""
     return safe_serialize(value, max_nodes=_ALL)
-
-
-def unescaped(text: str) -> str:
-    """A text without the marks that quotes bear in JSON inside JSON: behind them, a secret's name would not be known."""
-    return re.sub(r'\\+(?=")', "", text)
 
 
 def hidden(value: Any, name: str = "") -> Any:

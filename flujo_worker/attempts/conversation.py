@@ -11,42 +11,69 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.contract.context import ConversationTurn
-from flujo_client.pipeline.conversation import HITL, history_template_of
-from flujo_client.pipeline.formula import Changes, current_filling
+from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
+from flujo_client.pipeline.formula import Changes, Filling, current_filling
+from flujo_client.pipeline.turns import record
 from flujo_client.serial import safe_serialize
-from flujo_worker.attempts.inside import in_thread
+from flujo_worker.agents.telling import hidden
+from flujo_worker.attempts.inside import in_thread, performing_on
+from flujo_worker.attempts.work import History
 from flujo_worker.domain.conversation import bounded, role_of
 from flujo_worker.evaluate.question import checked, put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flujo_worker.attempts.work import Work
     from flujo_worker.domain.conversation import Rules
 
 
-async def history_of(work: Work) -> str | None:
+async def history_of(work: Work) -> History | None:
     """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
 
-    None outside of conversations and before the first turn. Names that are missing in its template are told, or refused, as the
-    settings say.
+    None outside of conversations and before the first turn. Names that are missing in a template of the user's are told, or refused,
+    as the settings say.
     """
     rules = work.conversation
-    return None if rules is None else await in_thread(lambda: _history(work.context, rules))
+    if rules is None:
+        return None
+    with performing_on(work):
+        return await in_thread(lambda: _history(work.context, rules))
 
 
-def _history(context: Any, rules: Rules) -> str | None:
-    turns = bounded(list(_turns(context)), rules["management"])
+def _history(context: Any, rules: Rules) -> History | None:
+    turns = list(_turns(context))
     if not turns:
         return None
-    told = {"history": [{"role": turn.role, "content": turn.content} for turn in turns]}
-    text: str = current_filling().fill(rules["template"], told, as_text=True, read=history_template_of)
+    filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
+    return History(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
+
+
+def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:
+    """The turns without their secrets. The oldest of very many are left as they are: none is told, for each takes more than four tokens."""
+    begin = max(0, len(turns) - rules["management"]["max_tokens"] // 4)
+    newest = [ConversationTurn(role=turn.role, content=_hidden(turn.content)) for turn in turns[begin:]]
+    return [*turns[:begin], *newest]
+
+
+def _filled(turns: Sequence[ConversationTurn], rules: Rules, filling: Filling) -> str:
+    history = [{"role": turn.role, "content": turn.content} for turn in bounded(turns, rules["management"])]
+    text: str = filling.fill(rules["template"], {"history": history}, as_text=True, read=history_template_of)
     return text.strip()
+
+
+def _hidden(content: str) -> str:
+    """A turn's content without its secrets: what is no text became JSON, in which their names are known as such."""
+    try:
+        said = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        said = content
+    return _written(hidden(said))
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:
     """The turns in a context, whoever wrote them; anything else in its list is passed over."""
-    for each in getattr(context, "conversation_history", None) or ():
+    for each in _kept(context):
         given = each if isinstance(each, dict) else getattr(each, "__dict__", {})
         role, content = given.get("role"), given.get("content")
         if role in ("user", "assistant") and isinstance(content, str):
@@ -54,9 +81,10 @@ def _turns(context: Any) -> Iterator[ConversationTurn]:
 
 
 def said(work: Work, output: Any, context: Any) -> Any:
-    """Write a step's output down as the turn that it is, if it is one; the blueprint's own changes of the context say nothing."""
+    """Write a step's output down as the turn that it is, if it is one; what loops do by themselves says nothing."""
     step, rules = work.step, work.conversation
-    role = None if rules is None or isinstance(step.agent, Changes) else role_of(rules, step.name)
+    is_silent = isinstance(step.agent, Changes) or step.agent is record
+    role = None if rules is None or is_silent else role_of(rules, step.name)
     if role is None:
         return context
     return _added(context, ConversationTurn(role=role, content=_written(output), step=step.name))
@@ -70,19 +98,26 @@ def answered(work: Work, question: str, answer: Any) -> Any:
     sources = (HITL,) if work.conversation is None else work.conversation["users"]
     if HITL not in sources and work.step.name not in sources:
         return work.context
-    newest = list(getattr(work.context, "conversation_history", None) or ())[-1:]
+    newest = _kept(work.context)[-1:]
     is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
     asked = ConversationTurn(role="assistant", content=question)
     return _added(work.context, asked, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
 
 
 def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
-    """Put turns at the end; raises ContextMergeError where the context's model does not take them."""
-    history = getattr(context, "conversation_history", None)
-    if not isinstance(history, list):
+    """Put turns at the end, where the context has a place for them; raises ContextMergeError where its model does not take them."""
+    config = getattr(type(context), "model_config", {})
+    if not hasattr(context, "conversation_history") and config.get("extra") != "allow":
         return context
+    history = _kept(context)
     put(context, "conversation_history", [*history[: len(history) - instead], *turns])
-    return context if type(context).model_config.get("validate_assignment") else checked(context)
+    return context if config.get("validate_assignment") else checked(context)
+
+
+def _kept(context: Any) -> list[Any]:
+    """What a context has in its history, in whatever kind of row; none yet where it has something else."""
+    history = getattr(context, "conversation_history", None)
+    return list(history) if isinstance(history, list | tuple) else []
 
 
 def _written(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.outcome import NO_USAGE
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.classify import During
     from flujo_worker.attempts.watch import Call
     from flujo_worker.ports import Reply
+
+
+class History(NamedTuple):
+    """What was said in a conversation: `text` for the agent, and `shown`, the same without its secrets, for the run's story."""
+
+    text: str
+    shown: str
 
 
 @dataclass(slots=True)
@@ -64,6 +71,7 @@ class Work:
         reply: the question this attempt waited with, and its answer; None for work that asks nobody.
         replies: reads what was asked and answered at this step so far.
         conversation: the rules of the conversational loop that it stands in; None outside of one.
+        history: what was said in it so far; None before the first turn.
     """
 
     step: Step
@@ -82,6 +90,7 @@ class Work:
     reply: Reply | None = None
     replies: Callable[[], Sequence[Reply]] = tuple
     conversation: Mapping[str, Any] | None = None
+    history: History | None = None
 
     @property
     def at_hand(self) -> dict[str, Any]:

@@ -145,4 +145,6 @@ def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationT
 
 
 def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+    """A text's beginning on one line: what was said in several could pass for somebody else's turn."""
+    line = " ".join(text[: most + 1].split())
+    return line if len(text) <= most else f"{line[:most]}…"

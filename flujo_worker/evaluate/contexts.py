@@ -70,7 +70,7 @@ def turns(question: Question) -> Packed | None:
     if len(kept) == len(said):
         return question.values[1]
     put(after, "conversation_history", kept)
-    return question.pack(after, "context")
+    return question.pack(checked(after), "context")
 
 
 def join(question: Question) -> tuple[Packed, Packed | None]:

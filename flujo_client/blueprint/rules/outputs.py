@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.blueprint.items import field_path
 from flujo_client.blueprint.rules.scene import reach
 from flujo_client.pipeline.plan import ITERATED
 
@@ -90,7 +91,8 @@ def changed(step: At) -> Iterator[tuple[Path, Any]]:
     """Give the targets of the changes of the context that a loop or a map makes by itself, with their places."""
     for table in ("init", "state"):
         for operation in ("set", "append", "merge"):
-            yield from reach(step.data, (step.kind, table, operation, "*", "target"), step.path)
+            for path, target in reach(step.data, (step.kind, table, operation, "*", "target"), step.path):
+                yield path, field_path(str(target))
 
 
 def _imported(step: At) -> Iterator[str | None]:

@@ -76,7 +76,7 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     ),
     "V-L1": Rule("a loop's end does not depend on anything that its body changes", "warning"),
     "V-L2": Rule(
-        "what a loop says of its conversation counts for nothing, or names no step of its body that says something"
+        "what a loop says of its conversation counts for nothing, names no step of its body that says something, or cannot be kept"
     ),
     "V-CF1": Rule("a branch that the condition never chooses, or an answer of it that no branch is for", "warning"),
     "V-EX1": Rule("an expression cannot be read"),

@@ -52,6 +52,8 @@ async def perform_step(work: Work) -> Done:
         Stumble: what failed, and in which domain.
     """
     step, began = work.step, time.monotonic()
+    async with blaming("agent", Usage(), work.timeout_s):
+        work = replace(work, history=await history_of(work))
     with performing_on(work):
         prompt, answer = await _first(work)
         answer = await _passed(work, prompt, answer, began)
@@ -147,7 +149,7 @@ async def _shape_of(work: Work) -> AsyncIterator[Shape | None]:
 async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> Answer:
     left_s = max(0.0, work.timeout_s - spent_s)
     async with blaming("agent", Usage(), work.timeout_s):
-        told = {"guidance": work.guidance, "history": await history_of(work)}
+        told = {"guidance": work.guidance, "history": work.history and work.history.text}
         options = {**work.at_hand, **told, **work.step.config.options()}
         with watching(work.agent, most_s=left_s), telling_what_is_asked(work):
             async with asyncio.timeout(left_s):

@@ -6,7 +6,10 @@ CREATE FUNCTION flujo_number(told jsonb) RETURNS double precision LANGUAGE sql I
     SELECT CASE WHEN jsonb_typeof(told) = 'number' THEN told::float8 END
 $$;
 
-ALTER VIEW flujo_spans RENAME TO flujo_row_spans;
+-- The spans as they were, under a name of their own; `flujo_spans` itself stays, with its grants, and so do views of yours over it.
+DO $$ BEGIN
+    EXECUTE 'CREATE VIEW flujo_row_spans AS ' || pg_get_viewdef('flujo_spans'::regclass);
+END $$;
 
 CREATE VIEW flujo_tool_spans (run_id, span_id, parent_span_id, name, kind, status, started_at, ended_at, duration_s, attributes) AS
 SELECT c.run_id, c.attempt || '#' || c.call, c.attempt || coalesce('#' || c.within, ''), c.tool, 'tool', o.status, o.began, o.ended, o.took_s,
@@ -45,15 +48,4 @@ CROSS JOIN LATERAL (
 ) o
 WHERE c.began IS NOT NULL AND c.tool IS NOT NULL;
 
-CREATE VIEW flujo_spans AS SELECT * FROM flujo_row_spans UNION ALL SELECT * FROM flujo_tool_spans;
-
-CREATE OR REPLACE VIEW flujo_trace AS
-SELECT r.id AS run_id, r.parent_run AS parent_run_id, r.name, r.reference, p.version,
-       CASE WHEN r.status IN ('queued', 'running') AND flujo_is_paused(r.id) THEN 'paused' ELSE r.status END AS status,
-       r.reason, r.created_at AS started_at, r.ended_at, flujo_seconds(r.created_at, r.ended_at) AS duration_s,
-       (SELECT coalesce(sum(x.input_tokens + x.output_tokens), 0)::bigint FROM flujo_kin(r.id) k JOIN flujo_spends x ON x.run_id = k) AS tokens,
-       (SELECT coalesce(sum(x.cost_usd), 0)::float8 FROM flujo_kin(r.id) k JOIN flujo_spends x ON x.run_id = k) AS cost_usd,
-       (SELECT count(*) FROM flujo_spans s WHERE s.run_id = r.id) AS spans,
-       r.tenant, r.trace_parent,
-       (SELECT s.attributes FROM flujo_spans s WHERE s.run_id = r.id AND s.kind = 'run') AS attributes
-FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint;
+CREATE OR REPLACE VIEW flujo_spans AS SELECT * FROM flujo_row_spans UNION ALL SELECT * FROM flujo_tool_spans;

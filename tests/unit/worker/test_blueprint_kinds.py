@@ -549,3 +549,18 @@ steps:
 def test_a_pipeline_without_a_context(run):
     text = "{context_model: null, steps: [{name: a, uses: 'blueprint_parts:echo'}]}"
     assert run(text, 1).final_pipeline_context is None
+
+
+@pytest.mark.parametrize("path", ["numbers", "context.numbers"])
+def test_a_change_goes_where_templates_read_it(run, path):
+    """§2.6: `context.` may stand before a path, where it is written as where it is read."""
+    text = f"""
+steps:
+  - kind: map
+    name: each
+    map:
+      init: {{set: [{{target: {path}, value: [1, 2]}}]}}
+      iterable_input: context.numbers
+      body: {{name: x, uses: "blueprint_parts:echo"}}
+"""
+    assert run(text).output == [1, 2]

@@ -12,9 +12,19 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 
-from flujo_client import ConversationTurn, HistoryManagement, ImportStep, Pipeline, PipelineContext, Step, StepConfig
+from flujo_client import (
+    CacheStep,
+    ConversationTurn,
+    HistoryManagement,
+    ImportStep,
+    Pipeline,
+    PipelineContext,
+    Step,
+    StepConfig,
+)
 from flujo_client.config import Settings
 from flujo_client.errors import PipelineError
+from flujo_client.pipeline.agentic import AgenticLoopStep
 from flujo_client.pipeline.step import Backoff
 from flujo_worker.agents import AgentTool, BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.scripted import scripted_model
@@ -116,7 +126,19 @@ def test_every_kind_of_model_agent_is_told(engine, made):
     assert "history" not in (settings or {})
 
 
-def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine):
+SECRETS = [
+    {"db_password": "hunter2"},
+    {"token": "hunter2"},
+    {"db_password": 'a "hunter2" b'},
+    {"deep": {"authorization": "Basic hunter2"}},
+    {"deep": '{"db_password": "hunter2"}'},
+    'password="a hunter2"',
+]
+
+
+@pytest.mark.parametrize("said", SECRETS)
+@pytest.mark.parametrize("template", [None, "{{#each history}}{{ this.content }}{{/each}}"])
+def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine, said, template):
     """M-050: neither by its name in an output, nor by its shape."""
     prompts = []
 
@@ -124,11 +146,23 @@ def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine):
         prompts.append(prompt)
         return "fine"
 
-    body = step("look", lambda _: {"db_password": "hunter2"}), step("say", make_agent_async(scripted_model(answer)))
-    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents")))
+    body = step("look", lambda _: said), step("say", make_agent_async(scripted_model(answer)))
+    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents", history_template=template)))
 
     assert "hunter2" in prompts[0]
     assert "hunter2" not in str([each.data for each in engine.story(run)])
+
+
+@pytest.mark.parametrize("strategy", ["truncate_tokens", "truncate_turns", "summarize"])
+def test_of_very_many_secrets_none_is_told(strategy):
+    """M-050: whatever is told of a conversation is looked through."""
+    said = [{"role": "user", "content": '{"token":"hunter2"}'}] * 200
+    managed = HistoryManagement(strategy=strategy, max_tokens=300, max_turns=10_000)
+    say = step("say", make_agent_async(scripted_model(lambda _: "fine")))
+    with LocalEngine(Settings(log={"prompts": "full"})) as engine:
+        result = engine.run(of(chat(say, history_management=managed)), "x", context={"conversation_history": said})
+        story = [each.data["prompt_preview"] for each in engine.story(result.run_id) if each.name == "agent.prompt"]
+    assert all("***" in prompt and "hunter2" not in prompt for prompt in story)
 
 
 def test_of_several_agents_the_last_one_of_each_iteration_stays(engine):
@@ -219,6 +253,23 @@ def test_what_stands_deeper_in_the_loop_speaks_too(engine, inside):
     assert turns(result) == [("assistant", "a1"), ("assistant", "a2")]
 
 
+def command(briefing):
+    """A planner that has the agent work, and finishes."""
+    if briefing["turn"] == 1:
+        return {"type": "run_agent", "agent_name": "worker", "input_data": "go"}
+    return {"type": "finish", "final_answer": "done"}
+
+
+@pytest.mark.parametrize(
+    ("source", "spoke"), [("last", ["finish"]), ("all_agents", ["planner", "worker", "planner", "finish"])]
+)
+def test_what_an_agentic_loop_writes_down_is_said_once(engine, source, spoke):
+    """Its planner, its agents and its final answer are heard; its own record of them is no turn."""
+    plans = AgenticLoopStep("plans", planner=step("planner", command), registry={"worker": step("worker", same)})
+    result = engine.run(of(chat(plans, max_loops=1, ai_turn_source=source)), "x")
+    assert [turn.step for turn in result.final_pipeline_context.conversation_history] == spoke
+
+
 def test_a_conversation_inside_another_keeps_its_own_rules(engine):
     """The outer one leaves out no turn of the inner one, which is told all."""
     inner = Heard("i")
@@ -289,9 +340,31 @@ class Own(BaseModel):
     conversation_history: list[ConversationTurn] = []
 
 
-def test_a_context_model_of_ones_own_keeps_turns_in_its_field(engine):
-    run = asked(engine, of(chat(step("say", Heard()), ask(), max_loops=1), model=Own))
-    assert turns(engine.answer(run, "yes")) == [("assistant", "a1"), ("assistant", "go?"), ("user", "yes")]
+class Empty(BaseModel):
+    """One whose field may be empty."""
+
+    conversation_history: list[ConversationTurn] | None = None
+
+
+class Fixed(BaseModel):
+    """One with a tuple."""
+
+    conversation_history: tuple[ConversationTurn, ...] = ()
+
+
+class Open(BaseModel, extra="allow"):
+    """One that takes any field."""
+
+
+@pytest.mark.parametrize("model", [Own, Empty, Fixed, Open])
+def test_a_context_model_of_ones_own_keeps_turns_in_its_field(engine, model):
+    agent = Heard()
+    run = asked(engine, of(chat(step("say", agent), ask(), max_loops=2), model=model))
+    engine.answer(run, "yes")
+
+    said = [("assistant", "a1"), ("assistant", "go?"), ("user", "yes")]
+    assert turns(engine.answer(run, "no"))[:3] == said
+    assert len(lines(agent.told[1])) == 3
 
 
 class Numbers(BaseModel):
@@ -304,7 +377,13 @@ class Strict(Numbers, validate_assignment=True):
     """The same, which is told so at once."""
 
 
-@pytest.mark.parametrize("model", [Numbers, Strict])
+class Text(BaseModel):
+    """One whose field is no list."""
+
+    conversation_history: str = ""
+
+
+@pytest.mark.parametrize("model", [Numbers, Strict, Text])
 def test_a_field_that_takes_no_turns_fails_the_step_without_showing_what_was_said(engine, model):
     result = engine.run(of(chat(step("say", Heard("secret"))), model=model), "x")
     assert result.run_status == "failed"
@@ -340,6 +419,22 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(engine, options, said
     with pytest.raises(PipelineError) as refused:
         engine.enqueue(Pipeline([loop], context_model=Notes))
     assert f"step 'chat': {said}" in "\n".join(refused.value.findings)
+
+
+def test_a_conversation_and_one_inside_it_share_no_steps_name(engine):
+    """Only one turn of an iteration stays, and nobody could tell whose a turn of that name is."""
+    inner = Step.loop_until("inner", Pipeline([step("say", Heard())]), never, 2, conversation=True)
+    with pytest.raises(PipelineError) as refused:
+        engine.enqueue(of(chat(step("say", Heard()), inner)))
+    assert "conversation and one inside it both have a step 'say'" in "\n".join(refused.value.findings)
+    engine.enqueue(of(chat(step("say", Heard()), inner, ai_turn_source="all_agents")))
+
+
+def test_a_conversation_is_not_kept_in_a_cache(engine):
+    """What its agents say hangs on what was said before, which a result's key has not."""
+    with pytest.raises(PipelineError) as refused:
+        engine.enqueue(of(CacheStep(wrapped_step=chat(step("say", Heard())))))
+    assert "conversation stands in a cached step" in "\n".join(refused.value.findings)
 
 
 def test_a_conversation_needs_a_context(engine):

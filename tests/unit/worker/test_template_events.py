@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flujo_client import Pipeline, Settings, Step
+from flujo_client import Pipeline, PipelineContext, PluginOutcome, Settings, Step
 from flujo_worker.agents.prompts.render import render_text
 from flujo_worker.testing import LocalEngine
 
@@ -36,15 +36,30 @@ steps:
 STEP = "steps: [{name: a, uses: 'blueprint_parts:echo', input: 'x {{ context.nothing }} {{ context.given }} {{ previous_step }}'}]"
 
 
+def lower(data):
+    return data.lower()
+
+
+def upper(data):
+    return data.upper()
+
+
+class Elsewhere:
+    """A plugin that wants the other agent's answer."""
+
+    def validate(self, data):
+        return PluginOutcome(success=data.isupper(), redirect_to=upper if data.islower() else None)
+
+
 @pytest.fixture
 def told():
     """Runs a pipeline under these settings, and gives the template events of its story."""
 
-    def told(pipeline, **template):
+    def told(pipeline, *, said=(), **template):
         if isinstance(pipeline, str):
             pipeline = Pipeline.from_yaml_text(pipeline)
         with LocalEngine(Settings.model_validate({"template": template})) as engine:
-            run = engine.enqueue(pipeline, "hi", context={"given": SECRET})
+            run = engine.enqueue(pipeline, "hi", context={"given": SECRET, "conversation_history": list(said)})
             engine.drain()
             return [each for each in engine.story(run) if each.name.startswith("template.")]
 
@@ -87,6 +102,16 @@ def test_resolved_templates_are_told_by_name(told):
     """§2.7: `log_resolution`."""
     resolved = [each.data for each in told(STEP, log_resolution=True) if each.name == "template.resolved"]
     assert resolved == [{"names": ["context.given", "context.nothing", "previous_step"]}]
+
+
+@pytest.mark.parametrize(("template", "times"), [("{{#each history}}{{ this.content }}{{/each}}", 1), (None, 0)])
+def test_a_history_is_told_once_an_attempt_and_only_where_its_template_is_a_users(told, template, times):
+    """§2.7: `log_resolution`; also where another agent is asked after the first."""
+    say = Step("say", lower, plugins=[Elsewhere()])
+    loop = Step.loop_until("chat", Pipeline([say]), lambda *_: True, 1, conversation=True, history_template=template)
+    pipeline = Pipeline([loop], context_model=PipelineContext)
+    events = told(pipeline, said=[{"role": "user", "content": SECRET}], log_resolution=True)
+    assert [each.data for each in events] == [{"names": ["history"]}] * times
 
 
 @pytest.mark.parametrize("pipeline", [STEP, LOOP, QUESTION, CHANGE])
