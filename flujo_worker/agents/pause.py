@@ -29,11 +29,14 @@ async def answer_to(pause: PausedException, tool: str) -> Any:
     work.notes.questions[tool, said] += 1
     replies = await in_thread(work.replies)
     given = [
-        each.answer
+        (each, each.answer.value)
         for each in replies
         if each.answer is not None and each.question.get("tool") == tool and said in ("", each.question["message"])
     ]
     if len(given) < work.notes.questions[tool, said]:
         work.notes.pause, work.notes.paused_in = pause, tool
         raise pause
-    return decode(given[work.notes.questions[tool, said] - 1].value.tree(), resolve=work.resolve, path="answer")
+    reply, packed = given[work.notes.questions[tool, said] - 1]
+    value = decode(packed.tree(), resolve=work.resolve, path="answer")
+    work.notes.replies.append((reply, value))
+    return value

@@ -38,6 +38,7 @@ class Notes:
         calls: how the models that it called were, for their circuit breakers.
         tool_calls: how many calls of agents as tools it has begun.
         questions: how often a tool's agent has asked a person the same.
+        replies: the answers that a tool's agent was given, each with its value.
         pause: the question that nobody has answered yet, and `paused_in` the tool it came up in.
     """
 
@@ -47,6 +48,7 @@ class Notes:
     calls: list[Call] = field(default_factory=list)
     tool_calls: int = 0
     questions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    replies: list[tuple[Reply, Any]] = field(default_factory=list)
     pause: BaseException | None = None
     paused_in: str | None = None
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.context import ContextState, HumanInteraction, PipelineContext
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.serial import decode
 from flujo_worker.attempts.absorb import absorb
-from flujo_worker.attempts.conversation import answered
 from flujo_worker.attempts.policies.step import perform_step
+from flujo_worker.attempts.remembering import going_on, remember
 from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
@@ -35,13 +34,13 @@ async def perform_resume(work: Work) -> Done:
         raise Stumble(StoreError(f"no question was asked by step '{work.step.name}'"), "system")
     try:
         output = _output(work, work.reply)
-        context = _remember(work, work.reply, output)
+        context = going_on(work.context)
     except Exception as error:
         raise Stumble(error, "system") from error
-    if is_for_tool(work.reply):
+    if is_for_tool(work.reply):  # what it is given of people's answers, it remembers
         return await perform_step(replace(work, context=context))
     try:
-        return Done(output, absorb(work.step, output, context), NO_USAGE)
+        return Done(output, absorb(work.step, output, remember(work, work.reply, output)), NO_USAGE)
     except Exception as error:
         raise Stumble(error, "system") from error
 
@@ -68,19 +67,3 @@ def _value(work: Work, packed: Packed) -> Any:
         return decode(packed.tree(), resolve=work.resolve, path="answer")
     except SerializationError as error:  # of a class that is not to be had here: somebody can answer in plain data
         raise HumanInputError(error.message, code=REFUSED) from None
-
-
-def _remember(work: Work, reply: Reply, output: Any) -> Any:
-    """Write down who answered what: the answer is kept whole (U-36)."""
-    context, answer = work.context, reply.answer
-    question = str(reply.question["message"])
-    if answer is not None and (work.conversation is not None or isinstance(context, PipelineContext)):
-        context = answered(work, question, output)
-    if not isinstance(context, PipelineContext):
-        return context
-    done = HumanInteraction(step=work.step.name, question=question, answer=output)
-    if answer is not None:
-        done = done.model_copy(update={"actor": answer.actor, "note": answer.note, "at": answer.at})
-    context.hitl_history = [*context.hitl_history, done]
-    context.status, context.pause_message = ContextState.RUNNING, None
-    return context

@@ -28,6 +28,7 @@ from flujo_worker.attempts.conversation import history_of, said
 from flujo_worker.attempts.inside import performing_on
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
+from flujo_worker.attempts.remembering import remember
 from flujo_worker.attempts.shape import Shape
 from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
 from flujo_worker.attempts.watch import watching
@@ -60,6 +61,8 @@ async def perform_step(work: Work) -> Done:
         async with blaming("validator", answer.usage):
             await consult_validators(work, answer.output)
     async with blaming("system", answer.usage):
+        for reply, value in work.notes.replies:
+            work = replace(work, context=remember(work, reply, value))
         context = said(work, answer.output, absorb(step, answer.output, work.context))
         return Done(answer.output, context, answer.usage)
 

@@ -610,7 +610,7 @@ def test_an_error_of_a_sub_agent_is_its_parents_attempts():
         return "ok"
 
     agent = main_agent(AgentTool(shaky), {"task": "t"}, {"task": "again"}, "done")
-    result, story = ran(agent, config=StepConfig(max_retries=1))
+    result, story = ran(agent, config=StepConfig(max_retries=3))
     assert (result.output, result.step_history[0].attempts) == ("done", 2)
     assert "ValueError: Internal error" in of(story, "flujo.retry")[0]["reason"]
 
@@ -668,7 +668,7 @@ def test_a_step_whose_output_is_refused_is_tried_again():
         return Answer(outputs.pop(0), Usage(6, 4, 1, 0.1))
 
     tool = AgentTool(plan, output_schema=COUNT)
-    result, _ = ran(tool, "plan it", config=StepConfig(max_retries=1))
+    result, _ = ran(tool, "plan it", config=StepConfig(max_retries=3))
     assert (result.output, result.step_history[0].attempts) == ({"count": 3}, 2)
     assert result.total_tokens == 20
 
@@ -696,3 +696,33 @@ def test_a_plan_with_another_contract_is_another_plan():
 
     assert fingerprint() == fingerprint()
     assert fingerprint() != fingerprint(input_schema=COUNT)
+
+
+def test_each_answer_that_its_agents_were_given_is_remembered_with_the_success():
+    """U-36: of two questions both, in their order, each once; also when the attempt that first had them fails and is tried again."""
+    tools = [AgentTool(asks(f"{name}?"), name=name) for name in ("first", "second")]
+    tries = []
+
+    def respond(messages, info):
+        told = [part.content["output"] for each in messages for part in each.parts if part.part_kind == "tool-return"]
+        if len(told) < len(tools):
+            return ModelResponse([ToolCallPart(tools[len(told)].name, {"task": "t"})])
+        tries.append(told)
+        if len(tries) == 1:
+            raise ConnectionError("away")
+        return ModelResponse([TextPart("-".join(told))])
+
+    agent = make_agent_async(FunctionModel(respond), tools=tools)
+    step = Step("main", agent, config=StepConfig(max_retries=3))
+    with LocalEngine() as engine:
+        run = engine.enqueue(Pipeline([step], context_model=PipelineContext), "go")
+        for answer, actor in (("a", "ana"), ("b", "bob")):
+            engine.drain()
+            engine.answer(run, answer, actor=actor)
+        engine.drain()
+        result = engine.result(run)
+    context = result.final_pipeline_context
+    assert (result.output, len(tries)) == ("a-b", 2)
+    heard = [(each.question, each.answer, each.actor) for each in context.hitl_history]
+    assert heard == [("first?", "a", "ana"), ("second?", "b", "bob")]
+    assert [turn.content for turn in context.conversation_history] == ["first?", "a", "second?", "b"]
