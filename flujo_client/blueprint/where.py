@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.pipeline.tree_search import WITHIN
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
+
+_BODIES: Final = {"wrapped_step": "body"}
+"""Keys that are called otherwise in a plan."""
 
 
 class Places:
@@ -41,7 +44,8 @@ class Places:
             names: dict[Any, Path] = {}
             keys: dict[str, Path] = {}
             for path, value in _inside(self._document, place):
-                keys.setdefault(str(path[-1]).lower(), path)
+                key = str(path[-1]).lower()
+                keys.setdefault(_BODIES.get(key, key), path)
                 for name in (value.get("name"), value.get("step")) if isinstance(value, Mapping) else ():
                     if isinstance(name, str):
                         names.setdefault(name, path)
