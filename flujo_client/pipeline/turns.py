@@ -7,13 +7,13 @@ attempt it runs. In: what the engine hands to a user's function; out: values.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import pydantic
 
 from flujo_client.attempt import current_attempt
 from flujo_client.contract.commands import COMMAND, ExecutedCommandLog
+from flujo_client.contract.likely import likely
 from flujo_client.errors import AgentIOValidationError
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class Registry:
     def refuse(self, named: str) -> dict[str, Any]:
         """Tell the planner that there is no such agent, and which there are."""
         told = {"error": f"there is no agent '{named[:_LONGEST]}'", "agents": list(self.names)}
-        near = get_close_matches(named[:_LONGEST], self.names, n=1)
-        return told | ({"nearest": near[0]} if near else {})
+        near = likely(named, self.names)
+        return told | ({"nearest": near} if near else {})
 
 
 def question_of(question: str, _context: Any) -> str:
