@@ -38,17 +38,6 @@ def engine():
         yield engine
 
 
-@pytest.fixture(params=["as written", "written again"])
-def built(request):
-    """Blueprints as they are read, and as they are read from what `to_yaml` makes of them."""
-
-    def built(text):
-        pipeline = Pipeline.from_yaml_text(text)
-        return pipeline if request.param == "as written" else Pipeline.from_yaml_text(pipeline.to_yaml())
-
-    return built
-
-
 def test_a_blueprint_and_python_say_the_same(engine, built):
     twin = make_agentic_loop_pipeline("agentic_parts:plan", {"upper": "agentic_parts:upper"}, name="research")
     result, other = engine.run(built(LOOP), "bees"), engine.run(twin, "bees")

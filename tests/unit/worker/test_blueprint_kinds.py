@@ -6,7 +6,6 @@ import blueprint_parts as parts
 import pytest
 
 from flujo_client import Pipeline, Settings
-from flujo_client.pipeline.plan import compile_plan
 from flujo_worker.testing import LocalEngine
 
 
@@ -14,21 +13,6 @@ from flujo_worker.testing import LocalEngine
 def engine():
     with LocalEngine() as engine:
         yield engine
-
-
-@pytest.fixture(params=["as written", "written again"])
-def built(request):
-    """Blueprints as they are read, and as they are read from what `to_yaml` makes of them."""
-
-    def built(text):
-        pipeline = Pipeline.from_yaml_text(text)
-        if request.param == "as written":
-            return pipeline
-        again = Pipeline.from_yaml_text(pipeline.to_yaml())
-        assert compile_plan(again).nodes == compile_plan(pipeline).nodes
-        return again
-
-    return built
 
 
 @pytest.fixture

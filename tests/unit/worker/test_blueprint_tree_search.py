@@ -46,19 +46,6 @@ steps:
 """
 
 
-@pytest.fixture(params=["as written", "written again"])
-def built(request):
-    def built(text):
-        pipeline = Pipeline.from_yaml_text(text)
-        if request.param == "as written":
-            return pipeline
-        again = Pipeline.from_yaml_text(pipeline.to_yaml())
-        assert compile_plan(again).nodes == compile_plan(pipeline).nodes
-        return again
-
-    return built
-
-
 def test_a_search_is_written_with_agents_and_steps(built):
     """Templates in it read what the steps are given; the context is the search's own, with the one around it as `outer`."""
     with LocalEngine() as engine:
