@@ -8,6 +8,8 @@ text and the place after the opening quote; out: the string and the place after 
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +19,13 @@ from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_ESCAPE5 = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(\r\n|.))", re.DOTALL)
 _SAID: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _SAID5: Final = {**_SAID, "'": "'", "v": "\v", "0": "\0", "\n": "", "\r\n": "", "\r": "", "\u2028": "", "\u2029": ""}
+_KNOWN: Final = r"""u[0-9a-fA-F]{4}|["\\/bfnrt]"""
+_KNOWN5: Final = rf"""{_KNOWN}|x[0-9a-fA-F]{{2}}|\r\n|['v0\n\r\u2028\u2029]"""
+_ESCAPE: Final = tuple(re.compile(rf"\\({known})") for known in (_KNOWN, _KNOWN5))
+_UP_TO_UNKNOWN: Final = tuple(re.compile(rf"(?:[^\\]++|\\(?:{known}))*+\\(?s:.)") for known in (_KNOWN, _KNOWN5))
+_UP_TO_KNOWN: Final = tuple(re.compile(rf"(?:[^\\]++|\\(?!{known})(?s:.))*+\\(?s:.)") for known in (_KNOWN, _KNOWN5))
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
 _ANY_QUOTE: Final = re.compile('["“”„]')
@@ -131,27 +136,30 @@ def said(body: str, level: int) -> str:
 
 
 def _unescaped(body: str, level: int) -> str:
-    escapes = list((_ESCAPE5 if level else _ESCAPE).finditer(body))
-    table = _SAID5 if level else _SAID
-    unknown = [found for found in escapes if _of(found, table) is None]
-    if not unknown:
-        return (_ESCAPE5 if level else _ESCAPE).sub(lambda found: _of(found, table) or "", body)
+    json5 = min(level, 1)
+    unknown = _UP_TO_UNKNOWN[json5].match(body)
+    if unknown is None:
+        return _of_json(body) or _ESCAPE[json5].sub(lambda found: _meant(found[1]), body)
+    told = unknown.group()[-2:]
     if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
-        raise Refused(NOT_JSON, f"unknown escape {unknown[0].group()!r} in a string; write the backslash twice")
-    if len(unknown) < len(escapes):
-        raise Refused(
-            LOSSY, f"{unknown[0].group()!r} is no escape but stands beside others that are; write the backslash twice"
-        )
+        raise Refused(NOT_JSON, f"unknown escape {told!r} in a string; write the backslash twice")
+    if _UP_TO_KNOWN[json5].match(body):
+        raise Refused(LOSSY, f"{told!r} is no escape but stands beside others that are; write the backslash twice")
     return body
 
 
-def _of(found: re.Match[str], table: dict[str, str]) -> str | None:
-    """Tell what an escape stands for; None when it is not one."""
-    *codes, plain = found.groups()
-    code = next(filter(None, codes), None)
-    if code is not None:
-        return chr(int(code, 16))
-    return table.get(plain)
+def _of_json(body: str) -> str | None:
+    """Undo escapes by the standard library, which is fast; None for what it does not know."""
+    try:
+        return str(json.loads(f'"{body}"', strict=False))
+    except ValueError:
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _meant(escape: str) -> str:
+    """Tell what an escape stands for, by what follows its backslash."""
+    return chr(int(escape[1:], 16)) if escape[0] in "ux" else _SAID5[escape]
 
 
 def _joined(text: str) -> str:
