@@ -1,0 +1,360 @@
+"""What is wrong with a value by a schema: the first few places, within a bound of work.
+
+Pure. It asks a compiled schema only whether parts of it hold, and goes down one branch of each union: the one that the value most likely
+means, by its constants, its type, and the members it has. So the work is in proportion to the value and not to the number of ways
+through the schema. It must not decide whether a value holds: a `Check` does. In: a check and a value that it refuses. Out: `Fault`s,
+at least one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from flujo_client.contract.schema import Check, Schema, kind_of, members_of, parts, step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import jsonschema_rs
+
+Path = tuple[str | int, ...]
+MOST: Final = 16
+WORK: Final = 20_000
+"""Parts of values that one walk asks about, besides eight times the value's own."""
+DEEPEST: Final = 300
+"""Keys and indexes in a path that is still followed."""
+
+UNEXPECTED: Final = frozenset({"additionalProperties", "unevaluatedProperties"})
+_LARGE: Final = 2_000_000
+UNSAID: Final = "schema"
+"""The keyword of a fault where it is not known which rule is broken."""
+_SMALL: Final = 300
+_WHOLE: Final = frozenset({"enum", "const", "uniqueItems"})
+"""Rules that look at all of a container; the others of `_OWN` look at its keys or its length."""
+_OWN: Final = _WHOLE.union(
+    ("type", "format", "pattern", "minLength", "maxLength"),
+    ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    ("required", "dependentRequired", "minProperties", "maxProperties", "minItems", "maxItems"),
+)
+
+
+class Branch(NamedTuple):
+    """The branch of a union that a value most likely means.
+
+    Attributes:
+        number: its place under the keyword, from 0.
+        name: a constant that it wants, its title or its type; its number where it has none of them.
+        is_meant: the value has the constants of this branch, and of no other.
+    """
+
+    number: int
+    name: str
+    is_meant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One place where a value breaks a rule.
+
+    Attributes:
+        path: keys and indexes of the place.
+        keyword: the rule.
+        message: what is wrong, as a checker says it; it may repeat the value.
+        found: what stands there.
+        rule: what the rule asks for.
+        branch: of a union that no branch of holds; the faults of that branch follow.
+    """
+
+    path: Path
+    keyword: str
+    message: str
+    found: Any
+    rule: Mapping[str, Any] = field(default_factory=dict)
+    branch: Branch | None = None
+
+
+class _Place(NamedTuple):
+    sub: Schema
+    pointer: str
+    value: Any
+    path: Path
+    is_guess: bool = False
+    """It belongs to a branch that the value may not have meant: unions in there are not told."""
+
+
+def faults(check: Check, value: Any, most: int = MOST) -> list[Fault]:
+    """Give the first few faults of a value; none if it holds."""
+    return [] if check.valid(value) else _Walk(check, value, most).run()
+
+
+def told(found: Iterable[Fault]) -> list[Fault]:
+    """Leave out unions whose branch is plain, for the faults of that branch say more; one fault is always left."""
+    found = list(found)
+    return [each for each in found if each.branch is None or not each.branch.is_meant] or found[:1]
+
+
+class _Spent(Exception):
+    """The walk has used up its work."""
+
+
+class _Walk:
+    """One walk down from the root, depth first, in the schema's order; unions are not counted."""
+
+    def __init__(self, check: Check, value: Any, most: int) -> None:
+        self.check, self.most = check, most
+        self.left = WORK + 8 * size_of(value, _LARGE)
+        self.seen: set[tuple[int, Path]] = set()
+        self.found: list[Fault] = []
+        self.counted = 0
+        self.pending = [_Place(check.root, "", value, ())]
+
+    def run(self) -> list[Fault]:
+        while self.pending and self.counted < self.most:
+            place = self._resolved(self.pending.pop())
+            if (key := (id(place.sub), place.path)) in self.seen:
+                continue
+            self.seen.add(key)
+            try:
+                own, below = self._looked_at(place)
+            except _Spent:
+                own, below = [_unsaid(place)], []
+                self.pending.clear()
+            own = own or ([] if below else [_unsaid(place)])
+            self.counted += sum(each.branch is None for each in own)
+            self.found += [each for each in own if each.branch is None or not place.is_guess]
+            self.pending += reversed(below)
+        return self.found or [_unsaid(_Place(self.check.root, "", None, ()))]
+
+    def _looked_at(self, place: _Place) -> tuple[list[Fault], list[_Place]]:
+        """Give the rules that the schema itself has broken here, and the parts below it that do not hold."""
+        if isinstance(place.sub, bool):
+            return [_fault(place, "falseSchema", "nothing is allowed here")], []
+        if len(place.path) >= DEEPEST:
+            return [], []
+        below: list[_Place] = []
+        own = [*self._own(place.sub, place), *self._of_members(place.sub, place, below)]
+        own += self._applied(place.sub, place, below)
+        if not own and not below:
+            own = list(self._unevaluated(place.sub, place))
+        return own, below
+
+    # --- the schema's own rules
+
+    def _own(self, sub: dict[str, Any], place: _Place) -> Iterator[Fault]:
+        rules = {name: rule for name, rule in sub.items() if name in _OWN}
+        if sub.get("additionalProperties") is False:
+            named = {name: dict.fromkeys(sub.get(name) or {}, True) for name in ("properties", "patternProperties")}
+            rules |= {"additionalProperties": False, **named}
+        if sub.get("items") is False:
+            rules |= {"items": False, "prefixItems": [True] * len(sub.get("prefixItems") or [])}
+        if not rules:
+            return
+        value = place.value
+        if not (rules.keys() & _WHOLE) and size_of(value, _SMALL) >= _SMALL:
+            value = dict.fromkeys(value) if isinstance(value, dict) else [None] * len(value)
+        self._spend(value)
+        try:
+            errors = list(self.check.own_rules(sub, rules).iter_errors(value))
+        except (ValueError, RecursionError):
+            errors = []
+        for error in errors:
+            yield _of_error(error, place)
+
+    # --- what the schema says of the parts of a value
+
+    def _of_members(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[Fault]:
+        children = _children(self.check, sub, place)
+        below += islice((child for child in children if not self._holds(child)), self.most)
+        if isinstance(place.value, list) and "contains" in sub:
+            wanted = _Place(sub["contains"], f"{place.pointer}/contains", None, ())
+            held = sum(self._holds(wanted._replace(value=each)) for each in place.value)
+            if not sub.get("minContains", 1) <= held <= sub.get("maxContains", held):
+                yield _fault(place, "contains", f"{held} items hold under the 'contains' schema")
+        if isinstance(place.value, dict) and "propertyNames" in sub:
+            names = _Place(sub["propertyNames"], f"{place.pointer}/propertyNames", None, ())
+            for key in place.value:
+                if not self._holds(names._replace(value=key)):
+                    yield _fault(place, "propertyNames", f"{key!r} is not allowed as a name")
+
+    # --- what further schemas say of the same value
+
+    def _applied(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[Fault]:
+        below += [part for part in self._demanded(sub, place) if not self._holds(part)]
+        for keyword in ("anyOf", "oneOf"):
+            branches = [place._replace(sub=each, pointer=where) for each, where in parts(sub, place.pointer, keyword)]
+            held = sum(map(self._holds, branches)) if keyword == "oneOf" else any(map(self._holds, branches))
+            if branches and not held:
+                branch = self._likeliest(branches)
+                below.append(branches[branch.number]._replace(is_guess=place.is_guess or not branch.is_meant))
+                yield _fault(place, keyword, _FITS_NONE.format(_written(place.value), keyword), branch=branch)
+            elif held > 1:
+                yield _fault(
+                    place,
+                    keyword,
+                    f"{_written(place.value)} is valid under more than one of the schemas listed in the 'oneOf' keyword",
+                )
+        if "not" in sub and self._holds(place._replace(sub=sub["not"], pointer=f"{place.pointer}/not")):
+            yield _fault(place, "not", f"{_written(place.value)} is of the schema under 'not'", {"schema": sub["not"]})
+
+    def _demanded(self, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
+        """Give what has to hold beside the schema itself."""
+        value, pointer = place.value, place.pointer
+        if isinstance(sub.get("$ref"), str) and (target := self.check.referred(sub["$ref"])) is not None:
+            yield place._replace(sub=target[0], pointer=target[1])
+        for each, where in parts(sub, pointer, "allOf"):
+            yield place._replace(sub=each, pointer=where)
+        if "if" in sub:
+            chosen = "then" if self._holds(place._replace(sub=sub["if"], pointer=f"{pointer}/if")) else "else"
+            if chosen in sub:
+                yield place._replace(sub=sub[chosen], pointer=f"{pointer}/{chosen}")
+        for key, each in (sub.get("dependentSchemas") or {}).items() if isinstance(value, dict) else ():
+            if key in value:
+                yield place._replace(sub=each, pointer=f"{pointer}/dependentSchemas/{step(key)}")
+
+    def _unevaluated(self, sub: dict[str, Any], place: _Place) -> Iterator[Fault]:
+        if isinstance(place.value, dict) and "unevaluatedProperties" in sub:
+            known = self._evaluated(sub, place, set())
+            keys = [key for key in place.value if key not in known and not self._may_stay(sub, place, key)]
+            if keys:
+                listed = ", ".join(map(repr, keys))
+                message = f"Unevaluated properties are not allowed ({listed} {'was' if len(keys) == 1 else 'were'} unexpected)"
+                yield _fault(place, "unevaluatedProperties", message, {"unexpected": keys})
+
+    def _may_stay(self, sub: dict[str, Any], place: _Place, key: str) -> bool:
+        pointer = f"{place.pointer}/unevaluatedProperties"
+        return self._holds(_Place(sub["unevaluatedProperties"], pointer, place.value[key], (*place.path, key)))
+
+    def _evaluated(self, sub: Schema, place: _Place, seen: set[int]) -> set[str]:
+        """Give the members that the schema, or one that is applied beside it and holds, speaks of."""
+        if isinstance(sub, bool) or id(sub) in seen:
+            return set()
+        seen.add(id(sub))
+        known = {child.path[-1] for child in _children(self.check, sub, place) if isinstance(child.path[-1], str)}
+        known |= set(place.value) if sub.get("additionalProperties") is not None else set()
+        beside = [*self._demanded(sub, place)]
+        for keyword in ("anyOf", "oneOf"):
+            beside += [place._replace(sub=each, pointer=at) for each, at in parts(sub, place.pointer, keyword)]
+        for each in beside:
+            if self._holds(each):
+                resolved = self._resolved(each)
+                nested = isinstance(resolved.sub, dict) and "unevaluatedProperties" in resolved.sub
+                known |= set(place.value) if nested else self._evaluated(resolved.sub, resolved, seen)
+        return known
+
+    # --- branches
+
+    def _likeliest(self, branches: list[_Place]) -> Branch:
+        scored = [(self._score(each), -index) for index, each in enumerate(branches)]
+        index = -max(scored)[1]
+        constants = [score[1] for score, _ in scored if score[1] > 0 and score[2] == 0]
+        is_meant = scored[index][0][1] > 0 and scored[index][0][2] == 0 and len(constants) == 1
+        return Branch(index, _name_of(self._resolved(branches[index]).sub, index), is_meant)
+
+    def _score(self, branch: _Place) -> tuple[int, ...]:
+        """How well a branch suits: its type, constants that are there, that are others, what it misses and knows, and what of that holds."""
+        place = self._resolved(branch)
+        suits = kind_of(place.value) in self.check.kinds(place.sub, place.pointer)
+        if isinstance(place.sub, bool) or not isinstance(place.value, dict):
+            return (suits, 0, 0, 0, 0, 0)
+        members = place.sub.get("properties") or {}
+        constants = [
+            (key, member["const"]) for key, member in members.items() if isinstance(member, dict) and "const" in member
+        ]
+        right = sum(key in place.value and _equal(place.value[key], wanted) for key, wanted in constants)
+        wrong = sum(key in place.value and not _equal(place.value[key], wanted) for key, wanted in constants)
+        missing = sum(key not in place.value for key in place.sub.get("required") or ())
+        children = list(_children(self.check, place.sub, place))
+        return (suits, right, -wrong, -missing, len(children), sum(map(self._holds, children)))
+
+    # --- questions
+
+    def _holds(self, place: _Place) -> bool:
+        if isinstance(place.sub, bool):
+            return place.sub
+        self._spend(place.value)
+        return self.check.holds(place.sub, place.pointer, place.value)
+
+    def _resolved(self, place: _Place) -> _Place:
+        sub, pointer = self.check.resolved(place.sub, place.pointer)
+        return place._replace(sub=sub, pointer=pointer)
+
+    def _spend(self, value: Any) -> None:
+        self.left -= size_of(value, self.left + 1)
+        if self.left < 0:
+            raise _Spent
+
+
+_FITS_NONE: Final = "{} is not valid under any of the schemas listed in the '{}' keyword"
+
+
+def _children(check: Check, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
+    """Give the parts of a value that the schema speaks of, each with what it says."""
+    value, pointer, path = place.value, place.pointer, place.path
+    if isinstance(value, dict):
+        for key, member in value.items():
+            for part, where in members_of(check, sub, pointer, key):
+                yield place._replace(sub=part, pointer=where, value=member, path=(*path, key))
+    elif isinstance(value, list):
+        first = list(parts(sub, pointer, "prefixItems"))
+        rest: tuple[Schema, str] = (sub.get("items", True), f"{pointer}/items")
+        for index, element in enumerate(value):
+            if index >= len(first) and isinstance(rest[0], bool):
+                return
+            part, where = first[index] if index < len(first) else rest
+            yield place._replace(sub=part, pointer=where, value=element, path=(*path, index))
+
+
+def size_of(value: Any, most: int) -> int:
+    """Count the parts of a value; counting stops at `most`."""
+    pending, count = [value], 0
+    while pending and count < most:
+        part = pending.pop()
+        count += 1
+        if isinstance(part, dict):
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)
+    return count
+
+
+def _of_error(error: jsonschema_rs.ValidationError, place: _Place) -> Fault:
+    path = (*place.path, *error.instance_path)
+    found = place.value if path == place.path else error.instance
+    return Fault(path, error.kind.name, str(error.message), found, error.kind.as_dict())
+
+
+def _fault(
+    place: _Place, keyword: str, message: str, rule: Mapping[str, Any] | None = None, branch: Branch | None = None
+) -> Fault:
+    return Fault(place.path, keyword, message, place.value, rule or {}, branch)
+
+
+def _unsaid(place: _Place) -> Fault:
+    """Say that a place does not hold where nothing more is known: too deep, too large, or a rule that is not looked into."""
+    keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNSAID
+    return _fault(place, keyword, "the value does not hold under the schema")
+
+
+def _name_of(sub: Schema, index: int) -> str:
+    if isinstance(sub, dict):
+        for key, member in (sub.get("properties") or {}).items():
+            if isinstance(member, dict) and "const" in member:
+                return f"{key} {json.dumps(member['const'], ensure_ascii=False)}"
+        named = sub.get("title") or sub.get("type")
+        if isinstance(named, str):
+            return named
+    return f"branch {index}"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _written(value: Any) -> str:
+    if size_of(value, _SMALL) >= _SMALL:
+        return kind_of(value)
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= _SMALL else f"{text[:_SMALL]}…"
