@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 import pydantic
 from pydantic import BaseModel
 
+from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.errors import ConfigurationError, ContextMergeError
 from flujo_client.serial import Resolver, Tree, decode, dumps, encode, loads
 from flujo_worker.domain.merge import MergeConflict, merge
@@ -108,6 +109,8 @@ def _checked(context: Any) -> Any:
     if not isinstance(context, BaseModel):
         return context
     model = type(context)
+    if told := ambiguity(model, dict(context)):
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {told}")
     try:
         checked = model.model_validate(dict(context), by_name=True, by_alias=False)
     except pydantic.ValidationError as error:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from flujo_client.contract.schema import Check, Schema, kind_of, members_of, parts, step
+from flujo_client.contract.branches import Branch, likeliest
+from flujo_client.contract.schema import Check, Schema, children, kind_of, parts, size_of, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Path = tuple[str | int, ...]
 MOST: Final = 16
-WORK: Final = 20_000
+WORK: Final = 10_000
 """Parts of values that one walk asks about, besides eight times the value's own."""
 DEEPEST: Final = 300
 """Keys and indexes in a path that is still followed."""
@@ -39,20 +40,6 @@ _OWN: Final = _WHOLE.union(
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     ("required", "dependentRequired", "minProperties", "maxProperties", "minItems", "maxItems"),
 )
-
-
-class Branch(NamedTuple):
-    """The branch of a union that a value most likely means.
-
-    Attributes:
-        number: its place under the keyword, from 0.
-        name: a constant that it wants, its title or its type; its number where it has none of them.
-        is_meant: the value has the constants of this branch, and of no other.
-    """
-
-    number: int
-    name: str
-    is_meant: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +136,8 @@ class _Walk:
             named = {name: dict.fromkeys(sub.get(name) or {}, True) for name in ("properties", "patternProperties")}
             rules |= {"additionalProperties": False, **named}
         if sub.get("items") is False:
-            rules |= {"items": False, "prefixItems": [True] * len(sub.get("prefixItems") or [])}
+            first = [True] * len(sub.get("prefixItems") or [])
+            rules |= {"items": False, **({"prefixItems": first} if first else {})}
         if not rules:
             return
         value = place.value
@@ -187,7 +175,9 @@ class _Walk:
             branches = [place._replace(sub=each, pointer=where) for each, where in parts(sub, place.pointer, keyword)]
             held = sum(map(self._holds, branches)) if keyword == "oneOf" else any(map(self._holds, branches))
             if branches and not held:
-                branch = self._likeliest(branches)
+                branch = likeliest(
+                    self.check, [(each.sub, each.pointer) for each in branches], place.value, self._asked
+                )
                 below.append(branches[branch.number]._replace(is_guess=place.is_guess or not branch.is_meant))
                 yield _fault(place, keyword, _FITS_NONE.format(_written(place.value), keyword), branch=branch)
             elif held > 1:
@@ -244,38 +234,16 @@ class _Walk:
                 known |= set(place.value) if nested else self._evaluated(resolved.sub, resolved, seen)
         return known
 
-    # --- branches
-
-    def _likeliest(self, branches: list[_Place]) -> Branch:
-        scored = [(self._score(each), -index) for index, each in enumerate(branches)]
-        index = -max(scored)[1]
-        constants = [score[1] for score, _ in scored if score[1] > 0 and score[2] == 0]
-        is_meant = scored[index][0][1] > 0 and scored[index][0][2] == 0 and len(constants) == 1
-        return Branch(index, _name_of(self._resolved(branches[index]).sub, index), is_meant)
-
-    def _score(self, branch: _Place) -> tuple[int, ...]:
-        """How well a branch suits: its type, constants that are there, that are others, what it misses and knows, and what of that holds."""
-        place = self._resolved(branch)
-        suits = kind_of(place.value) in self.check.kinds(place.sub, place.pointer)
-        if isinstance(place.sub, bool) or not isinstance(place.value, dict):
-            return (suits, 0, 0, 0, 0, 0)
-        members = place.sub.get("properties") or {}
-        constants = [
-            (key, member["const"]) for key, member in members.items() if isinstance(member, dict) and "const" in member
-        ]
-        right = sum(key in place.value and _equal(place.value[key], wanted) for key, wanted in constants)
-        wrong = sum(key in place.value and not _equal(place.value[key], wanted) for key, wanted in constants)
-        missing = sum(key not in place.value for key in place.sub.get("required") or ())
-        children = list(_children(self.check, place.sub, place))
-        return (suits, right, -wrong, -missing, len(children), sum(map(self._holds, children)))
-
     # --- questions
 
     def _holds(self, place: _Place) -> bool:
         if isinstance(place.sub, bool):
             return place.sub
-        self._spend(place.value)
-        return self.check.holds(place.sub, place.pointer, place.value)
+        return self._asked(place.sub, place.pointer, place.value)
+
+    def _asked(self, sub: Schema, pointer: str, value: Any) -> bool:
+        self._spend(value)
+        return self.check.holds(sub, pointer, value)
 
     def _resolved(self, place: _Place) -> _Place:
         sub, pointer = self.check.resolved(place.sub, place.pointer)
@@ -291,33 +259,8 @@ _FITS_NONE: Final = "{} is not valid under any of the schemas listed in the '{}'
 
 
 def _children(check: Check, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
-    """Give the parts of a value that the schema speaks of, each with what it says."""
-    value, pointer, path = place.value, place.pointer, place.path
-    if isinstance(value, dict):
-        for key, member in value.items():
-            for part, where in members_of(check, sub, pointer, key):
-                yield place._replace(sub=part, pointer=where, value=member, path=(*path, key))
-    elif isinstance(value, list):
-        first = list(parts(sub, pointer, "prefixItems"))
-        rest: tuple[Schema, str] = (sub.get("items", True), f"{pointer}/items")
-        for index, element in enumerate(value):
-            if index >= len(first) and isinstance(rest[0], bool):
-                return
-            part, where = first[index] if index < len(first) else rest
-            yield place._replace(sub=part, pointer=where, value=element, path=(*path, index))
-
-
-def size_of(value: Any, most: int) -> int:
-    """Count the parts of a value; counting stops at `most`."""
-    pending, count = [value], 0
-    while pending and count < most:
-        part = pending.pop()
-        count += 1
-        if isinstance(part, dict):
-            pending.extend(part.values())
-        elif isinstance(part, list):
-            pending.extend(part)
-    return count
+    for (part, pointer), value, key in children(check, sub, place.pointer, place.value):
+        yield place._replace(sub=part, pointer=pointer, value=value, path=(*place.path, key))
 
 
 def _of_error(error: jsonschema_rs.ValidationError, place: _Place) -> Fault:
@@ -336,21 +279,6 @@ def _unsaid(place: _Place) -> Fault:
     """Say that a place does not hold where nothing more is known: too deep, too large, or a rule that is not looked into."""
     keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNSAID
     return _fault(place, keyword, "the value does not hold under the schema")
-
-
-def _name_of(sub: Schema, index: int) -> str:
-    if isinstance(sub, dict):
-        for key, member in (sub.get("properties") or {}).items():
-            if isinstance(member, dict) and "const" in member:
-                return f"{key} {json.dumps(member['const'], ensure_ascii=False)}"
-        named = sub.get("title") or sub.get("type")
-        if isinstance(named, str):
-            return named
-    return f"branch {index}"
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _written(value: Any) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-from flujo_client.contract.json_schema import wrong_schema
+from flujo_client.contract.json_schema import fits_schema, wrong_schema
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import ConfigurationError, ResumeError
 
@@ -137,22 +135,6 @@ def check_answer(approval: Approval, value: Any) -> None:
             suggestion="`approvals()`, or `flujo approvals list --json`, shows the schema",
             code="ANSWER_REFUSED",
         )
-
-
-def fits_schema(value: Any, schema: dict[str, Any]) -> str | None:
-    """Say what is wrong with a value by a JSON Schema; None: nothing, or nobody here can tell (then the worker does)."""
-    try:
-        import jsonschema_rs  # a worker's need; where only the client is installed, the worker finds it out
-    except ImportError:
-        return None
-    try:
-        plain = to_jsonable_python(value)  # whole, however large it is (U-36)
-    except PydanticSerializationError:
-        return None
-    error = next(jsonschema_rs.Draft202012Validator(schema).iter_errors(plain), None)
-    if error is None:
-        return None
-    return f"{'.'.join(map(str, error.instance_path)) or 'answer'} breaks the rule '{error.schema_path[-1] if error.schema_path else 'false'}'"
 
 
 def check_schema(schema: dict[str, Any]) -> None:

@@ -1,70 +1,78 @@
-"""The schema, compiled once: the strict check at the end (rule 13), and the oracle that every branch is asked of.
+"""A JSON Schema, compiled once: the one door to jsonschema-rs.
 
-It must not change a value. In: a JSON schema (2020-12, formats asserted); out: yes or no, the first few errors, and the places of the
-schema that a value's places belong to. Patterns run on a linear engine; those it cannot hold, on one with a low limit.
+It must not change a value, nor have jsonschema-rs list errors of a whole schema: that takes the errors of every branch of nested unions,
+and in a recursive schema the value decides how deep they nest (ADR 53). In: a JSON Schema (2020-12); out: whether it holds, which takes
+time in proportion to the value, and the parts that a value's parts belong to. Nothing is fetched for a reference. Patterns run on a
+linear engine; those that need another one get a low limit on backtracking.
 """
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema_rs
-
-from flujo_worker.aros.outcome import BAD_SCHEMA, LIMIT, Refused
-from flujo_worker.aros.rewrite import changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _ROOT: Final = "urn:flujo:schema"
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-_FEW: Final = 16
-_SMALL: Final = 300
 _BACKTRACKS: Final = 1000
 _LONGEST_CHAIN: Final = 64
 ALL_KINDS: Final = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
 
 Schema = dict[str, Any] | bool
+Part = tuple[Schema, str]
+"""A part of a schema, and its place in the root."""
+
+
+class UnusableSchema(ValueError):
+    """A schema that cannot be compiled; `is_endless` if that is because it refers to itself without end."""
+
+    def __init__(self, told: str, *, is_endless: bool = False) -> None:
+        super().__init__(told)
+        self.told = told
+        self.is_endless = is_endless
 
 
 class Check:
     """One compiled schema.
 
+    Args:
+        schema: JSON Schema 2020-12.
+        formats: assert `format`.
+
     Raises:
-        Refused: for a schema that cannot be compiled, or that refers to itself without end.
+        UnusableSchema: it cannot be compiled, or it refers to itself without end.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, *, formats: bool = True) -> None:
         self.root = schema
+        self._formats = formats
         self._branches: dict[int, tuple[Schema, Callable[[Any], bool]]] = {}
+        self._own_rules: dict[int, tuple[Schema, Any]] = {}
+        self._kinds: dict[int, frozenset[str]] = {}
+        self._patterns: dict[str, Callable[[Any], bool]] = {}
         try:
-            self._validator = _compiled(changed(schema, _naming), None)
+            validator = self.compiled(schema)
             self._registry = jsonschema_rs.Registry([(_ROOT, schema)])
         except (ValueError, RecursionError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as cause:
-            raise Refused(BAD_SCHEMA, f"the schema cannot be used: {str(cause)[:200]}", stage="semantic") from cause
-        self.is_valid: Callable[[Any], bool] = self._validator.is_valid
+            raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
+        self.is_valid: Callable[[Any], bool] = validator.is_valid
         _refuse_loops(self)
 
     def valid(self, value: Any) -> bool:
         """Tell whether the whole schema holds; text that is no text (half a surrogate pair) never does."""
         return _asked(self.is_valid, value)
 
-    def errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
-        """Give the first few errors; the first alone of a large value, for the checker makes all of them before it gives one."""
+    def compiled(self, schema: Schema, registry: jsonschema_rs.Registry | None = None) -> Any:
+        """Compile a schema the way this one is compiled."""
+        build = jsonschema_rs.Draft202012Validator
+        given: dict[str, Any] = {"validate_formats": self._formats, "registry": registry, "offline": True}
         try:
-            if _is_small(value):
-                return list(islice(self._validator.iter_errors(value), _FEW))
-            self._validator.validate(value)
-        except jsonschema_rs.ValidationError as first:
-            return [first]
-        except ValueError:
-            pass
-        return []
-
-    def every_error(self, value: Any) -> list[jsonschema_rs.ValidationError]:
-        """Give all errors; each may repeat a large part of the value."""
-        return list(self._validator.iter_errors(value))
+            return build(schema, pattern_options=jsonschema_rs.RegexOptions(), **given)
+        except jsonschema_rs.ValidationError:
+            return build(schema, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS), **given)
 
     def holds(self, sub: Schema, pointer: str, value: Any) -> bool:
         """Tell whether one part of the schema holds for one part of the value.
@@ -76,15 +84,30 @@ class Check:
         """
         known = self._branches.get(id(sub))
         if known is None:
-            validator = _compiled({"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}, self._registry)
+            reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}
+            validator = self.compiled(reference, self._registry)
             known = self._branches[id(sub)] = (sub, validator.is_valid)
         return _asked(known[1], value)
+
+    def own_rules(self, sub: dict[str, Any], rules: dict[str, Any]) -> Any:
+        """Compile the rules of one part that look no deeper than itself, whose errors can be listed; once for each part."""
+        known = self._own_rules.get(id(sub))
+        if known is None:
+            known = self._own_rules[id(sub)] = (sub, self.compiled({"$schema": _DRAFT, **rules}))
+        return known[1]
+
+    def matches(self, pattern: str, key: str) -> bool:
+        """Tell whether a name is one that a pattern of the schema speaks of."""
+        known = self._patterns.get(pattern)
+        if known is None:
+            known = self._patterns[pattern] = self.compiled({"$schema": _DRAFT, "pattern": pattern}).is_valid
+        return _asked(known, key)
 
     def resolved(self, sub: Schema, pointer: str) -> tuple[Schema, str]:
         """Follow `$ref` to the part it names; a part with other keywords beside the reference stays itself.
 
         Raises:
-            Refused: for a chain of references without end.
+            UnusableSchema: for a chain of references without end.
         """
         for _ in range(_LONGEST_CHAIN):
             target = sub.get("$ref") if isinstance(sub, dict) else None
@@ -94,7 +117,7 @@ class Check:
             if found is None:
                 return sub, pointer
             sub, pointer = found
-        raise Refused(LIMIT, "the schema refers to itself without end", stage="semantic")
+        raise UnusableSchema("the schema refers to itself without end", is_endless=True)
 
     def referred(self, target: str) -> tuple[Schema, str] | None:
         """Find what a local reference names; None for one that leaves the document, which only the checker follows."""
@@ -111,36 +134,27 @@ class Check:
                 return None
         return (part, target[1:]) if isinstance(part, dict | bool) else None
 
-    def kinds(self, sub: Schema | None = None, pointer: str = "", seen: int = 0) -> frozenset[str]:
+    def kinds(self, sub: Schema | None = None, pointer: str = "") -> frozenset[str]:
         """Tell which types of value the schema could take, as far as its `type`, members and branches say."""
         sub, pointer = self.resolved(self.root if sub is None else sub, pointer)
-        if isinstance(sub, bool) or seen > _LONGEST_CHAIN:
+        if isinstance(sub, bool):
             return ALL_KINDS
+        if id(sub) not in self._kinds:
+            self._kinds[id(sub)] = ALL_KINDS  # met again through a reference: it says no more than it did
+            self._kinds[id(sub)] = self._kinds_of(sub, pointer)
+        return self._kinds[id(sub)]
+
+    def _kinds_of(self, sub: dict[str, Any], pointer: str) -> frozenset[str]:
         found = frozenset(types_of(sub)) or ALL_KINDS
         for keyword in ("anyOf", "oneOf"):
             branches = list(parts(sub, pointer, keyword))
             if branches:
-                found &= frozenset().union(*(self.kinds(*branch, seen + 1) for branch in branches))
+                found &= frozenset().union(*(self.kinds(*branch) for branch in branches))
         for branch in parts(sub, pointer, "allOf"):
-            found &= self.kinds(*branch, seen + 1)
+            found &= self.kinds(*branch)
         if "$ref" in sub and (target := self.referred(sub["$ref"])) is not None:
-            found &= self.kinds(*target, seen + 1)
+            found &= self.kinds(*target)
         return found | ({"integer"} if "number" in found else frozenset())
-
-
-def _naming(schema: dict[str, Any]) -> dict[str, Any]:
-    """Have the checker name what is unexpected: in an object without `properties` it tells one value, and not whose."""
-    return {"properties": {}, **schema} if schema.get("additionalProperties") is False else schema
-
-
-def _is_small(value: Any) -> bool:
-    """Tell whether a value has only so many parts; counting stops there."""
-    pending, parts_seen = [value], 0
-    while pending and parts_seen <= _SMALL:
-        part = pending.pop()
-        parts_seen += 1
-        pending.extend(part.values() if isinstance(part, dict) else part if isinstance(part, list) else ())
-    return parts_seen <= _SMALL
 
 
 def types_of(sub: Mapping[str, Any]) -> list[str]:
@@ -170,6 +184,47 @@ def parts(sub: Mapping[str, Any], pointer: str, keyword: str) -> Iterator[tuple[
         yield branch, f"{pointer}/{keyword}/{index}"
 
 
+def members_of(check: Check, sub: Mapping[str, Any], pointer: str, key: str) -> Iterator[tuple[Schema, str]]:
+    """Give what an object's schema says of one member; a schema of what is left over only if nothing else speaks of it."""
+    properties, patterns = sub.get("properties") or {}, sub.get("patternProperties") or {}
+    found = [(properties[key], f"{pointer}/properties/{step(key)}")] if key in properties else []
+    found += [
+        (part, f"{pointer}/patternProperties/{step(pattern)}")
+        for pattern, part in patterns.items()
+        if check.matches(pattern, key)
+    ]
+    yield from found
+    if not found and isinstance(sub.get("additionalProperties"), dict):
+        yield sub["additionalProperties"], f"{pointer}/additionalProperties"
+
+
+def children(check: Check, sub: Mapping[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any, str | int]]:
+    """Give the parts of a value that an object's or a list's schema speaks of: what it says of each, the part, its key or index."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from ((part, member, key) for part in members_of(check, sub, pointer, key))
+    elif isinstance(value, list):
+        first = list(parts(sub, pointer, "prefixItems"))
+        rest: Part = (sub.get("items", True), f"{pointer}/items")
+        for index, element in enumerate(value):
+            if index >= len(first) and isinstance(rest[0], bool):
+                return
+            yield first[index] if index < len(first) else rest, element, index
+
+
+def size_of(value: Any, most: int) -> int:
+    """Count the parts of a value; counting stops at `most`."""
+    pending, count = [value], 0
+    while pending and count < most:
+        part = pending.pop()
+        count += 1
+        if isinstance(part, dict):
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)
+    return count
+
+
 def step(key: str) -> str:
     """Write a key as one step of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
@@ -187,17 +242,6 @@ def _asked(question: Callable[[Any], bool], value: Any) -> bool:
         return question(value)
     except (ValueError, RecursionError):
         return False
-
-
-def _compiled(schema: Schema, registry: jsonschema_rs.Registry | None) -> Any:
-    build = jsonschema_rs.Draft202012Validator
-    try:
-        return build(
-            schema, validate_formats=True, registry=registry, pattern_options=jsonschema_rs.RegexOptions(), offline=True
-        )
-    except jsonschema_rs.ValidationError:
-        options = jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)
-        return build(schema, validate_formats=True, registry=registry, pattern_options=options, offline=True)
 
 
 def _escaped(pointer: str) -> str:

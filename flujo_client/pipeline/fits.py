@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.question import fits_schema
+from flujo_client.contract.json_schema import fits_schema
 from flujo_client.contract.verdict import ValidationResult
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.identity import digest

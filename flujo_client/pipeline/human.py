@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pydantic
 from pydantic import TypeAdapter
 
-from flujo_client.contract.question import LONGEST_MESSAGE, check_schema, fits_schema
+from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.contract.json_schema import fits_schema
+from flujo_client.contract.question import LONGEST_MESSAGE, check_schema
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.container import Container, function_findings
@@ -95,6 +97,8 @@ class HumanInTheLoopStep(Container):
             if wrong:
                 raise HumanInputError(f"the answer to '{self.name}' does not fit: {wrong}", code="ANSWER_REFUSED")
             return value
+        if told := ambiguity(self.input_schema, value):
+            raise HumanInputError(f"the answer to '{self.name}' does not fit: {told}", code="ANSWER_REFUSED")
         try:
             return TypeAdapter(self.input_schema).validate_python(value)
         except pydantic.ValidationError as error:

@@ -11,6 +11,7 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.address import ROOT, is_run_id
+from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, Ticket
 from flujo_client.contract.run import NewRun
@@ -142,12 +143,16 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
         raise PipelineContextInitializationError(
             f"the context is a {type(context).__name__}, neither mapping nor model"
         )
+    kind = model or PipelineContext
+    if told := ambiguity(kind, dict(context or {})):
+        raise PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {told}")
     try:
-        return (model or PipelineContext).model_validate(dict(context or {}))
+        return kind.model_validate(dict(context or {}))
     except pydantic.ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'context'}: {each['msg']}" for each in error.errors())
-        name = (model or PipelineContext).__name__
-        raise PipelineContextInitializationError(f"the context does not fit {name}: {places}", cause=error) from error
+        raise PipelineContextInitializationError(
+            f"the context does not fit {kind.__name__}: {places}", cause=error
+        ) from error
 
 
 def _snapshot(

@@ -24,9 +24,8 @@ from flujo_client.serial import dumps, loads, safe_serialize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jsonschema_rs import ValidationError
-
-    from flujo_worker.aros.check import Check
+    from flujo_client.contract.faults import Fault
+    from flujo_client.contract.schema import Check
 
 _CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
 """Where only the client is installed, the workers find out what is wrong with a schema."""
@@ -34,7 +33,9 @@ _CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
 LONGEST: Final = 300
 """Characters of a refusal's message: checkers repeat the whole value in it."""
 
-_UNEXPECTED: Final = ("additionalProperties", "unevaluatedProperties")
+_MANY: Final = 10_000
+"""Faults that one check lists: what is unexpected is taken out of a large value many at a time, not checked anew for each."""
+
 _WAY_OUT: Final = "a contract is a JSON Schema (2020-12) of an object, which refers to nothing outside of itself"
 
 
@@ -98,42 +99,36 @@ class Contract:
             given: anything that can be written as JSON; it is not changed.
             strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong (C-27).
         """
+        from flujo_client.contract.faults import UNEXPECTED, faults, told
+
         value, dropped = plain(given), list[str]()
         self._fill(value, self.schema)
-        while errors := self._check.errors(value):
-            wrong = [each for each in errors if strict or each.kind.name not in _UNEXPECTED]
-            if wrong:
-                return Judgement(value, (), self._refusal(given, value, wrong[0]))
-            dropped += self._drop_unexpected(value)
+        while found := faults(self._check, value, _MANY):
+            may_go = [each.keyword in UNEXPECTED and not strict for each in found]
+            if not all(may_go):
+                return Judgement(value, (), self._refusal(given, value, told(found[may_go.index(False) :])[0]))
+            innermost_first = sorted(found, key=lambda each: len(each.path), reverse=True)
+            dropped += [pointer for each in innermost_first for pointer in _drop(value, each)]
         return Judgement(value, dropped)
-
-    def _drop_unexpected(self, value: Any) -> list[str]:
-        """Take all that is unexpected out of a value at once: a large one must not be checked anew for each of it."""
-        errors = [each for each in self._check.every_error(value) if each.kind.name in _UNEXPECTED]
-        innermost_first = sorted(errors, key=lambda each: len(each.instance_path), reverse=True)
-        return [pointer for each in innermost_first for pointer in _drop(value, each)]
 
     def missing_from(self, given: Any) -> list[str]:
         """The required properties that are not given, in the schema's order (M-307)."""
         return [name for name in self.required if not isinstance(given, Mapping) or name not in given]
 
-    def _refusal(self, given: Any, value: Any, error: ValidationError) -> dict[str, Any]:
+    def _refusal(self, given: Any, value: Any, fault: Fault) -> dict[str, Any]:
         lacking = self.missing_from(value) if isinstance(value, dict) else []
         missing = self.missing_from(given)
         if lacking:  # defaults are filled in: only the others are why (C-28)
             return refused(f"'{lacking[0]}' is a required property", [], self.required, missing, given)
-        return refused(
-            _short(str(error.message)), list(error.instance_path), self.required, missing, given, lacks=False
-        )
+        return refused(_short(fault.message), list(fault.path), self.required, missing, given, lacks=False)
 
     @functools.cached_property
     def _check(self) -> Check:
-        from flujo_worker.aros.check import Check
-        from flujo_worker.aros.outcome import Refused
+        from flujo_client.contract.schema import Check, UnusableSchema
 
         try:
             return Check(self.schema)
-        except Refused as wrong:
+        except UnusableSchema as wrong:
             raise ConfigurationError(f"{self._what}: {wrong.told}", suggestion=_WAY_OUT) from None
 
     @property
@@ -175,12 +170,12 @@ class Contract:
         return written
 
 
-def _drop(value: Any, error: ValidationError) -> list[str]:
+def _drop(value: Any, fault: Fault) -> list[str]:
     """Take the unexpected properties out of a value, in place; give their JSON pointers. Two parts of a schema may name the same one."""
     place, pointer = value, ""
-    for key in error.instance_path:
+    for key in fault.path:
         place, pointer = place[key], f"{pointer}/{_step(str(key))}"
-    unexpected = [key for key in map(str, error.kind.as_dict()["unexpected"]) if key in place]
+    unexpected = [key for key in map(str, fault.rule["unexpected"]) if key in place]
     for key in unexpected:
         del place[key]
     return [f"{pointer}/{_step(key)}" for key in unexpected]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import AfterValidator
 from pydantic_core.core_schema import no_info_after_validator_function
 
-from flujo_client.contract.question import fits_schema
+from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.declared import is_made_here
 from flujo_worker.agents.factory import make_agent_async

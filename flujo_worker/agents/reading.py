@@ -15,8 +15,12 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
+from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
+from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.outputs import has_fields, is_structured_dict, under_key
+from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.misfit import misfit
+from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
 
 if TYPE_CHECKING:
@@ -97,6 +101,7 @@ class Reading(AbstractCapability[Any]):
         reason = _finish_reason(ctx)
         schema = expected(self._shaping.schema, output_context)
         readable = await self._shaping.read(output, schema, finish_reason=reason)
+        _refuse_ambiguous(readable, output_context.output_type)
         try:
             value = await handler(readable)
         except ValidationError as error:
@@ -105,6 +110,18 @@ class Reading(AbstractCapability[Any]):
             raise misfit(error, readable, is_cut=reason == "length") from None
         self.was_read = True
         return value
+
+
+def _refuse_ambiguous(output: Any, output_type: Any) -> None:
+    """Refuse what pydantic could read in too many ways; that it is no JSON, pydantic says better."""
+    if output_type is None or not may_be_ambiguous(output_type):
+        return
+    try:
+        data = decode(output) if isinstance(output, str) else output
+    except ERRORS:
+        return
+    if told := ambiguity(output_type, data):
+        raise AgentIOValidationError(f"{told} [{LIMIT}]", rule=LIMIT)
 
 
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:

@@ -13,7 +13,7 @@ from flujo_worker.aros.brackets import variants
 from flujo_worker.aros.coerce import Coerced, Coercer
 from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
-from flujo_worker.aros.feedback import refusal_of
+from flujo_worker.aros.feedback import Misfit
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, Refused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
 from flujo_worker.aros.salvage import salvaged
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flujo_client.contract.processing import ProcessingSettings
+    from flujo_client.contract.schema import Check
     from flujo_worker.aros.candidates import Candidate
-    from flujo_worker.aros.check import Check
 
 _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}
@@ -66,6 +66,7 @@ class Attempt:
 
     def __init__(self, check: Check, text: str, budget: Budget) -> None:
         self.check, self.text, self.budget = check, text, budget
+        self._refused: dict[tuple[Candidate, ProcessingSettings], Refused] = {}
 
     def strictly(self, candidate: Candidate) -> Accepted:
         """Decode, check, nothing else.
@@ -78,7 +79,7 @@ class Attempt:
         except ERRORS:
             raise Refused(NOT_JSON, "this is not strict JSON") from None
         if not self.check.valid(value):
-            raise refusal_of(self.check, value, [])
+            raise Misfit(self.check, value, [])
         return Accepted(value, (), {})
 
     def run(self, candidate: Candidate, effort: Effort) -> Accepted:
@@ -95,7 +96,17 @@ class Attempt:
             value = decode(self.text[candidate.start : candidate.stop])
         except ERRORS:
             return self._repaired(candidate, effort.level, effort.coercion)
-        return self._held(value, (), effort.coercion)
+        return self._decoded(value, candidate, effort.coercion)
+
+    def _decoded(self, value: Any, candidate: Candidate, coercion: ProcessingSettings) -> Accepted:
+        """Try a value that needed no repair: reading it at a higher level finds nothing else."""
+        if (known := self._refused.get((candidate, coercion))) is not None:
+            raise known
+        try:
+            return self._held(value, (), coercion)
+        except Refused as refused:
+            self._refused[candidate, coercion] = refused
+            raise
 
     def _repaired(self, candidate: Candidate, level: int, coercion: ProcessingSettings) -> Accepted:
         part = self.text[candidate.start : candidate.stop]
@@ -180,7 +191,7 @@ class Attempt:
             return Accepted(value, done, {})
         found: Coerced = Coercer(self.check, coercion, self.budget).run(value)
         if not self.check.valid(found.value):
-            raise refusal_of(self.check, found.value, found.refusals)
+            raise Misfit(self.check, found.value, found.refusals)
         return Accepted(found.value, done + found.transforms, found.branches)
 
     @staticmethod

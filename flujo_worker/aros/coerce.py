@@ -7,12 +7,11 @@ part of the value.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_worker.aros.check import Check, Schema, kind_of, parts, step, types_of
+from flujo_client.contract.schema import Check, Schema, kind_of, members_of, parts, size_of, types_of
 from flujo_worker.aros.convert import SCALARS, conversions, fits
 from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, Refused, Transform, pointer_of
@@ -139,6 +138,7 @@ class Coercer:
 
     def _union(self, sub: dict[str, Any], place: str, keyword: str, found: Coerced, path: Path) -> Coerced:
         branches = list(parts(sub, place, keyword))
+        self.budget.ask(path, len(branches) * size_of(found.value, self.budget.asks + 1))
         for index, (branch, where) in enumerate(branches):
             if self.check.holds(branch, where, found.value):
                 return _chosen(found, path, index)
@@ -167,7 +167,7 @@ class Coercer:
         inner: list[Coerced] = []
         for key, member in found.value.items():
             new[key] = member
-            for part, where in _schemas_of(sub, place, key):
+            for part, where in members_of(self.check, sub, place, key):
                 done = self._at(part, where, new[key], (*path, key))
                 new[key] = done.value
                 inner.append(done)
@@ -183,30 +183,6 @@ class Coercer:
             for index, element in enumerate(found.value)
         ]
         return _gathered(found, [done.value for done in inner], inner)
-
-
-def _schemas_of(sub: dict[str, Any], place: str, key: str) -> list[tuple[Schema, str]]:
-    """The parts of an object's schema that speak of one member."""
-    found: list[tuple[Schema, str]] = []
-    properties = sub.get("properties")
-    if isinstance(properties, dict) and key in properties:
-        found.append((properties[key], f"{place}/properties/{step(key)}"))
-    for pattern, part in (sub.get("patternProperties") or {}).items():
-        if _matches(pattern, key):
-            found.append((part, f"{place}/patternProperties/{step(pattern)}"))
-    if not found and isinstance(sub.get("additionalProperties"), dict):
-        found.append((sub["additionalProperties"], f"{place}/additionalProperties"))
-    return found
-
-
-def _matches(pattern: str, key: str) -> bool:
-    """Only patterns without repetition inside repetition are tried here: keys are the model's text."""
-    if len(key) > 256 or pattern.count("+") + pattern.count("*") + pattern.count("{") > 1:  # noqa: PLR2004 - longest key tried
-        return False
-    try:
-        return re.search(pattern, key) is not None
-    except re.error:
-        return False
 
 
 def _listed(sub: dict[str, Any]) -> bool:

@@ -9,39 +9,53 @@ from __future__ import annotations
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_worker.aros.check import Schema, parts, step
+from flujo_client.contract.schema import Schema, parts, step
 from flujo_worker.aros.decode import same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_worker.aros.check import Check
+    from flujo_client.contract.schema import Check
     from flujo_worker.aros.outcome import Path
 
 MOST: Final = 32
+MOST_IN_ALL: Final = 256
 Part = tuple[Schema, str]
 Way = tuple[Part, ...]
 """Parts of the schema that hold together: one choice for each union."""
+Known = dict[int, list[Way]]
 
 
 def is_complete(check: Check, value: Any, left_open: list[tuple[Path, bool]]) -> bool:
-    """Tell whether what the text's end left open has all that the schema declares."""
+    """Tell whether what the text's end left open has all that the schema declares.
+
+    All ways through the schema go down together, each part once: taken one after the other, their number grows with every level.
+    """
     if not left_open or any(is_list for _, is_list in left_open):
         return False
-    path = left_open[-1][0]
-    return any(_all_there(check, way, value, path) for way in _ways(check, (check.root, "")))
+    known: Known = {}
+    ways = _ways(check, (check.root, ""), known)
+    for key in left_open[-1][0]:
+        ways = _below(check, [way for way in ways if _all_there(way, value)], str(key), known)
+        value = value[key]
+    return any(_all_there(way, value) for way in ways)
 
 
-def _all_there(check: Check, way: Way, value: Any, path: Path) -> bool:
+def _all_there(way: Way, value: Any) -> bool:
     declared = {key for part, _ in way if isinstance(part, dict) for key in part.get("properties") or ()}
-    if not declared or not declared <= value.keys() or _another_way(way, value):
-        return False
-    if not path:
-        return True
-    children = [child for part in way for child in _member(part, str(path[0]))]
-    choices = product(*(list(_ways(check, child)) for child in children))
-    below = (tuple(part for way in ways for part in way) for ways in islice(choices, MOST))
-    return any(_all_there(check, way, value[path[0]], path[1:]) for way in below)
+    return bool(declared) and declared <= value.keys() and not _another_way(way, value)
+
+
+def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
+    found: dict[frozenset[int], Way] = {}
+    for way in ways:
+        choices = product(*(_ways(check, child, known) for part in way for child in _member(part, key)))
+        for chosen in islice(choices, MOST):
+            below = tuple(part for one in chosen for part in one)
+            found.setdefault(frozenset(id(sub) for sub, _ in below), below)
+            if len(found) >= MOST_IN_ALL:
+                return list(found.values())
+    return list(found.values())
 
 
 def _another_way(way: Way, value: dict[str, Any]) -> bool:
@@ -56,20 +70,25 @@ def _another_way(way: Way, value: dict[str, Any]) -> bool:
     return any(not same(value[key], constant) for key, constant in constants)
 
 
-def _ways(check: Check, part: Part, depth: int = 0) -> Iterator[Way]:
+def _ways(check: Check, part: Part, known: Known) -> list[Way]:
     sub, place = check.resolved(*part)
-    if isinstance(sub, bool) or depth > MOST:
-        yield ((sub, place),)
-        return
-    options = [list(_ways(check, branch, depth + 1)) for branch in parts(sub, place, "allOf")]
+    if isinstance(sub, bool):
+        return [((sub, place),)]
+    if id(sub) not in known:
+        known[id(sub)] = [((sub, place),)]  # met again through a reference: it says no more than it did
+        known[id(sub)] = _ways_of(check, sub, place, known)
+    return known[id(sub)]
+
+
+def _ways_of(check: Check, sub: dict[str, Any], place: str, known: Known) -> list[Way]:
+    options = [_ways(check, branch, known) for branch in parts(sub, place, "allOf")]
     if isinstance(sub.get("$ref"), str) and (target := check.referred(sub["$ref"])) is not None:
-        options.append(list(_ways(check, target, depth + 1)))
+        options.append(_ways(check, target, known))
     for keyword in ("anyOf", "oneOf"):
-        branches = [way for branch in parts(sub, place, keyword) for way in _ways(check, branch, depth + 1)]
+        branches = [way for branch in parts(sub, place, keyword) for way in _ways(check, branch, known)]
         if branches:
             options.append(branches)
-    for chosen in islice(product(*options), MOST):
-        yield ((sub, place), *(piece for way in chosen for piece in way))
+    return [((sub, place), *(piece for way in chosen for piece in way)) for chosen in islice(product(*options), MOST)]
 
 
 def _member(part: Part, key: str) -> Iterator[Part]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_worker.aros.check import kind_of
+from flujo_client.contract.schema import kind_of
 from flujo_worker.aros.decode import ERRORS, LONGEST_NUMBER, decode, finite
 
 if TYPE_CHECKING:

@@ -7,15 +7,11 @@ path is the first place, and whose text names the first few.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_worker.aros.check import Check, kind_of
+from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, told
+from flujo_client.contract.schema import Check, kind_of
 from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, Refused, pointer_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import jsonschema_rs
 
 FEW: Final = 4
 ROOT: Final = "(root)"
@@ -23,17 +19,34 @@ LONGEST: Final = 600
 _WORD: Final = 60
 
 
-def refusal_of(check: Check, value: Any, refusals: Iterable[tuple[Path, str, str]]) -> Refused:
-    """Make one refusal of what the schema and the conversions said: what a setting would have allowed comes first."""
-    places = [place for error in check.errors(value) for place in _told(error)]
-    known = list(refusals)
-    rule = known[0][1] if known else SCHEMA
-    told = [(path, told) for path, _, told in known] + places or [((), "the value does not hold under the schema")]
-    lines = list({path: (path, more) for path, more in reversed(told)}.values())[::-1][:FEW]
-    first, said = lines[0]
-    rest = "".join(f"; at {pointer_of(path) or ROOT}: {more}" for path, more in lines[1:])
-    hint = " (this conversion is not allowed here: write the value in its own type)" if rule == NOT_ALLOWED else ""
-    return Refused(rule, f"{said}{hint}{rest}", first, "semantic")
+class Misfit(Refused):
+    """A value that the schema does not hold for. Where and why is looked for in the one refusal that is told, not in every try.
+
+    Args:
+        check: the schema.
+        value: what was read, with the conversions that were made.
+        refusals: the conversions that were not: path, rule, and what to tell.
+    """
+
+    def __init__(self, check: Check, value: Any, refusals: list[tuple[Path, str, str]]) -> None:
+        super().__init__(
+            refusals[0][1] if refusals else SCHEMA, "the value does not hold under the schema", (), "semantic"
+        )
+        self.check, self.value, self.refusals = check, value, refusals
+
+    def in_words(self) -> Refused:
+        """Name the first few places: what a setting would have allowed comes first."""
+        said_of = [(path, said) for path, _, said in self.refusals]
+        said_of += [place for fault in told(faults(self.check, self.value)) for place in _places(fault)]
+        lines = list({path: (path, more) for path, more in reversed(said_of)}.values())[::-1][:FEW]
+        first, said = lines[0]
+        rest = "".join(f"; at {pointer_of(path) or ROOT}: {more}" for path, more in lines[1:])
+        hint = (
+            " (this conversion is not allowed here: write the value in its own type)"
+            if self.rule == NOT_ALLOWED
+            else ""
+        )
+        return Refused(self.rule, f"{said}{hint}{rest}", first, self.stage)
 
 
 def written(refused: Refused) -> str:
@@ -41,43 +54,26 @@ def written(refused: Refused) -> str:
     return f"at {pointer_of(refused.path) or ROOT}: {refused.told} [{refused.rule}]"[:LONGEST]
 
 
-def _told(error: jsonschema_rs.ValidationError, depth: int = 0) -> list[tuple[Path, str]]:
-    path: Path = tuple(error.instance_path)
-    kind = error.kind.name
-    if kind in _WITH_PLACES:
-        return _WITH_PLACES[kind](error, path)
-    context = getattr(error.kind, "context", None)
-    if context and depth < FEW:
-        nearest = max(
-            context, key=lambda errors: max((len(list(one.instance_path)) for one in errors), default=0) - len(errors)
-        )
-        return [(path, _sentence(error)), *(place for one in nearest[:2] for place in _told(one, depth + 1))]
-    return [(path, _sentence(error))]
+def _places(fault: Fault) -> list[tuple[Path, str]]:
+    if fault.keyword == "required":
+        missing = fault.rule.get("property")
+        return [((*fault.path, missing) if isinstance(missing, str) else fault.path, "a required member is missing")]
+    if fault.keyword in UNEXPECTED and fault.rule.get("unexpected"):
+        return [((*fault.path, str(key)), "this member is not allowed") for key in fault.rule["unexpected"][:FEW]]
+    return [(fault.path, _sentence(fault))]
 
 
-def _required(error: jsonschema_rs.ValidationError, path: Path) -> list[tuple[Path, str]]:
-    missing = error.kind.as_dict().get("property")
-    return [((*path, missing) if isinstance(missing, str) else path, "a required member is missing")]
-
-
-def _unexpected(error: jsonschema_rs.ValidationError, path: Path) -> list[tuple[Path, str]]:
-    keys = error.kind.as_dict().get("unexpected") or []
-    return [((*path, str(key)), "this member is not allowed") for key in keys[:FEW]] or [(path, _sentence(error))]
-
-
-_WITH_PLACES: Final[dict[str, Callable[[Any, Path], list[tuple[Path, str]]]]] = {
-    "required": _required,
-    "additionalProperties": _unexpected,
-    "unevaluatedProperties": _unexpected,
-}
-
-
-def _sentence(error: jsonschema_rs.ValidationError) -> str:
-    rule = error.kind.as_dict()
-    if "types" in rule:
-        return f"expected {' or '.join(rule['types'])}, found {_found(error.instance)}"
-    expected = ", ".join(f"{key} {_brief(value)}" for key, value in rule.items() if key not in {"context", "error"})
-    return f"expected {expected or error.kind.name}, found {_found(error.instance)}"
+def _sentence(fault: Fault) -> str:
+    if fault.keyword == UNSAID:
+        return fault.message
+    if "types" in fault.rule:
+        return f"expected {' or '.join(fault.rule['types'])}, found {_found(fault.found)}"
+    if fault.branch is not None:
+        return f"expected {fault.keyword} (nearest is {_cut(fault.branch.name)}), found {_found(fault.found)}"
+    expected = ", ".join(
+        f"{key} {_brief(value)}" for key, value in fault.rule.items() if key not in {"context", "error"}
+    )
+    return f"expected {expected or fault.keyword}, found {_found(fault.found)}"
 
 
 def _found(value: Any) -> str:
@@ -86,5 +82,8 @@ def _found(value: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    return _cut(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _WORD else f"{text[:_WORD]}…"

@@ -112,6 +112,10 @@ class Refused(Exception):
         self.path = path
         self.stage = stage
 
+    def in_words(self) -> Refused:
+        """Give the refusal with what is told of it; one that is costly to find words for does so only here."""
+        return self
+
 
 def pointer_of(path: Path) -> str:
     """Write a path as a JSON pointer (RFC 6901)."""

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
+from flujo_client.contract.schema import Check, Schema, UnusableSchema
 from flujo_worker.aros.attempt import Accepted, Attempt, Effort, efforts
 from flujo_worker.aros.candidates import Candidate, Layer
-from flujo_worker.aros.check import Check, Schema
 from flujo_worker.aros.decode import ERRORS, decode, same
 from flujo_worker.aros.feedback import written
 from flujo_worker.aros.outcome import (
+    BAD_SCHEMA,
     CUT,
     LIMIT,
     NO_BRANCHES,
@@ -86,8 +87,8 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
     chosen = ProcessingSettings.read(settings)
     try:
         check = Check(schema)
-    except Refused as refused:
-        outcome = _refusal(refused)
+    except UnusableSchema as wrong:
+        outcome = _refusal(Refused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.told, stage="semantic"))
         return lambda _raw: outcome
     parser = _fast(check, chosen)
     return parser if clock is None else _timed(parser, clock)
@@ -137,12 +138,12 @@ class _Search:
             return _refusal(Refused(LIMIT, "nested too deep", stage="semantic"))
 
     def _found(self, raw: str) -> ParseOutcome:
-        budget = Budget()
-        layers = self._layers(raw, budget)
+        budget = Budget.of(raw)
+        layers = [(layer, Attempt(self.check, layer.text, budget)) for layer in self._layers(raw, budget)]
         why = Refused(NO_JSON, "no JSON value found in the text", stage="extract")
         for effort in self.efforts:
-            for layer in layers:
-                chosen = self._chosen(layer, effort, budget)
+            for layer, attempt in layers:
+                chosen = self._chosen(layer, attempt, effort)
                 if isinstance(chosen, tuple):
                     return _acceptance(layer, *chosen)
                 if chosen is not None:
@@ -158,14 +159,13 @@ class _Search:
                 layers += [Layer.of(text, layer.depth + 1) for text in layer.below(budget)]
         return layers
 
-    def _chosen(self, layer: Layer, effort: Effort, budget: Budget) -> tuple[Candidate, Accepted] | Refused | None:
+    def _chosen(self, layer: Layer, attempt: Attempt, effort: Effort) -> tuple[Candidate, Accepted] | Refused | None:
         """Choose among the candidates of one layer: the best, or the only other one that holds (rule 3)."""
-        found = layer.found(effort.level or 0, self.kinds, budget)
+        found = layer.found(effort.level or 0, self.kinds, attempt.budget)
         if found.cut is not None:
             return Refused(CUT, found.cut.told, found.cut.path, "extract")
         if not found.candidates:
             return None
-        attempt = Attempt(self.check, layer.text, budget)
         best, *rest = found.candidates
         first = _tried(attempt, best, effort)
         if isinstance(first, Accepted):
@@ -206,7 +206,8 @@ def _acceptance(layer: Layer, candidate: Candidate, accepted: Accepted) -> Parse
     )
 
 
-def _refusal(refused: Refused) -> ParseOutcome:
+def _refusal(why: Refused) -> ParseOutcome:
+    refused = why.in_words()
     return ParseOutcome(
         ok=False,
         feedback=written(refused),

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from flujo_client.contract.processing import ProcessingSettings
+from flujo_client.contract.schema import Check, Schema, UnusableSchema
 from flujo_worker.aros.attempt import Attempt, Effort
 from flujo_worker.aros.candidates import Layer
-from flujo_worker.aros.check import Check, Schema
 from flujo_worker.aros.coerce import Coercer
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.outcome import Refused
@@ -37,7 +37,7 @@ class _Processor:
             return data
         try:
             return self._processed(data)
-        except (Refused, RecursionError):
+        except (Refused, UnusableSchema, RecursionError):
             return data
 
     def _processed(self, text: str) -> Any:
@@ -117,7 +117,7 @@ class SmartTypeCoercionProcessor(_Processor):
                 return data
             new = Coercer(check, self.settings, Budget()).run(data).value
             return new if check.valid(new) else data
-        except (Refused, RecursionError):
+        except (Refused, UnusableSchema, RecursionError):
             return data
 
 

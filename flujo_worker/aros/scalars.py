@@ -15,6 +15,8 @@ from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS,
 
 STEPS: Final = 250_000
 FITS: Final = 100_000
+ASKS: Final = 10_000
+ASKS_A_CHARACTER: Final = 8
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 REPAIR: Final = 2
 """The level that reads what models do besides JSON5."""
@@ -22,10 +24,22 @@ REPAIR: Final = 2
 
 @dataclass(slots=True)
 class Budget:
-    """What one text may cost, over all tries: tokens that are read, and steps of fitting values to the schema."""
+    """What one text may cost, over all tries.
+
+    Attributes:
+        left: tokens that are read.
+        fits: steps of fitting values to the schema.
+        asks: parts of values for which branches of unions are asked; a value is asked anew at each depth.
+    """
 
     left: int = STEPS
     fits: int = FITS
+    asks: int = ASKS
+
+    @classmethod
+    def of(cls, text: str) -> Budget:
+        """Make the budget of a text: asking may cost more for a longer one."""
+        return cls(asks=ASKS + ASKS_A_CHARACTER * len(text))
 
     def spend(self, steps: int = 1) -> None:
         self.left -= steps
@@ -36,6 +50,11 @@ class Budget:
         self.fits -= steps
         if self.fits < 0:
             raise Refused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
+
+    def ask(self, path: Path, parts: int) -> None:
+        self.asks -= parts
+        if self.asks < 0:
+            raise Refused(LIMIT, "unions are nested too deep to look into each", path, "semantic")
 
 
 @dataclass(slots=True)

@@ -16,11 +16,12 @@ import pydantic
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
+from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.pipeline.identity import digest
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.misfit import misfit
-from flujo_worker.aros.outcome import SCHEMA
+from flujo_worker.aros.outcome import LIMIT, SCHEMA
 from flujo_worker.aros.rewrite import without_formats
 
 try:
@@ -77,6 +78,8 @@ def validated(text: str, output_type: Any) -> Any:
     adapter = adapter_of(output_type)
     if adapter is None:
         return decode(text)
+    if told := _ambiguous(text, output_type):
+        raise AgentIOValidationError(f"{told} [{LIMIT}]", rule=LIMIT)
     try:
         return adapter.validate_json(text)
     except pydantic.ValidationError as error:
@@ -105,7 +108,13 @@ def decoded(text: str, output_type: Any) -> Any:
     adapter = adapter_of(output_type)
     if adapter is None:
         raise ValueError("no type to decode into")
+    if told := _ambiguous(text, output_type):
+        raise ValueError(told)
     return adapter.validate_json(text, strict=True)
+
+
+def _ambiguous(text: str, output_type: Any) -> str | None:
+    return ambiguity(output_type, decode(text)) if may_be_ambiguous(output_type) else None
 
 
 def schema_hash(schema: Schema | None) -> str | None:

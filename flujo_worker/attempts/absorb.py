@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 from pydantic import BaseModel
 
+from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.errors import ContextMergeError
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
     if unknown and (step.validate_fields or model.model_config.get("extra") != "allow"):
         raise ContextMergeError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {}) | dict(changes)
+    if told := ambiguity(model, values):
+        raise ContextMergeError(f"step '{step.name}': the output does not fit {model.__name__}: {told}")
     try:
         checked = model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:

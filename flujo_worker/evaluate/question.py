@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 
+from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.errors import ContextMergeError, PipelineError, SnapshotTooLarge
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker.aio import is_async
@@ -150,6 +151,8 @@ def checked(context: Any) -> Any:
     """
     model = type(context)
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {})
+    if told := ambiguity(model, values):
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {told}")
     try:
         return model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:

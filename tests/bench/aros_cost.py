@@ -19,10 +19,10 @@ import structlog
 
 from flujo_client import Pipeline, Step
 from flujo_client.contract.processing import ProcessingConfigModel
+from flujo_client.contract.schema import Check
 from flujo_client.sections import Log
 from flujo_worker.agents.answer import Answer
 from flujo_worker.aros import prepare
-from flujo_worker.aros.check import Check
 from flujo_worker.aros.decode import decode
 from flujo_worker.attempts.output import shaped
 from flujo_worker.attempts.shape import Shape

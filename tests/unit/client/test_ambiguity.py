@@ -1,0 +1,146 @@
+"""Types whose unions hold themselves: data that pydantic could read in too many ways are refused before it tries."""
+
+import json
+import time
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter
+
+from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
+from flujo_client.contract.context import PipelineContext
+from flujo_client.errors import AgentIOValidationError, ContextMergeError, HumanInputError
+from flujo_client.pipeline.human import HumanInTheLoopStep
+from flujo_client.pipeline.step import Step
+from flujo_worker.aros.typed import decoded, validated
+from flujo_worker.attempts.absorb import absorb
+
+
+class Left(BaseModel):
+    k: int = 0
+    c: "Left | Right | str"
+
+
+class Right(BaseModel):
+    k: str = ""
+    c: "Left | Right | str"
+
+
+class Sum(BaseModel):
+    kind: Literal["sum"]
+    parts: "list[Sum | Product | Number]"
+
+
+class Product(BaseModel):
+    kind: Literal["product"]
+    parts: "list[Sum | Product | Number]"
+
+
+class Number(BaseModel):
+    kind: Literal["number"]
+    value: float
+
+
+class Tagged(BaseModel):
+    kind: Literal["tagged"]
+    c: "Annotated[Tagged | Leaf, Field(discriminator='kind')]"
+
+
+class Leaf(BaseModel):
+    kind: Literal["leaf"] = "leaf"
+
+
+class Holder(PipelineContext):
+    tree: Left | Right | None = None
+
+
+for each in (Left, Right, Sum, Product, Tagged, Holder):
+    each.model_rebuild()
+
+EITHER: Any = Left | Right
+FORMULA: Any = Sum | Product | Number
+
+
+def nested(depth, leaf):
+    value = leaf
+    for _ in range(depth):
+        value = {"c": value}
+    return value
+
+
+def formula(depth):
+    if not depth:
+        return {"kind": "number", "value": 1.0}
+    return {"kind": "sum" if depth % 2 else "product", "parts": [formula(depth - 1)] * 2}
+
+
+def refused_in_time(work, kind):
+    start = time.process_time()
+    with pytest.raises(kind, match="discriminator"):
+        work()
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize("depth", [18, 200, 900])
+@pytest.mark.parametrize("leaf", [1, "x"])
+def test_a_deep_answer_is_refused_where_it_could_be_read_in_too_many_ways(depth, leaf):
+    """Of 183 characters pydantic lists a million errors."""
+    value = nested(depth, leaf)
+    text = json.dumps(value)
+    step = HumanInTheLoopStep("ask", input_schema=EITHER)
+
+    refused_in_time(lambda: validated(text, EITHER), AgentIOValidationError)
+    refused_in_time(lambda: decoded(text, EITHER), ValueError)
+    refused_in_time(lambda: step.read(value), HumanInputError)
+    refused_in_time(lambda: absorb(Step("s", len, sink_to="tree"), value, Holder()), ContextMergeError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (EITHER, nested(8, "x")),
+        (EITHER, nested(14, "x")),
+        (FORMULA, formula(6)),
+        (list[EITHER], [nested(3, "x")] * 1000),
+    ],
+    ids=["shallow", "deep", "formula", "many"],
+)
+def test_right_answers_are_read_as_before(kind, value):
+    text = json.dumps(value)
+    assert validated(text, kind) == TypeAdapter(kind).validate_json(text)
+
+
+def test_a_shallow_wrong_answer_is_told_by_pydantic():
+    with pytest.raises(AgentIOValidationError, match="valid string") as refused:
+        validated(json.dumps(nested(3, 1)), EITHER)
+    assert refused.value.rule == "schema"
+
+
+def test_a_type_of_the_users_own_checks_is_trusted_less():
+    """Its JSON Schema does not say all that it asks for: each look may leave an error behind."""
+    from pydantic import AfterValidator
+
+    class Strict(BaseModel):
+        c: "Strict | Other | Annotated[str, AfterValidator(str.upper)]"
+
+    class Other(BaseModel):
+        c: "Strict | Other | str"
+
+    namespace = {"Strict": Strict, "Other": Other}
+    for each in (Strict, Other):
+        each.model_rebuild(_types_namespace=namespace)
+
+    assert ambiguity(EITHER, nested(14, "x")) is None
+    assert ambiguity(Strict, nested(14, "x")) is not None
+
+
+@pytest.mark.parametrize("kind", [int, list[int], int | str, Tagged, Left | None, dict[str, Any]])
+def test_only_unions_in_what_holds_itself_are_looked_at(kind):
+    assert may_be_ambiguous(kind) == (kind == Left | None)
+
+
+def test_what_a_discriminator_settles_may_be_as_deep_as_pydantic_allows():
+    value = {"kind": "leaf"}
+    for _ in range(50):
+        value = {"kind": "tagged", "c": value}
+    assert validated(json.dumps(value), Tagged)
