@@ -41,6 +41,9 @@ HOSTILE = {
     "duplicates": "{" + '"a":1,' * 300_000 + "}",
     "one bracket wrong among many": '{"a":[' * 140 + "1" + "}" * 139 + "]",
     "half a character": '{"a": 1, "b": "\ud800"}',
+    "halves of characters": '{"a": 1, "b": "' + "\\ud800" * 300_000 + '"}',
+    "impossible escapes": '{"a": 1, "b": "' + "\\q" * 500_000 + '"',
+    "other languages' escapes": "{'a': 1, 'b': '" + "\\x41" * 300_000 + "',}",
 }
 
 NESTED = (
@@ -124,8 +127,10 @@ def test_hostile_schemas_are_refused_in_time(schema, text):
         "{'a': 1, 'b': 'some text'}, ",
         '{"a": "1", "b": "some text"}, ',
         '{"a": 1 "b": "it"s" "c": x}, ',
+        '{"a": 1, "b": "\\ud800"}, ',
+        '{"a": 1, "b": "\\q\\w"}, ',
     ],
-    ids=["comma", "single quotes", "conversions", "repairs"],
+    ids=["comma", "single quotes", "conversions", "repairs", "halves of characters", "impossible escapes"],
 )
 def test_time_grows_with_the_size_and_no_faster(row):
     """From 10 KB to 100 KB: ten times the text, less than thirty times the time."""
