@@ -43,7 +43,7 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
         signal.signal(number, lambda *_: None)
     line = _Line(channel)
     try:
-        settings = _settings(order)
+        settings = _settings()
         host = Host(settings, _app(order["app"], settings), is_own_app=True)
         host.begin()
     except Exception as error:
@@ -91,9 +91,9 @@ def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
     line.tell({"disposition": done.disposition, "counts": done.counts})
 
 
-def _settings(order: dict[str, Any]) -> Settings:
+def _settings() -> Settings:
     """Read the settings of the worker that started this process; the heartbeat file is that one's alone."""
-    settings = ConfigManager(environ={**os.environ, **order["settings"]}).settings()
+    settings = ConfigManager().settings()
     own = settings.worker.model_copy(update={"heartbeat_file": None, "concurrency": 1})
     return settings.model_copy(update={"worker": own})
 

@@ -2,7 +2,7 @@
 
 The process is a fresh interpreter, with a lease and connections of its own: it concludes the attempt and publishes what follows as
 this one would. That it died while this one lives is a loss of the attempt's own, and is written at once. It outlives this process, so
-that no other attempt's crash costs it. Secrets go through a socket, never into a command line.
+that no other attempt's crash costs it. What it is to do comes through a socket, its settings by the environment.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.config import ConfigManager
 from flujo_client.contract.outcome import Event
 from flujo_worker.attempts.delivered import Delivered
 from flujo_worker.attempts.isolation import NoPlace, NoProcess
@@ -84,13 +85,12 @@ class Quarantine:
         app = import_path_of(self._app)
         if app is None and not self._is_own_app:
             raise NoProcess("its Celery app stands in no module, so no other process can import it")
-        settings = self._settings.as_environment()
-        return {"path": sys.path, "app": app, "settings": settings, "room": room, "envelope": envelope.to_wire()}
+        return {"path": sys.path, "app": app, "room": room, "envelope": envelope.to_wire()}
 
     @contextmanager
     def _started(self, order: dict[str, Any]) -> Iterator[_Process]:
         try:
-            process = _Process(order)
+            process = _Process(order, self._settings)
         except OSError as error:
             raise NoProcess(f"no process could be started: {error}") from error
         self._running.add(process)
@@ -127,11 +127,12 @@ class Quarantine:
 class _Process:
     """One process, and the socket it is ordered and tells by."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
+    def __init__(self, order: dict[str, Any], settings: Settings) -> None:
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-c", BOOT, str(theirs.fileno())],
+                env=ConfigManager().child_environment(settings),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a signal to this process's group is not for it
