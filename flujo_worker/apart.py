@@ -11,6 +11,7 @@ import logging
 import os
 import select
 import signal
+import sys
 import threading
 from contextlib import suppress
 from importlib import import_module
@@ -59,13 +60,15 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
             os._exit(0)
         line.tell({"worker": host.worker})
     host.end()
+    sys.exit(not line.has_told_end)
 
 
 class _Line:
     """The socket to the worker that started this process. That one may be gone."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._channel, self._lock, self.is_broken = channel, threading.Lock(), False
+        self._channel, self._lock = channel, threading.Lock()
+        self.is_broken = self.has_told_end = False
 
     def tell(self, told: dict[str, Any]) -> None:
         with self._lock, suppress(OSError):
@@ -86,9 +89,14 @@ class _Line:
 
 
 def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
-    """Perform the attempt and tell what became of it; an error is told by the worker's lease, as everywhere."""
-    done = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
+    """Perform the attempt and tell what became of it. What could not be recorded is a loss, as in a worker that gives an attempt up."""
+    try:
+        done = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
+    except Exception:
+        logger.exception("the outcome could not be recorded")
+        return
     line.tell({"disposition": done.disposition, "counts": done.counts})
+    line.has_told_end = True
 
 
 def _settings() -> Settings:

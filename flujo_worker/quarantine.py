@@ -40,6 +40,8 @@ START_S = 120.0
 SILENT_LEASES = 5
 """After so many leases without a sign of life a process is ended: something holds it that no lease can wait for."""
 EXIT_S = STOP_S = 5.0
+GONE_S = 1.0
+"""How long a process whose socket is closed takes to be gone."""
 BOOT = (
     "import json, socket, sys; channel = socket.socket(fileno=int(sys.argv[1])); channel.set_inheritable(False); "
     "order = json.loads(channel.makefile().readline()); sys.path[:] = order['path']; "
@@ -111,7 +113,7 @@ class Quarantine:
             worker = told["worker"]
         if self._is_stopping:
             return Delivered("waiting")
-        how = process.end(0.0)
+        how = process.end(GONE_S)
         if worker is None:
             raise NoProcess(f"the process for it ended before it was ready: {how}")
         return self._crashed(envelope, worker, how)

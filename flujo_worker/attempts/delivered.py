@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from flujo_worker.ports import Refusal, Verdict
+if TYPE_CHECKING:
+    from flujo_worker.ports import Refusal, Verdict
 
 Disposition = Literal["parked", "cancelled", "waiting", "crashed"]
 

@@ -122,4 +122,4 @@ class Isolation:
 
 def isolated(room: Room, worker: str) -> Event:
     """Tell that an attempt runs apart from others."""
-    return Event("attempt.isolated", {"room": room, "worker": worker})
+    return Event("attempt.isolated", {"room": room, "worker": worker}, "warning")

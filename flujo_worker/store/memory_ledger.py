@@ -43,8 +43,7 @@ class LedgerInMemory(BudgetsInMemory):
             row = self._attempts.get(key)
             if row is None:
                 return Claim(refusal="unknown")
-            may_take = may_judge and not row.is_poison(max_lost)
-            refusal = self._refusal(row, worker, room, may_take=may_take)
+            refusal = self._refusal(row, worker, room, max_lost=max_lost, may_judge=may_judge)
             if refusal is None:
                 self._begin(row, worker, room)
             if refusal == "suspect":
@@ -182,7 +181,7 @@ class LedgerInMemory(BudgetsInMemory):
             for event in events:
                 self._tell(run, key, event.name, event.level, event.data, event.at)
 
-    def _refusal(self, row: Attempt, worker: str, room: Room, *, may_take: bool) -> Refusal | None:
+    def _refusal(self, row: Attempt, worker: str, room: Room, *, max_lost: int, may_judge: bool) -> Refusal | None:
         run = self._runs[row.key.run]
         if not row.is_live or row.status == "paused":
             return "ended"
@@ -193,11 +192,11 @@ class LedgerInMemory(BudgetsInMemory):
         if not self._is_leased(worker):
             return "unleased"
         is_running = row.status == "running"
-        if is_running and (self._is_leased(row.worker) or not may_take):
+        if is_running and (self._is_leased(row.worker) or row.is_poison(max_lost)):
             return "busy"
         if room == "shared" and row.losses + is_running >= SUSPECT_AFTER:
-            return "busy" if is_running else "suspect"
-        return None
+            return "suspect"
+        return "busy" if is_running and not may_judge else None
 
     def _begin(self, row: Attempt, worker: str, room: Room) -> None:
         if row.status == "running":

@@ -368,7 +368,7 @@ def _refusal(row: Mapping[str, Any]) -> Refusal:
         return "stopped"
     if not row["leased"]:
         return "unleased"
-    return "busy" if row["was"] == "running" or row["losses"] < SUSPECT_AFTER else "suspect"
+    return "suspect" if row["is_suspect"] else "busy"
 
 
 def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:

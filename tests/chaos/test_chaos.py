@@ -43,7 +43,11 @@ def test_everything_finishes_and_each_step_is_merged_once(services, tmp_path, ca
         customer.start()
         injector.rage(SECONDS)
         orders = customer.stop()
-        wait_until(lambda: injector.mend() or not site.rows(UNENDED), FINISHED_WITHIN_S, what=lambda: stuck(site, seed, injector.tally))
+        wait_until(
+            lambda: injector.mend() or not site.rows(UNENDED),
+            FINISHED_WITHIN_S,
+            what=lambda: stuck(site, seed, injector.tally),
+        )
         tally = injector.settle()
         cancelled = [done for each in tally.cancels if (done := each.result()) is not None]
         with capsys.disabled():

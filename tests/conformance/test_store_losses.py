@@ -75,15 +75,23 @@ def test_a_suspect_is_refused_to_whoever_would_run_it_beside_others(world, new):
     assert claim(world, new, room="apart").fence == SUSPECT_AFTER + 1
 
 
-def test_whoever_would_take_over_a_suspect_to_run_it_beside_others_leaves_it_to_the_sweep(world, new):
+def test_a_message_that_overtakes_the_commit_of_its_sweep_finds_a_suspect(world, new):
+    """A sweep publishes before it commits: dropped as busy, the message would be missed for seconds."""
     lose(world, new, SUSPECT_AFTER - 1)
     worker = process(world)
     world.claim(new, worker)
     crash(world, worker)
 
-    assert claim(world, new).refusal == "busy"
+    assert claim(world, new).refusal == "suspect"
     assert [due.why for due in world.due()] == ["lost"]
     assert claim(world, new).refusal == "suspect"
+
+
+def test_a_suspect_that_a_live_worker_runs_is_busy(world, new):
+    lose(world, new, SUSPECT_AFTER)
+    world.claim(new, process(world), room="apart")
+
+    assert [claim(world, new, room=room).refusal for room in ("shared", "apart", "alone")] == ["busy"] * 3
 
 
 @pytest.mark.parametrize("swept", [True, False])

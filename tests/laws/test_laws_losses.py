@@ -124,7 +124,11 @@ class Fleet:
         family = [process]
         parent = process.parent if process.parent in self.processes else None
         if self.containers and (parent is None or self.draw.random() < self.containers):
-            family = [each for each in self.processes if each in (parent or process, process) or each.parent is (parent or process)]
+            family = [
+                each
+                for each in self.processes
+                if each in (parent or process, process) or each.parent is (parent or process)
+            ]
         elif parent is not None:
             self.now += 0.1
             self.store.disown(process.name, (), 0.0)

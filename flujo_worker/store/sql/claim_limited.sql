@@ -60,7 +60,13 @@ begun AS (
 )
 SELECT
     (SELECT fence FROM claimed) AS fence,
-    a.status AS was, a.worker AS holder, a.fence AS standing_fence, a.losses, a.losses - a.losses_alone AS in_company,
+    a.status AS was, a.worker AS holder, a.fence AS standing_fence, a.losses - a.losses_alone AS in_company,
+    %(room)s::text = 'shared' AND a.losses + (a.status = 'running')::int >= %(suspect_after)s::int AND NOT (
+        a.status = 'running' AND (
+            a.losses_alone >= %(max_lost)s AND (a.worker IS NULL OR a.alone)
+            OR EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
+        )
+    ) AS is_suspect,
     (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s) AS leased,
     r.status AS run_status,
     r.cancel_requested_at IS NOT NULL OR coalesce(r.deadline_at <= now(), false) AS stopped,
