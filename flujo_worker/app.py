@@ -68,7 +68,7 @@ class FlujoWorker:
             host = self._hosts.get(os.getpid())
             if host is None:
                 self._hosts.clear()
-                host = self._hosts[os.getpid()] = Host(self.settings, self.app)
+                host = self._hosts[os.getpid()] = Host(self.settings, self.app, is_own_app=self._is_own)
                 host.start()
             return host
 

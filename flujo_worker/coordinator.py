@@ -138,8 +138,8 @@ class Coordinator:
                 self.stop(run, "cancelled", "parent ended")
 
     def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
-        """Fail a step whose worker died under it every time (poison)."""
-        said = f"{times} workers in a row were lost while running it"
+        """Fail a step whose process died every time it ran alone (poison)."""
+        said = f"the process died while this step ran alone, {times} times"
         fault = Fault(
             "system", "AttemptLost", said, f"Step execution failed with AttemptLost: {said}", code="ATTEMPT_LOST"
         )

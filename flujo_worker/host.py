@@ -33,6 +33,7 @@ from flujo_worker.heartbeat import Heartbeat
 from flujo_worker.hook_calls import HookCalls, HookThread
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
+from flujo_worker.quarantine import Quarantine
 from flujo_worker.redis_cache import RedisCache
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres import PostgresStore
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config import Settings
+    from flujo_worker.attempts.delivered import Delivered
+    from flujo_worker.ports import Room
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +58,10 @@ class Host:
     Args:
         settings: with database and broker set.
         app: the one whose tasks this carries.
+        is_own_app: whether it is ours, and not one that pipelines were attached to.
     """
 
-    def __init__(self, settings: Settings, app: Celery) -> None:
+    def __init__(self, settings: Settings, app: Celery, *, is_own_app: bool = True) -> None:
         database = str(settings.database_url)
         require_current(database)
         own = settings.worker
@@ -90,6 +94,7 @@ class Host:
             on_renewed=self._heartbeat.beat,
         )
         self._cells = RedisCells(settings)
+        self._quarantine = Quarantine(settings, self._store, app, is_own_app=is_own_app)
         self._attempts = Attempts(
             self._store,
             coordinator,
@@ -99,6 +104,7 @@ class Host:
             hooks,
             settings,
             breakers=breakers_of(settings, self._cells),
+            processes=self._quarantine,
         )
         self._sweeper = Sweeper(
             self._store,
@@ -131,11 +137,25 @@ class Host:
         hide_fields(settings.log.redact)
         self._health = HealthCheck(self._store, self._post, settings)
 
-    def start(self) -> None:
-        """Take a lease and begin to mark and sweep."""
+    @property
+    def worker(self) -> str:
+        """The id of this process's present incarnation."""
+        return self._lease.worker
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the lease was last renewed."""
+        return self._lease.silent_s
+
+    def begin(self) -> None:
+        """Take a lease, and begin to mark what is sent: all that an attempt needs."""
         self._store.open()
         self._lease.start()
         self._sender.start()
+
+    def start(self) -> None:
+        """Begin, and do what every worker does besides: sweep, tell hooks, tell of itself."""
+        self.begin()
         self._sweeper.start()
         self._hook_calls.start()
         self._system.start()
@@ -146,9 +166,19 @@ class Host:
         """Give the lease back and let go of everything."""
         self._system.put(Event("worker.stopped", at=time.time()))
         self._system.stop()
+        self._quarantine.stop()
         self._stopping.set()
         self._sweeper.stop()
         self._hook_calls.stop()
+        self.end()
+
+    def release(self) -> None:
+        """Give the lease back; what is worked on is free at once."""
+        self._stopping.set()
+        self._lease.stop()
+
+    def end(self) -> None:
+        """Undo what `begin` did."""
         self._sender.stop()
         self._lease.stop()
         self._heartbeat.end()
@@ -175,6 +205,10 @@ class Host:
         if envelope.key != task_id or envelope.kind == "join":  # joins come as doorbells
             raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
         return self._attempts.deliver(envelope)
+
+    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+        """Perform an attempt in this process, which was started for it."""
+        return self._attempts.perform_in(room, envelope)
 
     def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
         """Join the fan-out that a doorbell names, if its branches are all closed.

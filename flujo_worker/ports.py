@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
-Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked"]
+Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
+Room = Literal["shared", "apart", "alone"]
+"""Where a claimed attempt runs: beside others, in a process of its own, or with nothing beside it in its worker and that one's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
 
 
@@ -27,12 +29,14 @@ class Claim:
 
     `aborted`: a fan-out the attempt stands in was aborted, so it is to close itself without being performed.
     `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
+    `in_company`: how often a suspect was lost without having been alone.
     """
 
     fence: int | None = None
     refusal: Refusal | None = None
     aborted: bool = False
     over: Fault | None = None
+    in_company: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,10 @@ class Leases(Protocol):
         """Extend the lease. Return which held attempts (key → fence) are no longer to be worked on; None: the lease is over."""
 
     def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
-        """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`."""
+        """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
+
+        Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
+        """
 
     def retire(self, worker: str) -> None:
         """End the incarnation; whatever it still held may be taken at once."""
@@ -158,8 +165,12 @@ class Ledger(Protocol):
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
+        room: Room = "shared",
     ) -> Claim:
         """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that.
+
+        An attempt that was lost `SUSPECT_AFTER` times is refused as `suspect` to a `shared` room. Lost in the room `alone`, the loss
+        is the attempt's own; in the others only if a living process disowned it.
 
         `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
@@ -187,6 +198,9 @@ class Ledger(Protocol):
         What this claim reserved is given back too. `told` is written once for each attempt, however often it is put off. False: it
         was not running under that fence.
         """
+
+    def postpone(self, key: str, delay_s: float) -> None:
+        """Have an attempt whose message is used up, and that nobody has claimed, published again after that many seconds."""
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
@@ -273,7 +287,7 @@ class Backlog(Protocol):
         """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
-        """Take, each under a fresh fence, attempts that were lost as often as is allowed."""
+        """Take, each under a fresh fence, attempts that were lost alone more often than is allowed."""
 
     def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
         """Fan-outs and imports (run, address) that waited for nothing any more longer ago than that, and have no work row to join."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
 
-SCHEMA = 16
+SCHEMA = 17
 """The schema this code reads and writes: the number of the newest migration."""
 
 _VERSION = Ask(schema_version())

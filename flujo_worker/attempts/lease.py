@@ -84,6 +84,11 @@ class Lease:
         """Tell whether this process is going down."""
         return self._stopping.is_set()
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the lease was taken or last renewed."""
+        return time.monotonic() - self._beat_at
+
     def start(self) -> Lease:
         """Begin the first incarnation and keep it alive."""
         self._store.enlist(self._member, self._lease_s)

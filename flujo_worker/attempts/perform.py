@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from flujo_client.attempt import AttemptInfo, performing
 from flujo_client.contract.outcome import Outcome
@@ -21,8 +21,10 @@ from flujo_worker import failpoints
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.attempts.classify import fault_of
+from flujo_worker.attempts.delivered import Delivered
 from flujo_worker.attempts.guard import Guard
 from flujo_worker.attempts.history import History
+from flujo_worker.attempts.isolation import Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.attempts.work import Notes
@@ -40,24 +42,15 @@ if TYPE_CHECKING:
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.catalog import Entry
+    from flujo_worker.attempts.isolation import Processes
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.coordinator import Coordinator
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.evaluate.hooks import Hooks
     from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.ports import Claim, Ledger, Refusal, Reply, Verdict
+    from flujo_worker.ports import Claim, Ledger, Reply, Room
 
 logger = logging.getLogger(__name__)
-
-Disposition = Literal["parked", "cancelled", "waiting"]
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """What became of a delivery. `counts`: it is its chord's part."""
-
-    disposition: Verdict | Refusal | Disposition
-    counts: bool = False
 
 
 class Attempts:
@@ -72,6 +65,7 @@ class Attempts:
         hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
         breakers: of the models that attempts call; None where the project has none.
+        processes: where attempts run that have lost their process before; None: such an attempt has this one for itself.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -85,8 +79,9 @@ class Attempts:
         settings: Settings,
         *,
         breakers: Breakers | None,
+        processes: Processes | None = None,
     ) -> None:
-        self._breakers = breakers
+        self._breakers, self._isolation = breakers, Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease = ledger, coordinator, lease
         self.catalog, self._settings = hooks.catalog, settings
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings)
@@ -108,23 +103,38 @@ class Attempts:
         with self._lease.holding(envelope.key) as held:
             if held is None:
                 return Delivered("busy")
-            reply = self._reply(envelope)
-            calls, asks = self._asks(envelope, reply)
-            claim = self._claim(envelope, held, asks)
-            if claim.refusal is not None:
-                logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
-                return Delivered(claim.refusal, claim.refusal == "ended" and self._coordinator.counts(envelope))
-            failpoints.hit("after_claim")
-            if claim.aborted:
-                return self._conclude(Notice(envelope, held.fence or 0, Outcome("cancelled")), time.monotonic())
-            if claim.over is not None:
-                refused = Outcome("limit", fault=claim.over)
-                return self._conclude(Notice(envelope, held.fence or 0, refused), time.monotonic())
-            if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
-                reply = self._reply(envelope)
-            return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), calls)
+            with self._isolation.gate.shared():
+                done = self._perform(envelope, held, "shared")
+            if done.disposition != "suspect":
+                return done
+            return self._isolation.perform(envelope, done.in_company, lambda: self._perform(envelope, held, "alone"))
 
-    def _claim(self, envelope: Envelope, held: Held, asks: Sequence[Reservation]) -> Claim:
+    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+        """Perform a suspect in this process, which was started for it."""
+        with self._lease.holding(envelope.key) as held:
+            return Delivered("busy") if held is None else self._perform(envelope, held, room)
+
+    def _perform(self, envelope: Envelope, held: Held, room: Room) -> Delivered:
+        reply = self._reply(envelope)
+        calls, asks = self._asks(envelope, reply)
+        claim = self._claim(envelope, held, asks, room)
+        if claim.refusal is not None:
+            logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
+            counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
+            return Delivered(claim.refusal, counts, claim.in_company)
+        failpoints.hit("after_claim")
+        if room != "shared":
+            self._ledger.note(envelope.ticket.run, [isolated(room, self._lease.worker)], key=envelope.key)
+        if claim.aborted:
+            return self._conclude(Notice(envelope, held.fence or 0, Outcome("cancelled")), time.monotonic())
+        if claim.over is not None:
+            refused = Outcome("limit", fault=claim.over)
+            return self._conclude(Notice(envelope, held.fence or 0, refused), time.monotonic())
+        if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
+            reply = self._reply(envelope)
+        return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), calls)
+
+    def _claim(self, envelope: Envelope, held: Held, asks: Sequence[Reservation], room: Room) -> Claim:
         while True:
             worker = self._lease.worker
             claim = self._ledger.claim(
@@ -134,6 +144,7 @@ class Attempts:
                 may_judge=self._lease.may_judge(),
                 fan_outs=tuple(envelope.lanes),
                 asks=asks,
+                room=room,
             )
             if claim.fence is not None:
                 held.fence, held.is_limited = claim.fence, bool(asks)

@@ -23,7 +23,7 @@ SCOPE: dict[str, frozenset[str]] = {
 
 ATTEMPT: dict[str, frozenset[str]] = {
     "ready": frozenset({"queued", "running", "cancelled"}),
-    "queued": frozenset({"queued", "running", "cancelled"}),
+    "queued": frozenset({"ready", "queued", "running", "cancelled"}),
     "running": frozenset({"running", "queued", "ready", "succeeded", "failed", "cancelled"}),
     "paused": frozenset({"ready", "cancelled"}),
     "succeeded": frozenset(),

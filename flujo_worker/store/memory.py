@@ -266,7 +266,9 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             found = [(row, Due(why, self._envelope(row))) for row, why in whys if why is not None][:limit]
             publish([due for _, due in found])
             for row, due in found:
-                row.losses += row.status == "running"
+                if row.status == "running":
+                    row.lose()
+                    row.sends = 0
                 self._mark(row, self._clock())
                 self._tell_again(row, due.why)
             return [due for _, due in found]
@@ -274,7 +276,8 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def _tell_again(self, row: Attempt, why: str) -> None:
         run, key = row.key.run, str(row.key)
         if why == "lost":
-            self._tell(run, key, "attempt.lost", "warning", {"worker": row.worker, "losses": row.losses})
+            losses = {"losses": row.losses, "losses_alone": row.losses_alone}
+            self._tell(run, key, "attempt.lost", "warning", {"worker": row.worker, **losses})
         elif why != "ready":
             self._tell(run, key, "attempt.sent_again", "info", {"why": why, "sends": row.sends})
 
@@ -285,7 +288,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
         if row.status == "ready":
             return "ready" if row.available_at <= now else None
         if row.status == "running":
-            return "lost" if may_judge and self._is_lost(row) and row.losses < max_lost else None
+            return "lost" if may_judge and self._is_lost(row) and not row.is_poison(max_lost) else None
         if row.status != "queued":
             return None
         if row.sent_at < broker.epoch_start:
@@ -309,7 +312,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
         with self._lock:
-            rows = [row for row in self._attempts.values() if self._is_lost(row) and row.losses >= max_lost][:limit]
+            rows = [row for row in self._attempts.values() if self._is_lost(row) and row.is_poison(max_lost)][:limit]
             for row in rows:
                 row.fence += 1
             return [(self._envelope(row), row.fence) for row in rows]

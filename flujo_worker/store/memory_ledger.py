@@ -10,10 +10,10 @@ from flujo_client.chord import NO_LANE
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.contract.run import CorrectionRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.ports import Claim, Committed, Refusal, Reply, Verdict
+from flujo_worker.ports import Claim, Committed, Refusal, Reply, Room, Verdict
 from flujo_worker.store.memory_budgets import BudgetsInMemory
 from flujo_worker.store.memory_rows import Attempt, Scope, when
-from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
+from flujo_worker.store.promises import SUSPECT_AFTER, given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -37,14 +37,17 @@ class LedgerInMemory(BudgetsInMemory):
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
+        room: Room = "shared",
     ) -> Claim:
         with self._lock:
             row = self._attempts.get(key)
             if row is None:
                 return Claim(refusal="unknown")
-            refusal = self._refusal(row, worker, max_lost if may_judge else 0)
+            refusal = self._refusal(row, worker, room, max_lost=max_lost, may_judge=may_judge)
             if refusal is None:
-                self._begin(row, worker)
+                self._begin(row, worker, room)
+            if refusal == "suspect":
+                return Claim(refusal=refusal, in_company=row.losses - row.losses_alone)
             mine = refusal == "busy" and row.worker == worker
             fence = row.fence if refusal is None or mine else None
             over = None if fence is None else self._reserve(key, asks)
@@ -114,6 +117,13 @@ class LedgerInMemory(BudgetsInMemory):
                 self._tell(row.key.run, key, told.name, told.level, told.data)
             return True
 
+    def postpone(self, key: str, delay_s: float) -> None:
+        with self._lock:
+            row = self._attempts.get(key)
+            if row is not None and row.status == "queued":
+                row.move("ready")
+                row.sends, row.available_at = 0, self._clock() + delay_s
+
     def _given_back(self, key: str, fence: int, delay_s: float) -> Attempt | None:
         row = self._attempts.get(key)
         if row is None or (row.status, row.fence) != ("running", fence):
@@ -171,7 +181,7 @@ class LedgerInMemory(BudgetsInMemory):
             for event in events:
                 self._tell(run, key, event.name, event.level, event.data, event.at)
 
-    def _refusal(self, row: Attempt, worker: str, max_lost: int) -> Refusal | None:
+    def _refusal(self, row: Attempt, worker: str, room: Room, *, max_lost: int, may_judge: bool) -> Refusal | None:
         run = self._runs[row.key.run]
         if not row.is_live or row.status == "paused":
             return "ended"
@@ -181,13 +191,18 @@ class LedgerInMemory(BudgetsInMemory):
             return "stopped"
         if not self._is_leased(worker):
             return "unleased"
-        if row.status == "running" and (self._is_leased(row.worker) or row.losses >= max_lost):
+        is_running = row.status == "running"
+        if is_running and (self._is_leased(row.worker) or row.is_poison(max_lost)):
             return "busy"
-        return None
+        if room == "shared" and row.losses + is_running >= SUSPECT_AFTER:
+            return "suspect"
+        return "busy" if is_running and not may_judge else None
 
-    def _begin(self, row: Attempt, worker: str) -> None:
-        row.losses += row.status == "running"
+    def _begin(self, row: Attempt, worker: str, room: Room) -> None:
+        if row.status == "running":
+            row.lose()
         row.move("running")
+        row.alone = room == "alone"
         row.fence, row.worker, row.started_at = row.fence + 1, worker, self._clock()
         run = self._runs[row.key.run]
         if run.status == "queued":

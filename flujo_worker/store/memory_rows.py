@@ -252,6 +252,8 @@ class Attempt:
     reason: str | None = None
     fence: int = 0
     losses: int = 0
+    losses_alone: int = 0
+    alone: bool = False
     worker: str | None = None
     sent_at: float = 0.0
     sends: int = 0
@@ -277,6 +279,19 @@ class Attempt:
         """Change the status."""
         require(ATTEMPT, self.status, status)
         self.status = status
+
+    @property
+    def is_own_loss(self) -> bool:
+        """Tell whether losing it now is its own fault: it ran alone, or a living process disowned it."""
+        return self.worker is None or self.alone
+
+    def lose(self) -> None:
+        """Count a loss."""
+        self.losses, self.losses_alone = self.losses + 1, self.losses_alone + self.is_own_loss
+
+    def is_poison(self, max_lost: int) -> bool:
+        """Tell whether losing it now is one loss more than is allowed."""
+        return self.is_own_loss and self.losses_alone >= max_lost
 
     def cancel(self, reason: str, now: float) -> None:
         """Close the attempt, whoever works on it."""

@@ -26,6 +26,7 @@ from flujo_worker.ports import (
     Publish,
     Refusal,
     Reply,
+    Room,
     Verdict,
     publish_nothing,
 )
@@ -44,6 +45,7 @@ from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_
 from flujo_worker.store.health import HealthInPostgres
 from flujo_worker.store.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres_tree import TreeInPostgres
+from flujo_worker.store.promises import SUSPECT_AFTER
 from flujo_worker.store.recent import Recent
 from flujo_worker.store.rows import envelope_of
 from flujo_worker.store.statements import execute
@@ -114,8 +116,10 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
+        room: Room = "shared",
     ) -> Claim:
-        parameters = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
+        parameters: dict[str, Any] = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
+        parameters |= {"room": room, "suspect_after": SUSPECT_AFTER}
         parameters["fan_outs"] = list(fan_outs) or None
         if not asks:
             rows = self._rows("claim", parameters)
@@ -176,6 +180,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
         parameters |= {"name": as_text(told.name), "level": told.level, "data": as_json(told.data)}
         return bool(self._rows("put_off", parameters))
+
+    def postpone(self, key: str, delay_s: float) -> None:
+        self._do("postpone", {"key": key, "delay_s": delay_s})
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         if not self._rows("stop_run", {"run": run}):
@@ -336,7 +343,9 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
         return Claim(row["fence"], aborted=row["aborted"])
     refusal = _refusal(row)
     mine = refusal == "busy" and _is_mine(row, worker)
-    return Claim(row["standing_fence"], refusal, row["aborted"]) if mine else Claim(refusal=refusal)
+    if mine:
+        return Claim(row["standing_fence"], refusal, row["aborted"])
+    return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
 
 
 def _reply(row: Mapping[str, Any]) -> Reply:
@@ -357,7 +366,9 @@ def _refusal(row: Mapping[str, Any]) -> Refusal:
         return "parked"
     if row["stopped"] or row["run_status"] not in ("queued", "running"):
         return "stopped"
-    return "busy" if row["leased"] else "unleased"
+    if not row["leased"]:
+        return "unleased"
+    return "suspect" if row["is_suspect"] else "busy"
 
 
 def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:

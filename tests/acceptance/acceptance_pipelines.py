@@ -138,6 +138,20 @@ async def die(trail: list[str]) -> list[str]:
     return trail
 
 
+async def abort(_: list[str]) -> None:
+    """Ends its process as a broken C extension would, once its neighbours are at work."""
+    begin()
+    await asyncio.sleep(0.3)
+    os.abort()
+
+
+async def endure(trail: list[str], *, context: Visits | None = None) -> list[str]:
+    """Takes long enough to be interrupted by whatever kills its process."""
+    step = begin()[1]
+    await asyncio.sleep(1.5)
+    return arrived(trail, step, context)
+
+
 async def enlarge(_: Any, *, context: Visits | None = None) -> str:
     begin()
     text = random.Random(7).randbytes(LARGE // 2).hex()
@@ -169,4 +183,6 @@ leaving_in_task = Pipeline([Step("quit", leave_in_task, config=ONCE)])
 giving_up = Pipeline([Step("quit", give_up, config=ONCE)])
 cancelling_itself = Pipeline([Step("quit", cancel_itself, config=ONCE)])
 deadly = Pipeline([Step("deadly", die)])
+aborting = Pipeline([Step("abort", abort)])
+enduring = _row(Step("endure", endure, config=ONCE), Step("after", visit))
 large = _row(Step("enlarge", enlarge), Step("measure", measure))

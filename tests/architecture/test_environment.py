@@ -29,6 +29,7 @@ ALLOWED = {
     "flujo_client/cli/patience.py": {"envvar FLUJO_LENS_TIMEOUT"},
     # Workers get their environment from ConfigManager.
     "flujo_client/local.py": {"subprocess with env"},
+    "flujo_worker/quarantine.py": {"subprocess with env"},
     # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
     "flujo_client/embedded/process.py": {"subprocess"},
     "flujo_client/embedded/redis.py": {"subprocess", "which"},

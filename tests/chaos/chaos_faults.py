@@ -52,6 +52,7 @@ class Tally:
 
     faults: Counter[str] = field(default_factory=Counter)
     doubled: int = 0
+    killers: list[RunHandle] = field(default_factory=list)
     cancels: list[Future[Cancelled | None]] = field(default_factory=list)
     recovered_s: list[float] = field(default_factory=list)
     deadlocks: list[str] = field(default_factory=list)
@@ -76,6 +77,7 @@ class Injector:
         self._faults: dict[str, tuple[Callable[[], None], int]] = {
             "cancel": (self.cancel, 3),
             "kill a worker": (self.kill, 2),
+            "enqueue a killer": (self.enqueue_killer, 2),
             "freeze a worker": (self.freeze, 1),
             "wipe redis": (self.wipe_redis, 1),
             "cut redis connections": (self.cut_redis, 1),
@@ -84,6 +86,10 @@ class Injector:
             "double messages": (self.double, 1),
             "repeat an old message": (self.repeat_old, 1),
         }
+
+    def mend(self) -> None:
+        """Replace workers that a killer has ended."""
+        self._fleet.mend()
 
     def rage(self, seconds: float) -> None:
         """One fault after the other; then let everything that is frozen go on, and have the fleet whole."""
@@ -136,6 +142,12 @@ class Injector:
             if process.pid == pid:
                 process.wait()
         self._fleet.mend()
+
+    def enqueue_killer(self) -> None:
+        """Enqueue a run whose step ends the process it runs in, each time."""
+        number = len(self.tally.killers)
+        order = {"context": {}, "idempotency_key": f"killer {number}"}
+        self.tally.killers.append(patiently(lambda: self._site.client.enqueue("chaos_pipelines:killer", [], **order)))
 
     def freeze(self) -> None:
         """SIGSTOP a worker for longer than its lease."""
@@ -192,6 +204,7 @@ class Injector:
             seen = [(queue, message) for queue, messages in self._queued().items() for message in messages]
             self._old = (self._old + [each for each in seen if each not in known])[-MOST_OLD_MESSAGES:]
             self._look_for_recovered()
+            self.mend()
             time.sleep(LOOK_EVERY_S)
 
     def _queued(self) -> dict[str, Sequence[bytes]]:

@@ -7,6 +7,7 @@ are compared with a run of the same shape that nothing happened to.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 
 from acceptance_pipelines import ONCE, Visits, arrived, begin, visit, visit_in_thread, wait_at_gate
@@ -46,6 +47,13 @@ async def burden(trail: list[str], *, context: Visits) -> list[str]:
     return arrived(trail, step, context)
 
 
+async def abort(_: list[str]) -> None:
+    """Ends its process, and takes its neighbours' tries with it."""
+    begin()
+    await asyncio.sleep(random.uniform(0.0, 0.3))
+    os.abort()
+
+
 def _row(*steps: Step) -> Pipeline:
     return Pipeline(steps, context_model=Visits)
 
@@ -57,6 +65,9 @@ faltering = _row(Step("before", linger), Step("falter", falter, config=_PATIENT)
 burdened = _row(Step("first", burden), Step("second", burden), Step("third", linger))
 gated = _row(Step("before", visit), Step("gate", wait_at_gate, config=ONCE), Step("after", visit))
 apart = _row(Step("here", linger), Step("there", linger, queue="heavy"), Step("back", linger))
+
+
+killer = _row(Step("before", visit), Step("abort", abort))
 
 
 def _deep(depth: int) -> Step:

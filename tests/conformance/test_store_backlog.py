@@ -130,11 +130,11 @@ def test_a_live_worker_is_not_judged(world, new):
 
 
 def lose(world, new, times=1):
-    """Let a worker claim it and die, `times` over."""
+    """Let a worker that runs nothing else claim it and die, `times` over."""
     for _ in range(times):
         name = f"doomed-{next(NUMBERS)}"
         world.enlist(name)
-        world.claim(new, name)
+        world.claim(new, name, room="alone")
         world.store.retire(name)
 
 
@@ -250,7 +250,7 @@ def test_what_was_not_lost_often_enough_is_not_poisoned(world, new):
 def test_what_is_held_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST)
     world.due()
-    world.claim(new)
+    world.claim(new, room="alone")
 
     assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
 

@@ -122,11 +122,11 @@ def test_a_retired_workers_attempt_is_free_at_once(world):
     assert world.claim(new, "w2") == 2
 
 
-def test_an_attempt_that_was_lost_too_often_is_taken_no_more(world):
+def test_an_attempt_that_was_lost_alone_too_often_is_taken_no_more(world):
     new = world.record(enqueued())
     for name in "abc":
         world.enlist(name)
-        world.claim(new, name)
+        world.claim(new, name, room="alone")
         world.store.retire(name)
 
     assert world.refusal(new) == "busy"

@@ -65,7 +65,11 @@ def test_what_a_sweep_found_lost_is_told(world, new):
     again, lost = world.events(new.first.ticket.run)
     assert (again.name, again.level, again.attempt) == ("attempt.sent_again", "info", new.first.key)
     assert again.data == {"why": "epoch", "sends": 2}
-    assert (lost.name, lost.level, lost.data) == ("attempt.lost", "warning", {"worker": "w1", "losses": 1})
+    assert (lost.name, lost.level, lost.data) == (
+        "attempt.lost",
+        "warning",
+        {"worker": "w1", "losses": 1, "losses_alone": 0},
+    )
 
 
 def test_what_is_due_by_its_own_clock_is_no_news(world, new):

@@ -213,7 +213,7 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
     join = joined(world, arms[0])
     for number in range(MAX_LOST + 1):
         world.enlist(f"v{number}")
-        world.claim(join, f"v{number}")
+        world.claim(join, f"v{number}", room="alone")
         world.store.retire(f"v{number}")
         due = [(each.why, each.envelope) for each in world.due()]
         assert due == ([("lost", join)] if number < MAX_LOST else [])

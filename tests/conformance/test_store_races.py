@@ -213,7 +213,7 @@ def test_a_poisoned_attempt_is_concluded_once_however_many_take_it(world, race):
         new = world.record(enqueued(PIPELINE))
         for loss in range(MAX_LOST + 1):
             world.enlist(f"v{number}-{loss}")
-            world.claim(new, f"v{number}-{loss}")
+            world.claim(new, f"v{number}-{loss}", room="alone")
             world.store.retire(f"v{number}-{loss}")
 
         def poison(new=new):

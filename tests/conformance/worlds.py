@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
     from flujo_worker.domain.values import Decision, ScopeRow
-    from flujo_worker.ports import Due, Store, Verdict
+    from flujo_worker.ports import Due, Room, Store, Verdict
     from flujo_worker.store.postgres import PostgresStore
 
 ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "12"))
@@ -241,9 +241,9 @@ class World:
         """Record a fork."""
         return self.setting.fork(new)
 
-    def claim(self, at: NewRun | Envelope, worker: str = "w1") -> int:
+    def claim(self, at: NewRun | Envelope, worker: str = "w1", *, room: Room = "shared") -> int:
         """Claim an attempt; give the fence."""
-        claim = self.store.claim(key_of(at), worker, max_lost=MAX_LOST)
+        claim = self.store.claim(key_of(at), worker, max_lost=MAX_LOST, room=room)
         assert claim.fence is not None, claim.refusal
         return claim.fence
 

@@ -242,6 +242,6 @@ def test_mutant_whose_sweeper_is_blind(monkeypatch):
 
 
 def test_mutant_who_claims_what_has_ended(monkeypatch):
-    monkeypatch.setattr(MemoryStore, "_refusal", lambda *_: None)
+    monkeypatch.setattr(MemoryStore, "_refusal", lambda *_, **__: None)
     with noticed:
         whatever_happens_the_end_is_the_same("stumbling", [("double", 0), ("deliver", 0), ("deliver", 0)])

@@ -5,8 +5,10 @@
 WITH claimed AS (
     UPDATE flujo_attempts a
     SET status = 'running', fence = a.fence + 1, losses = a.losses + (a.status = 'running')::int,
-        worker = %(worker)s, started_at = now()
+        losses_alone = a.losses_alone + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int,
+        alone = %(room)s::text = 'alone', worker = %(worker)s, started_at = now()
     WHERE a.key = %(key)s
+      AND (%(room)s::text <> 'shared' OR a.losses + (a.status = 'running')::int < %(suspect_after)s::int)
       AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = %(worker)s AND w.lease_until > now())
       AND EXISTS (
           SELECT 1 FROM flujo_runs r
@@ -16,7 +18,8 @@ WITH claimed AS (
       AND (
           a.status IN ('ready', 'queued')
           OR (
-              a.status = 'running' AND %(may_judge)s::bool AND a.losses < %(max_lost)s
+              a.status = 'running' AND %(may_judge)s::bool
+              AND (a.losses_alone < %(max_lost)s OR (a.worker IS NOT NULL AND NOT a.alone))
               AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
           )
       )
@@ -57,7 +60,13 @@ begun AS (
 )
 SELECT
     (SELECT fence FROM claimed) AS fence,
-    a.status AS was, a.worker AS holder, a.fence AS standing_fence,
+    a.status AS was, a.worker AS holder, a.fence AS standing_fence, a.losses - a.losses_alone AS in_company,
+    %(room)s::text = 'shared' AND a.losses + (a.status = 'running')::int >= %(suspect_after)s::int AND NOT (
+        a.status = 'running' AND (
+            a.losses_alone >= %(max_lost)s AND (a.worker IS NULL OR a.alone)
+            OR EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
+        )
+    ) AS is_suspect,
     (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s) AS leased,
     r.status AS run_status,
     r.cancel_requested_at IS NOT NULL OR coalesce(r.deadline_at <= now(), false) AS stopped,

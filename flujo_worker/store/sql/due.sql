@@ -1,8 +1,8 @@
 -- Rows to publish, marked in the transaction that sends them: dying in between only doubles.
 --   ready   due by its own clock: a tail that died, a backoff, a timer
---   lost    its worker's lease is over (only when the caller may judge)
+--   lost    its worker's lease is over (only when the caller may judge); one that is poison is left to poisoned.sql
 --   epoch   sent before the broker's present epoch began: Redis was wiped
---   gone    never claimed for 5 s · 2^(sends-1), and its queue is empty or has a younger head
+--   gone    never claimed for 5 s · 2^(sends-1), and its queue is empty or has a younger head; sends are counted from the last loss
 WITH due AS (
     SELECT a.key,
         CASE a.status WHEN 'ready' THEN 'ready' WHEN 'running' THEN 'lost'
@@ -13,7 +13,8 @@ WITH due AS (
       AND (
         (a.status = 'ready' AND a.available_at <= now())
         OR (
-            a.status = 'running' AND %(may_judge)s::bool AND a.losses < %(max_lost)s
+            a.status = 'running' AND %(may_judge)s::bool
+            AND (a.losses_alone < %(max_lost)s OR (a.worker IS NOT NULL AND NOT a.alone))
             AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
         )
         OR (
@@ -35,13 +36,16 @@ WITH due AS (
     FOR UPDATE OF a SKIP LOCKED
 ),
 marked AS (
-    UPDATE flujo_attempts a SET status = 'queued', sent_at = now(), sends = a.sends + 1, losses = a.losses + (a.status = 'running')::int
+    UPDATE flujo_attempts a
+    SET status = 'queued', sent_at = now(), sends = CASE a.status WHEN 'running' THEN 1 ELSE a.sends + 1 END,
+        losses = a.losses + (a.status = 'running')::int,
+        losses_alone = a.losses_alone + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int
     FROM due WHERE a.key = due.key
     RETURNING a.*, due.why
 ),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)
-    SELECT m.run_id, m.key, m.fence, 'attempt.lost', 'warning', jsonb_build_object('worker', m.worker, 'losses', m.losses)
+    SELECT m.run_id, m.key, m.fence, 'attempt.lost', 'warning', jsonb_build_object('worker', m.worker, 'losses', m.losses, 'losses_alone', m.losses_alone)
     FROM marked m WHERE m.why = 'lost'
     UNION ALL
     SELECT m.run_id, m.key, m.fence, 'attempt.sent_again', 'info', jsonb_build_object('why', m.why, 'sends', m.sends)

@@ -1,0 +1,125 @@
+"""Runs attempts whose processes died before apart from all others, so that neither is blamed for the other (ADR 55).
+
+A suspect runs in a process of its own, beside the worker. One that went down with its worker even so, and one that no process can be
+started for, waits until this worker runs nothing else and has it for itself. In: envelopes that a claim refused as suspects. Out: what
+became of the delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from flujo_client.contract.outcome import Event
+from flujo_worker.attempts.delivered import Delivered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_worker.ports import Ledger, Room
+
+logger = logging.getLogger(__name__)
+
+ALONE_AFTER = 4
+"""A suspect that was lost so often in company went down with the whole worker: in a container all processes die together."""
+NO_PLACE_S = 2.0, 6.0
+"""After how long a suspect that found no place is published again, drawn at random from between."""
+
+
+class NoPlace(Exception):
+    """As many processes run apart as may."""
+
+
+class NoProcess(Exception):
+    """No process could be started, or none that can import what this one has imported."""
+
+
+class Processes(Protocol):
+    """Where an attempt has a process of its own."""
+
+    def perform(self, envelope: Envelope, room: Room) -> Delivered:
+        """Perform one attempt in a process of its own.
+
+        Raises:
+            NoPlace: too many do already; try again later.
+            NoProcess: there is no such process here; the attempt was not touched.
+        """
+
+
+class Gate:
+    """Lets many through together, or one when nobody else is inside. Whoever is to be alone goes first once it waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._is_reserved = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Be inside with others."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_reserved)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be inside with nobody else: those inside leave first, those outside wait."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_reserved)
+            self._is_reserved = True
+            self._changed.wait_for(lambda: not self._inside)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_reserved = False
+                self._changed.notify_all()
+
+
+class Isolation:
+    """Performs suspects.
+
+    Args:
+        ledger: where it is told, and where suspects wait for a place.
+        processes: where they run; None: every suspect has this process for itself.
+    """
+
+    def __init__(self, ledger: Ledger, processes: Processes | None) -> None:
+        self._ledger, self._processes, self.gate = ledger, processes, Gate()
+
+    def perform(self, envelope: Envelope, in_company: int, here: Callable[[], Delivered]) -> Delivered:
+        """Perform a suspect apart. `here` performs it in this process, as the only one."""
+        try:
+            if in_company < ALONE_AFTER:
+                with self.gate.shared():
+                    return self._apart(envelope, "apart")
+        except NoPlace:
+            self._ledger.postpone(envelope.key, random.uniform(*NO_PLACE_S))  # noqa: S311 - jitter
+            return Delivered("waiting")
+        except NoProcess as reason:
+            logger.warning("attempt %s has this worker for itself: %s", envelope.key, reason)
+        with self.gate.alone():
+            try:
+                return self._apart(envelope, "alone")
+            except (NoPlace, NoProcess):
+                return here()
+
+    def _apart(self, envelope: Envelope, room: Room) -> Delivered:
+        if self._processes is None:
+            raise NoProcess("this engine starts no processes")
+        return self._processes.perform(envelope, room)
+
+
+def isolated(room: Room, worker: str) -> Event:
+    """Tell that an attempt runs apart from others."""
+    return Event("attempt.isolated", {"room": room, "worker": worker}, "warning")

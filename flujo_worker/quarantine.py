@@ -1,0 +1,179 @@
+"""Starts a process for one attempt that may kill it, and tells whether it did (ADR 55).
+
+The process is a fresh interpreter, with a lease and connections of its own: it concludes the attempt and publishes what follows as
+this one would. That it died while this one lives is a loss of the attempt's own, and is written at once. It outlives this process, so
+that no other attempt's crash costs it. What it is to do comes through a socket, its settings by the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.config import ConfigManager
+from flujo_client.contract.outcome import Event
+from flujo_worker.attempts.delivered import Delivered
+from flujo_worker.attempts.isolation import NoPlace, NoProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from celery import Celery
+
+    from flujo_client.config import Settings
+    from flujo_client.contract.envelope import Envelope
+    from flujo_worker.ports import Room, Store
+
+logger = logging.getLogger(__name__)
+
+PLACES = 2
+"""How many attempts of a worker process run apart at once: each costs the memory of a process."""
+START_S = 120.0
+"""How long a process may import until it is ready."""
+SILENT_LEASES = 5
+"""After so many leases without a sign of life a process is ended: something holds it that no lease can wait for."""
+EXIT_S = STOP_S = 5.0
+GONE_S = 1.0
+"""How long a process whose socket is closed takes to be gone."""
+BOOT = (
+    "import json, socket, sys; channel = socket.socket(fileno=int(sys.argv[1])); channel.set_inheritable(False); "
+    "order = json.loads(channel.makefile().readline()); sys.path[:] = order['path']; "
+    "from flujo_worker.apart import main; main(channel, order)"
+)
+
+
+class Quarantine:
+    """The processes that run attempts apart from this one.
+
+    Args:
+        settings: which the processes are to have too.
+        store: where a loss is written.
+        app: whose tasks this process carries.
+        is_own_app: whether it is ours, which every process can make.
+    """
+
+    def __init__(self, settings: Settings, store: Store, app: Celery, *, is_own_app: bool) -> None:
+        self._settings, self._store, self._app, self._is_own_app = settings, store, app, is_own_app
+        self._places = threading.Semaphore(PLACES)
+        self._running: set[_Process] = set()
+        self._is_stopping = False
+
+    def perform(self, envelope: Envelope, room: Room) -> Delivered:
+        order = self._order(envelope, room)
+        if not self._places.acquire(blocking=False):
+            raise NoPlace
+        try:
+            with self._started(order) as process:
+                return self._follow(process, envelope)
+        finally:
+            self._places.release()
+
+    def stop(self) -> None:
+        """End the processes; what they work on is free at once, and nobody's fault."""
+        self._is_stopping = True
+        for process in list(self._running):
+            process.stop()
+        for process in list(self._running):
+            process.end(STOP_S)
+
+    def _order(self, envelope: Envelope, room: Room) -> dict[str, Any]:
+        app = import_path_of(self._app)
+        if app is None and not self._is_own_app:
+            raise NoProcess("its Celery app stands in no module, so no other process can import it")
+        return {"path": sys.path, "app": app, "room": room, "envelope": envelope.to_wire()}
+
+    @contextmanager
+    def _started(self, order: dict[str, Any]) -> Iterator[_Process]:
+        try:
+            process = _Process(order, self._settings)
+        except OSError as error:
+            raise NoProcess(f"no process could be started: {error}") from error
+        self._running.add(process)
+        try:
+            yield process
+        finally:
+            self._running.discard(process)
+            process.end(EXIT_S)
+
+    def _follow(self, process: _Process, envelope: Envelope) -> Delivered:
+        """Read what the process tells until it has concluded the attempt, or is gone."""
+        worker: str | None = None
+        for told in process.told(START_S, SILENT_LEASES * self._settings.worker.lease_s):
+            if "refused" in told:
+                raise NoProcess(told["refused"])
+            if "disposition" in told:
+                return Delivered(told["disposition"], told["counts"])
+            worker = told["worker"]
+        if self._is_stopping:
+            return Delivered("waiting")
+        how = process.end(GONE_S)
+        if worker is None:
+            raise NoProcess(f"the process for it ended before it was ready: {how}")
+        return self._crashed(envelope, worker, how)
+
+    def _crashed(self, envelope: Envelope, worker: str, how: str) -> Delivered:
+        logger.error("the process that ran %s alone ended: %s", envelope.key, how)
+        if envelope.key in self._store.disown(worker, (), 0.0):
+            told = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
+            self._store.note(envelope.ticket.run, [told], key=envelope.key)
+        return Delivered("crashed")
+
+
+class _Process:
+    """One process, and the socket it is ordered and tells by."""
+
+    def __init__(self, order: dict[str, Any], settings: Settings) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-c", BOOT, str(theirs.fileno())],
+                env=ConfigManager().child_environment(settings),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a signal to this process's group is not for it
+            )
+        with suppress(OSError):  # it is gone already: nothing will be told
+            self._channel.sendall(json.dumps(order).encode() + b"\n")
+
+    def told(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
+        """Read line after line, until it is gone or has told nothing for too long."""
+        self._channel.settimeout(first_s)
+        with self._channel.makefile("rb") as lines, suppress(OSError):
+            while (line := lines.readline()).endswith(b"\n"):
+                self._channel.settimeout(silent_s)
+                yield json.loads(line)
+
+    def stop(self) -> None:
+        """Ask it to let go of its attempt and to end."""
+        with suppress(OSError):
+            self._channel.sendall(b"stop\n")
+
+    def end(self, wait_s: float) -> str:
+        """Wait for its end, or end it; tell how it ended."""
+        try:
+            code = self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self._channel.close()
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def import_path_of(app: Celery) -> str | None:
+    """Find the module and the name by which another process can import an app."""
+    for name, module in list(sys.modules.items()):
+        if name == "__main__":
+            name = getattr(getattr(module, "__spec__", None), "name", None) or ""  # noqa: PLW2901 - run with -m it can be imported
+        if name.partition(".")[0] == "celery":  # it keeps the app of this process, and would have none in another
+            continue
+        found = [key for key, value in list(getattr(module, "__dict__", {}).items()) if value is app]
+        if found and name:
+            return f"{name}:{found[0]}"
+    return None

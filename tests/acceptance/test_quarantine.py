@@ -1,0 +1,204 @@
+"""Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and nobody else does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from celery import Celery
+from fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
+
+from flujo_worker.attempts.delivered import Delivered
+from flujo_worker.attempts.isolation import NoPlace, NoProcess
+from flujo_worker.quarantine import PLACES, Quarantine
+from flujo_worker.store.postgres import PostgresStore
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+
+WORKER = {**BRISK, "max_lost": 1}
+LIVE = ("queued", "running")
+GATED = ["before", "gate", "after"]
+POISON = "the process died while this step ran alone, 2 times"
+
+
+@pytest.mark.parametrize(("innocents", "killers"), [(6, 2), (2, 6)])
+def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path, innocents, killers):
+    """M-013, C-37: an attempt fails as lost only for deaths of processes that it had for itself."""
+    with Site(services, tmp_path, worker=WORKER) as site:
+        fleet, calm = site.workers(), [site.enqueue("enduring") for _ in range(innocents)]
+        for run in calm:
+            site.wait_for_execution(run.id, "endure")
+        deadly = [site.enqueue("aborting") for _ in range(killers)]
+        ended = lambda: fleet.mend() * 0 or all(run.status() not in LIVE for run in [*calm, *deadly])  # noqa: E731
+        wait_until(ended, 120, what=site.log)
+        for run in calm:
+            assert_merged_once(site, run, ["endure", "after"])
+        for run in deadly:
+            assert (run.result().error.code, run.result().error.message) == ("ATTEMPT_LOST", POISON)
+            assert [(each["number"], each["reason"]) for each in site.attempts(run.id)] == [(1, "lost")]
+            crashed = [each["data"]["how"] for each in site.told(run.id, "attempt.crashed")]
+            assert crashed == ["signal SIGABRT"] * 2
+            assert len(site.told(run.id, "attempt.isolated")) == 2
+
+
+def test_a_suspect_goes_on_when_the_worker_beside_it_dies(site):
+    """Whatever else that worker ran may have killed it."""
+    run = site.enqueue("gated")
+    for times in (1, 2):
+        fleet = site.workers()
+        site.wait_for_execution(run.id, "gate", times=times)
+        fleet.kill()
+    fleet = site.workers()
+    apart = site.wait_for_execution(run.id, "gate", times=3)
+    assert apart.pid not in fleet.pids
+    fleet.kill()
+    before = leased_until(site, apart.pid)
+    wait_until(lambda: leased_until(site, apart.pid) > before + 2 * BRISK["lease_s"], what=site.log)
+    site.open_gate(run.id)
+    wait_until(lambda: not alive(apart.pid), what=site.log)
+    site.workers()
+    assert_merged_once(site, run, GATED)
+    assert len(site.executions(run.id, "gate")) == 3
+
+
+def leased_until(site, pid):
+    """When the process's lease will be over, in seconds of the database's clock."""
+    until = "SELECT extract(epoch FROM max(lease_until))::float8 AS until FROM flujo_workers WHERE pid = %(pid)s"
+    return site.rows(until, pid=pid)[0]["until"]
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# one process
+
+
+class Alone:
+    """A quarantine without a worker around it."""
+
+    def __init__(self, site, quarantine, store, threads):
+        self._site, self._quarantine, self._store, self._threads = site, quarantine, store, threads
+        self.stop = quarantine.stop
+
+    def perform(self, run):
+        """Perform the first attempt of a run apart."""
+        [envelope] = self._store.envelopes([self._site.attempts(run.id)[0]["key"]])
+        return self._quarantine.perform(envelope, "apart")
+
+    def begin(self, run):
+        return self._threads.submit(self.perform, run)
+
+
+@contextmanager
+def quarantine_of(site, *, app=None, **worker):
+    """A quarantine that finds the acceptance tests' steps."""
+    store = PostgresStore(str(site.settings.database_url)).open()
+    own = site.settings.worker.model_copy(update=worker)
+    settings = site.settings.model_copy(update={"worker": own})
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as threads:
+        patch.setenv(FOLDER, str(site.folder))
+        patch.syspath_prepend(STEPS)
+        quarantine = Quarantine(settings, store, app or Celery("own"), is_own_app=app is None)
+        yield Alone(site, quarantine, store, threads)
+    store.close()
+
+
+def test_what_runs_apart_is_concluded_and_what_follows_is_published(site):
+    run = site.enqueue("three")
+    with quarantine_of(site) as quarantine:
+        assert quarantine.perform(run) == Delivered("merged")
+    [first] = site.executions(run.id)
+    assert first.pid != os.getpid()
+    site.workers()
+    assert_merged_once(site, run, ["first", "second", "third"])
+
+
+def test_a_death_is_written_at_once(site):
+    """Nobody waits for its lease."""
+    run = site.enqueue("aborting")
+    with quarantine_of(site, lease_s=600.0) as quarantine:
+        assert quarantine.perform(run) == Delivered("crashed")
+    [attempt] = site.attempts(run.id)
+    assert (attempt["status"], attempt["worker"]) == ("running", None)
+    [told] = site.told(run.id, "attempt.crashed")
+    assert told["data"]["how"] == "signal SIGABRT"
+
+
+def test_a_process_that_hangs_is_ended_and_has_died(site):
+    """One that holds the interpreter cannot be waited for: not by its lease, not by its worker."""
+    run = site.enqueue("waiting")
+    with quarantine_of(site, lease_s=1.0, renew_s=0.4) as quarantine:
+        performing = quarantine.begin(run)
+        frozen = site.wait_for_execution(run.id, "gate")
+        os.kill(frozen.pid, signal.SIGSTOP)
+        assert performing.result(30) == Delivered("crashed")
+    assert not alive(frozen.pid)
+
+
+def test_told_to_stop_it_lets_go_and_nobody_is_to_blame(site):
+    """SIGTERM of the worker: what was worked on is free at once, and no loss of its own."""
+    run = site.enqueue("waiting")
+    with quarantine_of(site) as quarantine:
+        performing = quarantine.begin(run)
+        begun = site.wait_for_execution(run.id, "gate")
+        os.kill(begun.pid, signal.SIGTERM)  # as a supervisor of all processes would: it is the worker that decides
+        quarantine.stop()
+        assert performing.result(5) == Delivered("waiting")
+    assert not alive(begun.pid)
+    assert begun.pid not in site.live_pids()
+    [attempt] = site.attempts(run.id)
+    assert (attempt["status"], attempt["worker"] is None) == ("running", False)
+
+
+def test_no_more_than_some_run_apart_at_once(site):
+    runs = [site.enqueue("waiting") for _ in range(PLACES)]
+    with quarantine_of(site) as quarantine:
+        performing = [quarantine.begin(run) for run in runs]
+        with pytest.raises(NoPlace):
+            quarantine.perform(site.enqueue("three"))
+        for run in runs:
+            site.open_gate(run.id)
+        assert [each.result(60) for each in performing] == [Delivered("merged")] * PLACES
+
+
+def test_somebodys_app_is_imported_again(site, monkeypatch):
+    for name, value in site.settings.as_environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(STEPS)
+    from shop_app import app
+
+    run = site.enqueue("three")
+    with quarantine_of(site, app=app) as quarantine:
+        assert quarantine.perform(run) == Delivered("merged")
+    monkeypatch.delitem(sys.modules, "shop_app")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [(None, "stands in no module"), ("nowhere:app", "No module named 'nowhere'")]
+)
+def test_an_app_that_cannot_be_imported_leaves_the_attempt_untouched(site, monkeypatch, path, said):
+    monkeypatch.setattr("flujo_worker.quarantine.import_path_of", lambda _: path)
+    run = site.enqueue("three")
+    with quarantine_of(site, app=Celery("shop")) as quarantine, pytest.raises(NoProcess, match=said):
+        quarantine.perform(run)
+    [attempt] = site.attempts(run.id)
+    assert (attempt["fence"], attempt["losses"], site.executions(run.id)) == (0, 0, [])
+
+
+@pytest.fixture(autouse=True)
+def nobody_left(request):
+    """Each test has the workers it started, and no others."""
+    yield
+    if "site" in request.fixturenames:
+        site = request.getfixturevalue("site")
+        site.dismiss()
+        site.redis.flushdb()
