@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -17,8 +17,15 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
-Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked"]
+Refusal = Literal["unknown", "mismatched", "ended", "busy", "unleased", "stopped", "parked"]
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
+
+
+class PlanName(NamedTuple):
+    """The pipeline that a run was started with."""
+
+    reference: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +165,11 @@ class Ledger(Protocol):
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
+        plan: PlanName | None = None,
     ) -> Claim:
         """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that.
 
+        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing.
         `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """

@@ -10,7 +10,7 @@ from flujo_client.chord import NO_LANE
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.contract.run import CorrectionRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.ports import Claim, Committed, Refusal, Reply, Verdict
+from flujo_worker.ports import Claim, Committed, PlanName, Refusal, Reply, Verdict
 from flujo_worker.store.memory_budgets import BudgetsInMemory
 from flujo_worker.store.memory_rows import Attempt, Scope, when
 from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
@@ -37,11 +37,15 @@ class LedgerInMemory(BudgetsInMemory):
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
+        plan: PlanName | None = None,
     ) -> Claim:
         with self._lock:
             row = self._attempts.get(key)
             if row is None:
                 return Claim(refusal="unknown")
+            ticket = self._runs[row.key.run].ticket
+            if plan is not None and plan != (ticket.reference, ticket.fingerprint):
+                return Claim(refusal="mismatched")
             refusal = self._refusal(row, worker, max_lost if may_judge else 0)
             if refusal is None:
                 self._begin(row, worker)

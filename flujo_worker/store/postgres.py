@@ -23,6 +23,7 @@ from flujo_worker.ports import (
     Committed,
     Due,
     Member,
+    PlanName,
     Publish,
     Refusal,
     Reply,
@@ -114,9 +115,11 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
+        plan: PlanName | None = None,
     ) -> Claim:
         parameters = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
-        parameters["fan_outs"] = list(fan_outs) or None
+        parameters |= {"fan_outs": list(fan_outs) or None, "reference": None, "fingerprint": None}
+        parameters |= plan._asdict() if plan else {}
         if not asks:
             rows = self._rows("claim", parameters)
             return _read_claim(rows[0] if rows else None, worker)
@@ -351,6 +354,8 @@ def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
 
 
 def _refusal(row: Mapping[str, Any]) -> Refusal:
+    if row["mismatched"]:
+        return "mismatched"
     if row["was"] not in ("ready", "queued", "running"):
         return "ended"
     if row["run_status"] == "parked":
