@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PIDBOX = ".pidbox"
+"""In the names of the channels that Celery's remote control broadcasts on."""
+
 
 class Gate:
     """Screens what one worker process reads.
@@ -44,22 +47,41 @@ class Gate:
     def __init__(
         self, app: Celery, settings: Settings, refusals: Refusals, own: Container[str], *, is_alone: bool
     ) -> None:
-        self._refusals, self._own, self._is_alone = refusals, own, is_alone
-        self._others: Container[str] = () if is_alone else app.tasks
+        self._app, self._refusals, self._own, self._is_alone = app, refusals, own, is_alone
         self._queues = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
         self._reading = ""
 
     def guard(self, consumer: Any) -> None:
         """Stand before a consumer that is about to read; once for each connection that it makes."""
-        client = consumer.task_consumer.channel.client
-        separator = consumer.task_consumer.channel.sep
-        client.parse_response = partial(self._pop, client.parse_response, separator)
+        transport = consumer.connection.transport
+        for channel in transport.channels:
+            self._watch(channel)
+        transport.create_channel = partial(self._create, transport.create_channel)
         consumer.refuse = partial(self.refuse, consumer)
         make = type(consumer).create_task_handler
         consumer.create_task_handler = lambda *args, **kwargs: partial(
             self._handle, consumer, make(consumer, *args, **kwargs)
         )
+
+    def _create(self, create: Callable[[Any], Any], connection: Any) -> Any:
+        """Create a channel that is watched: remote control makes itself a new one after an error."""
+        channel = create(connection)
+        self._watch(channel)
+        return channel
+
+    def _watch(self, channel: Any) -> None:
+        if _is_watched(channel.client):
+            return
+        channel.client.parse_response = partial(self._pop, channel.client.parse_response, channel.sep)
+        channel.handlers["LISTEN"] = partial(self._listen, channel, channel.handlers["LISTEN"])
+
+    def _listen(self, channel: Any, receive: Callable[[], Any]) -> Any:
+        """Let kombu receive broadcasts; its connection for them is there once the first one comes."""
+        client = channel.subclient
+        if not _is_watched(client):
+            client.parse_response = partial(self._hear, client.parse_response)
+        return receive()
 
     def _pop(self, read: Callable[..., Any], separator: str, connection: Any, command: str, **options: Any) -> Any:
         """Read an answer of Redis; give nothing instead of an item that does not pass, as if the list had been empty."""
@@ -68,18 +90,34 @@ class Gate:
             return answer
         key, item = answer
         self._reading = key.decode().rsplit(separator, 1)[0]
+        return answer if self._passes(item, is_ours=self._is_ours()) else None
+
+    def _hear(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Read a broadcast; give nothing instead of one that does not pass. Remote control is never compressed."""
+        answer = read(*args, **options)
+        if not answer or not isinstance(answer[-1], bytes):
+            return answer
+        self._reading = bytes(answer[-2]).decode(errors="replace")
+        return answer if self._passes(answer[-1], is_ours=self._is_alone or _PIDBOX in self._reading) else None
+
+    def _passes(self, item: bytes, *, is_ours: bool) -> bool:
         try:
-            screen(item, is_ours=self._is_ours(), own=self._own, others=self._others, max_bytes=self._max_bytes)
+            others = () if self._is_alone else self._app.tasks
+            screen(item, is_ours=is_ours, own=self._own, others=others, max_bytes=self._max_bytes)
         except WireError as error:
             self._refusals.record(error, item, queue=self._reading)
-            return None
-        return answer
+            return False
+        return True
 
     def _handle(self, consumer: Any, handle: Callable[[Any], Any], message: Any) -> Any:
-        """Hand a message to Celery; a message in our lists that it fails on is refused.
+        """Hand a message to Celery; one in our lists that it does not know, or fails on, is refused.
 
         A KeyError is the message's, though kombu counts it among the errors of a connection.
         """
+        task = message.headers.get("task")
+        if self._is_ours() and task not in self._app.tasks:
+            said = f"this worker has no task {repr(task)[:80]}"
+            return self.refuse(consumer, WireError(said, reason="unknown_task"), message)
         try:
             return handle(message)
         except Exception as error:
@@ -97,6 +135,10 @@ class Gate:
 
     def _is_ours(self) -> bool:
         return self._is_alone or self._reading in self._queues
+
+
+def _is_watched(client: Any) -> bool:
+    return "parse_response" in vars(client)
 
 
 def guarding(gate: Gate) -> type[bootsteps.StartStopStep]:
@@ -117,20 +159,8 @@ class SafeConsumer(Consumer):
     refuse: Callable[[WireError, Any], None]
     """The gate's, which is there before anything is read."""
 
-    def on_unknown_task(self, _body: Any, message: Any, _error: Exception) -> None:
-        self.refuse(
-            WireError(f"this worker has no task {_short(message.headers['task'])}", reason="unknown_task"), message
-        )
-
-    def on_unknown_message(self, _body: Any, message: Any) -> None:
-        self.refuse(WireError("it names no task", reason="unknown_task"), message)
-
     def on_invalid_task(self, _body: Any, message: Any, error: Exception) -> None:
         self.refuse(WireError(f"Celery cannot read it: {type(error).__name__}", reason="unhandled"), message)
 
     def on_decode_error(self, message: Any, error: Exception) -> None:
         self.refuse(WireError(str(error), reason="undecodable"), message)
-
-
-def _short(name: str) -> str:
-    return repr(name)[:80]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from kombu.utils.json import loads
 
 from flujo_worker.errors import WireError
@@ -21,6 +22,10 @@ MOST_DEPTH = 50
 MOST_AROUND = 256 * 1024
 """How many bytes headers and properties may take."""
 _LONGEST_TAG = 255
+_TYPED = "__type__"
+"""The key by which kombu's JSON tells a date, a UUID or whatever an app has registered."""
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_PADDING = 2
 _BASE64 = "base64"
 _PLAIN = (None, "", "utf-8")
 
@@ -43,11 +48,11 @@ def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container
     too_large = len(item) > largest_item(max_bytes)
     if is_ours and too_large:
         raise _oversized(item)
-    try:
-        message = loads(item.decode())
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise WireError(f"it is not JSON: {type(error).__name__}", reason="malformed") from error
+    message = _read(item)
     flaw = _flaw(message)
+    if flaw is None and _names_type(message):
+        message = _read_as_kombu(item)
+        flaw = _flaw(message)
     if flaw is not None:
         raise WireError(flaw, reason="malformed")
     headers = message.get("headers") or {}
@@ -56,6 +61,21 @@ def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container
         raise _oversized(item)
     if headers.get("compression") and (task in own or (is_ours and task not in others)):
         raise WireError("its body is compressed", reason="compressed")
+
+
+def _read(item: bytes) -> Any:
+    """Read an item; with kombu's own reader, which is slower, only where it may say something else."""
+    try:
+        return orjson.loads(item)
+    except orjson.JSONDecodeError:
+        return _read_as_kombu(item)
+
+
+def _read_as_kombu(item: bytes) -> Any:
+    try:
+        return loads(item.decode())
+    except Exception as error:  # whatever the decoders raise that an app has registered with kombu
+        raise WireError(f"it is not JSON: {type(error).__name__}", reason="malformed") from error
 
 
 def _oversized(item: bytes) -> WireError:
@@ -71,7 +91,7 @@ def _flaw(message: Any) -> str | None:
         return "its properties or headers are no objects"
     if not all(isinstance(message.get(name), str | None) for name in ("body", "content-type", "content-encoding")):
         return "its body, content type or content encoding is no text"
-    if not _within(message, MOST_DEPTH):
+    if _is_deeper(message, MOST_DEPTH):
         return f"it nests deeper than {MOST_DEPTH}"
     return _flaw_of_properties(properties) or _flaw_of_task(headers or {}) or _flaw_of_body(message, properties)
 
@@ -103,16 +123,31 @@ def _flaw_of_body(message: dict[str, Any], properties: dict[str, Any]) -> str | 
         return None
     if encoding != _BASE64:
         return "its body encoding is unknown"
+    body = (message.get("body") or "").encode(errors="replace")
+    if _is_plain_base64(body):
+        return None
     try:
-        base64.b64decode((message.get("body") or "").encode())
-    except ValueError:  # what is no base64, and a lone surrogate too
+        base64.b64decode(body)
+    except ValueError:
         return "its body is no base64"
     return None
 
 
-def _within(value: Any, depth: int) -> bool:
-    """Tell whether objects and lists nest no deeper."""
-    if not isinstance(value, dict | list):
+def _is_plain_base64(body: bytes) -> bool:
+    """Tell whether a body is base64 as everybody writes it: in a quarter of the time that decoding takes."""
+    text = body.rstrip(b"=")
+    return len(body) % 4 == 0 and len(body) - len(text) <= _PADDING and not text.translate(None, _ALPHABET)
+
+
+def _is_deeper(value: dict[str, Any] | list[Any], depth: int) -> bool:
+    """Tell whether objects and lists nest deeper."""
+    if depth == 0:
         return True
     children = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(_within(child, depth - 1) for child in children)
+    return any(_is_deeper(child, depth - 1) for child in children if isinstance(child, dict | list))
+
+
+def _names_type(value: dict[str, Any] | list[Any]) -> bool:
+    """Tell whether kombu's JSON may make something else of a part of it."""
+    children = value.values() if isinstance(value, dict) else value
+    return _TYPED in value or any(_names_type(child) for child in children if isinstance(child, dict | list))

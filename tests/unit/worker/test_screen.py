@@ -83,7 +83,10 @@ def test_what_kombu_can_read_passes(name):
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary().map(repr)
-values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+typed = {"__type__": "uuid", "__value__": {"hex": "0" * 32}}
+values = st.just(typed) | st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
 places = st.sampled_from(
     [
         (),
@@ -118,6 +121,32 @@ def test_whatever_passes_can_be_read(place, value):
     item = dumps(message).encode()
     if screened(item) is None:
         read(item)
+
+
+@pytest.mark.parametrize("name", ["__type__", "\\u005f_type__"])
+@pytest.mark.parametrize(
+    ("told", "value", "reason"),
+    [
+        ("datetime", "2026-01-01T00:00:00", None),
+        ("datetime", "soon", "malformed"),
+        ("decimal", "none", "malformed"),
+        ("nobody's", 1, "malformed"),
+    ],
+)
+def test_what_kombus_json_makes_values_of_is_read_by_it(name, told, value, reason):
+    """An app may send dates in its headers; what kombu cannot make one of would end the worker."""
+    typed = b'{"%b": %b, "__value__": %b}' % (name.encode(), orjson.dumps(told), orjson.dumps(value))
+    item = orjson.dumps(genuine()).replace(b'"stamps":{}', b'"stamps":' + typed)
+    assert screened(item) == reason
+    if reason is None:
+        read(item)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"1" * 30])
+def test_what_only_kombus_json_reads_passes(number):
+    item = orjson.dumps(genuine()).replace(b'"stamps":{}', b'"stamps":' + number)
+    assert screened(item) is None
+    read(item)
 
 
 @pytest.mark.parametrize("depth", [49, 60, 400, 900, 1100])
