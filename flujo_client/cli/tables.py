@@ -163,7 +163,7 @@ def services_table(state: Mapping[str, Any]) -> Table:
     if refused and refused["count"]:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in refused["reasons"].items())
         look = f"redis-cli lrange {refused['key']} 0 9"
-        table.add_row("refused", f"{refused['count']:,}", Text(f"{reasons}; look: {look}", overflow="fold"))
+        table.add_row("refused", f"{refused['count']:,}", Text(printable(f"{reasons}; look: {look}"), overflow="fold"))
     if state["workers"] is None:
         return table
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
