@@ -20,6 +20,7 @@ from flujo_client.chord import membership
 from flujo_client.config import mask_url
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
+from flujo_client.dead_letters import DeadLetters, Refused
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.wire import CONTENT_TYPE, MAX_BYTES, dump
 
@@ -83,6 +84,17 @@ class Broker:
         width = len(PRIORITY_STEPS)
         return {name: sum(counts[at * width : (at + 1) * width]) for at, name in enumerate(names)}
 
+    def refused(self) -> Refused:
+        """Return how many messages workers have refused.
+
+        Raises:
+            ServiceUnreachable: the broker does not answer.
+        """
+        try:
+            return DeadLetters(self.redis, self._prefix).refused()
+        except redis.RedisError as error:
+            raise self._unreachable(error) from error
+
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError.
 
@@ -145,38 +157,12 @@ class Broker:
 def celery_message(
     task: str, body: bytes, *, task_id: str, queue: str, headers: Mapping[str, Any], priority: int | None
 ) -> bytes:
-    """Write a task message as kombu's Redis transport stores it.
-
-    The reprs are short, for Flower and logs must not show what is in a context.
-    """
-    argsrepr = f"({task_id})"
+    """Write a task message as kombu's Redis transport stores it."""
     message = {
         "body": base64.b64encode(body).decode(),
         "content-encoding": "binary",
         "content-type": CONTENT_TYPE,
-        "headers": {
-            "lang": "py",
-            "task": task,
-            "id": task_id,
-            "shadow": None,
-            "eta": None,
-            "expires": None,
-            "group": None,
-            "group_index": None,
-            "retries": 0,
-            "timelimit": [None, None],
-            "root_id": task_id,
-            "parent_id": None,
-            "argsrepr": argsrepr,
-            "kwargsrepr": "{}",
-            "origin": "flujo",
-            "ignore_result": True,
-            "replaced_task_nesting": 0,
-            "stamped_headers": None,
-            "stamps": {},
-            SENT_HEADER: time.time(),
-            **headers,
-        },
+        "headers": {**task_headers(task, task_id), SENT_HEADER: time.time(), **headers},
         "properties": {
             "correlation_id": task_id,
             "reply_to": "",
@@ -188,6 +174,34 @@ def celery_message(
         },
     }
     return orjson.dumps(message)
+
+
+def task_headers(task: str, task_id: str) -> dict[str, Any]:
+    """Return the headers of a message that is to be executed once, at once, and reports nothing.
+
+    The reprs are short, for Flower and logs must not show what is in a context.
+    """
+    return {
+        "lang": "py",
+        "task": task,
+        "id": task_id,
+        "shadow": None,
+        "eta": None,
+        "expires": None,
+        "group": None,
+        "group_index": None,
+        "retries": 0,
+        "timelimit": [None, None],
+        "root_id": task_id,
+        "parent_id": None,
+        "argsrepr": f"({task_id})",
+        "kwargsrepr": "{}",
+        "origin": "flujo",
+        "ignore_result": True,
+        "replaced_task_nesting": 0,
+        "stamped_headers": None,
+        "stamps": {},
+    }
 
 
 def _pushes(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -19,11 +19,34 @@ if TYPE_CHECKING:
 
 NO_LANE = -1
 """The lane of a branch that paused and whose lane a sibling has got."""
+MOST_NESTED = 100
+"""How many fan-outs one inside the other a message may name: they are walked by recursion."""
 
 
 def group_of(run: str, fan_out: str) -> str:
     """The id of a fan-out's chord."""
     return f"chord:{run}:{fan_out}"
+
+
+def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
+    """Tell whether a message's part in chords is one that `membership` gives for some lanes of the run; part of none is one too.
+
+    Raises:
+        SerializationError: what the chord rings is no doorbell.
+        KeyError, TypeError, IndexError, AttributeError: it is no signature.
+    """
+    if chord is None:
+        return group is None and index is None
+    lanes: dict[str, int] = {}
+    around, lane = chord, index
+    while around is not None:
+        if type(lane) is not int or len(lanes) >= MOST_NESTED:
+            return False
+        lanes[Doorbell.from_wire(around["args"][0]).address] = lane
+        around, lane = around["options"].get("chord"), around["options"].get("group_index")
+    options = chord["options"]
+    expected = membership(run, lanes, queue=options["queue"], priority=options.get("priority"))
+    return isinstance(options["queue"], str) and expected == {"group_id": group, "group_index": index, "chord": chord}
 
 
 def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int | None = None) -> dict[str, Any]:

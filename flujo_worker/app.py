@@ -21,8 +21,12 @@ from flujo_client.errors import ConfigurationError
 from flujo_client.local import join_services
 from flujo_client.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
+from flujo_worker.consumer import Gate, guarding
+from flujo_worker.refusals import Refusals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flujo_worker.host import Host
 
 CONFIGURATION = 2
@@ -52,7 +56,7 @@ class FlujoWorker:
         self._is_own = app is None
         self._hosts: dict[int, Host] = {}
         self._lock = threading.Lock()
-        tasks.add(self.app, self.host)
+        _carry(self.app, self.host, self.settings, is_alone=self._is_own)
         self._listen()
 
     @property
@@ -157,6 +161,13 @@ def _own_app(settings: Settings) -> Celery:
         result_expires=604_800,
     )
     return app
+
+
+def _carry(app: Celery, host: Callable[[], Host], settings: Settings, *, is_alone: bool) -> None:
+    """Give an app our tasks, and a gate before whatever consumer its workers have."""
+    refusals = Refusals(settings)
+    tasks.add(app, host, refusals)
+    app.steps["consumer"].add(guarding(Gate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))
 
 
 def _place(url: str) -> str:

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 EPOCH_KEY = "flujo:epoch"
 MARK_EVERY_S = 0.1
+_CLOCKS_APART_S = 3600.0
 
 
 class RedisPost:
@@ -158,7 +159,9 @@ class Sender:
 
 
 def _sent_at(raw: bytes) -> float:
+    """Return when a message says that it was sent; 0.0 if it says nothing that can be true, for anything may lie in a list."""
     try:
-        return float(orjson.loads(raw)["headers"][SENT_HEADER])
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        sent = float(orjson.loads(raw)["headers"][SENT_HEADER])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError):
         return 0.0
+    return sent if 0.0 <= sent <= time.time() + _CLOCKS_APART_S else 0.0

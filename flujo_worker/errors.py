@@ -9,7 +9,12 @@ WorkerError
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flujo_client.errors import FlujoError
+
+if TYPE_CHECKING:
+    from flujo_client.dead_letters import Reason
 
 
 class WorkerError(FlujoError):
@@ -25,7 +30,19 @@ class DispatchError(WorkerError):
 
 
 class WireError(WorkerError):
+    """A message that is refused.
+
+    Args:
+        message: what is wrong with it, without its body.
+        reason: the word that it is counted under.
+        cause: the error behind this one.
+    """
+
     code = "WIRE"
+
+    def __init__(self, message: str, *, reason: Reason = "mismatched", cause: BaseException | None = None) -> None:
+        super().__init__(message, cause=cause)
+        self.reason = reason
 
 
 class IllegalTransition(WorkerError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -17,10 +17,17 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
-Refusal = Literal["unknown", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
+Refusal = Literal["unknown", "mismatched", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
 Room = Literal["shared", "apart", "alone"]
 """Where a claimed attempt runs: beside others, in a process of its own, or with nothing beside it in its worker and that one's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
+
+
+class PlanName(NamedTuple):
+    """The pipeline that a run was started with."""
+
+    reference: str
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,7 @@ class Leases(Protocol):
 class Ledger(Protocol):
     """What an attempt and the coordinator do to a run."""
 
-    def claim(
+    def claim(  # noqa: PLR0913 - one for each condition of a claim
         self,
         key: str,
         worker: str,
@@ -166,12 +173,14 @@ class Ledger(Protocol):
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
         room: Room = "shared",
+        plan: PlanName | None = None,
     ) -> Claim:
         """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that.
 
         An attempt that was lost `SUSPECT_AFTER` times is refused as `suspect` to a `shared` room. Lost in the room `alone`, the loss
         is the attempt's own; in the others only if a living process disowned it.
 
+        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing.
         `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """

@@ -7,6 +7,7 @@ for each lane is its part: the last. All others leave the chord, and Celery ackn
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore
@@ -18,8 +19,11 @@ from flujo_client.contract.envelope import (
     TASK_RESUME,
     TASK_START,
     TASK_SWEEP,
+    TASKS,
 )
 from flujo_client.wire import SERIALIZER
+from flujo_worker.errors import WireError
+from flujo_worker.strategy import strategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_worker.host import Host
+    from flujo_worker.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +46,23 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def add(app: Celery, host: Callable[[], Host]) -> None:
-    """Register our tasks with an app."""
+NAMES = frozenset({*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK})
+
+
+def add(app: Celery, host: Callable[[], Host], refusals: Refusals) -> None:
+    """Register our tasks with an app.
+
+    Args:
+        app: the one.
+        host: gives this process's engine.
+        refusals: records messages that are refused.
+    """
 
     def attempt(self: Any, wire: dict[str, Any]) -> None:
-        _deliver(self, lambda: host().attempt(wire, task_id=self.request.id))
+        _deliver(self, lambda: host().attempt(wire, task_id=self.request.id), refusals)
 
     def join(self: Any, _parts: list[Any], wire: dict[str, Any]) -> None:
-        _deliver(self, lambda: host().join(wire, task_id=self.request.id))
+        _deliver(self, lambda: host().join(wire, task_id=self.request.id), refusals)
 
     def sweep() -> None:
         host().sweep()
@@ -56,31 +70,38 @@ def add(app: Celery, host: Callable[[], Host]) -> None:
     def health_check() -> None:
         host().health_check()
 
-    register: Any = app.task  # its stubs know the decorator only
-    register(attempt, name=TASK_ATTEMPT, bind=True, **_OPTIONS)
-    register(attempt, name=TASK_START, bind=True, **_OPTIONS)
-    register(attempt, name=TASK_RESUME, bind=True, **_OPTIONS)
-    register(join, name=TASK_JOIN, bind=True, **_OPTIONS)
-    register(sweep, name=TASK_SWEEP, **_OPTIONS)
-    register(health_check, name=TASK_HEALTH_CHECK, **_OPTIONS)
+    register: Any = partial(app.task, Strategy=staticmethod(partial(strategy, refusals=refusals)), **_OPTIONS)
+    register(attempt, name=TASK_ATTEMPT, bind=True)
+    register(attempt, name=TASK_START, bind=True)
+    register(attempt, name=TASK_RESUME, bind=True)
+    register(join, name=TASK_JOIN, bind=True)
+    register(sweep, name=TASK_SWEEP)
+    register(health_check, name=TASK_HEALTH_CHECK)
 
 
-def _deliver(task: Any, carry_out: Callable[[], bool]) -> None:
+def _deliver(task: Any, carry_out: Callable[[], bool], refusals: Refusals) -> None:
     """Carry out a delivery; one that does not count as a part of its chord is none of the chord's any more when it returns.
 
-    An error is no part either: it would fail the chord for good, while the sweeper has the work done by another delivery. It raises
-    Ignore, as Celery means it; what goes well does not, for that costs fifty times as much, in copies of the traceback.
+    A message that is refused is recorded, and no part. An error is no part either: it would fail the chord for good, while the
+    sweeper has the work done by another delivery. It raises Ignore, as Celery means it; what goes well does not, for that costs
+    fifty times as much, in copies of the traceback.
     """
-    if not task.request.group:
-        carry_out()
-        return
     try:
         counts = carry_out()
+    except WireError as refused:
+        refusals.record(refused, str(task.request.id).encode(), queue=_queue_of(task.request))
+        counts = False
     except Exception as error:
+        if not task.request.group:
+            raise
         logger.exception("message %s failed", task.request.id)
         raise Ignore from error
-    if not counts:
+    if task.request.group and not counts:
         for (
             request
         ) in task.request_stack.stack:  # a class of the application's with a __call__ of its own has made a copy
             request.chord = None
+
+
+def _queue_of(request: Any) -> str:
+    return str((request.delivery_info or {}).get("routing_key"))

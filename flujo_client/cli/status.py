@@ -2,12 +2,13 @@
 
 `--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
 workers, the live ones, with id, host, pid, slots, build and started_at; backlog, the live attempts as ready, queued and running,
-each with count and oldest_s; owed_hooks, the calls of hooks that are still to be made, likewise; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them. What could
-not be asked is null.
+each with count and oldest_s; owed_hooks, the calls of hooks that are still to be made, likewise; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them; refused, the
+messages that workers refused since Redis was last emptied, with count, reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. What could not be asked is null.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,13 +23,14 @@ from flujo_client.config import ConfigManager, mask_url
 from flujo_client.contract.run import LIVE_ATTEMPT
 from flujo_client.embedded import running
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Reach
+from flujo_client.gateway.effects import CountRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.config import Settings
     from flujo_client.contract.run import WorkerRecord
+    from flujo_client.dead_letters import Refused
     from flujo_client.verbs import Doing
 
 WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at")
@@ -53,21 +55,25 @@ def _state(settings: Settings, timeout: float) -> dict[str, Any]:
         services = running(settings.embedded_dir)
         if services is None:
             down = {"ok": False, "url": None, "error": f"no embedded services run in {settings.embedded_dir}"}
-            return _shape(down, down, None)
+            return _shape(down, down, None, None)
         settings = settings.with_services(services.database_url, services.broker_url)
     with FlujoClient(settings) as client:
         database, facts = _probe(lambda: _ask(client), timeout)
-        broker, _ = _probe(lambda: client.perform(_reach()), timeout)
+        broker, refused = _probe(lambda: _refused(client), timeout)
     return _shape(
         {**database, "url": mask_url(str(settings.database_url))},
         {**broker, "url": mask_url(str(settings.broker_url))},
         facts,
+        refused,
     )
 
 
-def _shape(postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None) -> dict[str, Any]:
+def _shape(
+    postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None, refused: dict[str, Any] | None
+) -> dict[str, Any]:
     facts = facts or {"schema": None, "workers": None, "backlog": None, "owed_hooks": None, "budgets": None}
-    return {"ok": postgres["ok"] and redis["ok"], "postgres": postgres, "redis": redis, **facts}
+    services = {"postgres": postgres, "redis": redis}
+    return {"ok": postgres["ok"] and redis["ok"], **services, **facts, "refused": refused}
 
 
 def _ask(client: FlujoClient) -> dict[str, Any]:
@@ -84,8 +90,13 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
     }
 
 
-def _reach() -> Doing:
-    yield Reach()
+def _refused(client: FlujoClient) -> dict[str, Any]:
+    refused: Refused = client.perform(_count_refused())
+    return {"count": refused.count, **asdict(refused)}
+
+
+def _count_refused() -> Doing:
+    return (yield CountRefused())
 
 
 def _probe(ask: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:

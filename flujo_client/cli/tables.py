@@ -159,6 +159,11 @@ def services_table(state: Mapping[str, Any]) -> Table:
         service = state[name]
         said = service["error"] or service["url"]
         table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(said), overflow="fold"))
+    refused = state["refused"]
+    if refused and refused["count"]:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in refused["reasons"].items())
+        look = f"redis-cli lrange {refused['key']} 0 9"
+        table.add_row("refused", f"{refused['count']:,}", Text(printable(f"{reasons}; look: {look}"), overflow="fold"))
     if state["workers"] is None:
         return table
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")

@@ -10,7 +10,7 @@ from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 WIRE_VERSION = 1
 TASK_ATTEMPT = "flujo.attempt"
@@ -181,6 +181,15 @@ class Envelope:
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
-        if wire.get("key") != envelope.key or wire.get("task") != TASKS.get(envelope.kind):
+        ticket = envelope.ticket
+        texts = (ticket.run, ticket.reference, ticket.fingerprint, envelope.address, envelope.step, envelope.queue)
+        counts = (envelope.number, envelope.version, *_values(envelope.lanes))
+        if not all(type(text) is str for text in texts) or not all(type(count) is int for count in counts):
+            raise SerializationError("not an envelope: a name is no text or a number is no integer", path="message")
+        if wire.get("key") != envelope.key or TASKS.get(envelope.kind, ...) != wire.get("task"):
             raise SerializationError("the key or task it names is not its own", path="message")
         return envelope
+
+
+def _values(lanes: Any) -> Iterable[Any]:
+    return lanes.values() if isinstance(lanes, dict) else (lanes,)

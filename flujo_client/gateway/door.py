@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.config import mask_url
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError, ServiceUnreachable
-from flujo_client.gateway.effects import Ask, Depth, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.gateway.effects import Ask, CountRefused, Depth, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.gateway.post import Post
 from flujo_client.gateway.requests import schema_version, statement
 
@@ -214,6 +214,8 @@ def _send(post: Post, effect: Effect) -> Any:
             post.ring()
         case Depth(queues):
             return post.depths(queues)
+        case CountRefused():
+            return post.refused()
         case _:
             raise ClientError(f"no door for {effect}")
     return None

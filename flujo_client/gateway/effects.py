@@ -45,10 +45,15 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
+class CountRefused:
+    """Count the messages that workers have refused."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait some seconds."""
 
     seconds: float
 
 
-Effect = Ask | Reach | Publish | Ring | Depth | Sleep
+Effect = Ask | Reach | Publish | Ring | Depth | CountRefused | Sleep

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.dead_letters import Refused
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,10 @@ class Post:
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """Count the messages in queues; raises ServiceUnreachable."""
         return self._broker.depths(queues)
+
+    def refused(self) -> Refused:
+        """Return how many messages workers have refused; raises ServiceUnreachable."""
+        return self._broker.refused()
 
     def close(self) -> None:
         """Close the connections to the broker."""

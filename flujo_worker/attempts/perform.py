@@ -29,8 +29,9 @@ from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.attempts.work import Notes
 from flujo_worker.domain.values import Notice
-from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.errors import DispatchError, StoreError, WireError
 from flujo_worker.observe.log import telling
+from flujo_worker.ports import PlanName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,8 +91,15 @@ class Attempts:
         self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
 
     def deliver(self, envelope: Envelope) -> bool:
-        """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part."""
-        return self.perform(envelope).counts
+        """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part.
+
+        Raises:
+            WireError: the attempt is one of another pipeline than the message says.
+        """
+        delivered = self.perform(envelope)
+        if delivered.disposition == "mismatched":
+            raise WireError(f"attempt {envelope.key} is not one of {envelope.ticket.reference!r:.200}")
+        return delivered.counts
 
     def ring(self, run: str, address: str) -> bool:
         """Join a fan-out whose doorbell rang, if its branches are all closed; tell whether that counts in the chord around it."""
@@ -145,6 +153,7 @@ class Attempts:
                 fan_outs=tuple(envelope.lanes),
                 asks=asks,
                 room=room,
+                plan=PlanName(envelope.ticket.reference, envelope.ticket.fingerprint),
             )
             if claim.fence is not None:
                 held.fence, held.is_limited = claim.fence, bool(asks)

@@ -10,7 +10,7 @@ from flujo_client.chord import NO_LANE
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.contract.run import CorrectionRecord
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.ports import Claim, Committed, Refusal, Reply, Room, Verdict
+from flujo_worker.ports import Claim, Committed, PlanName, Refusal, Reply, Room, Verdict
 from flujo_worker.store.memory_budgets import BudgetsInMemory
 from flujo_worker.store.memory_rows import Attempt, Scope, when
 from flujo_worker.store.promises import SUSPECT_AFTER, given_lanes, grace_s, held_branches, published
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class LedgerInMemory(BudgetsInMemory):
     """The port `Ledger`."""
 
-    def claim(
+    def claim(  # noqa: PLR0913 - one for each condition of a claim
         self,
         key: str,
         worker: str,
@@ -38,11 +38,15 @@ class LedgerInMemory(BudgetsInMemory):
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
         room: Room = "shared",
+        plan: PlanName | None = None,
     ) -> Claim:
         with self._lock:
             row = self._attempts.get(key)
             if row is None:
                 return Claim(refusal="unknown")
+            ticket = self._runs[row.key.run].ticket
+            if plan is not None and plan != (ticket.reference, ticket.fingerprint):
+                return Claim(refusal="mismatched")
             refusal = self._refusal(row, worker, room, max_lost=max_lost, may_judge=may_judge)
             if refusal is None:
                 self._begin(row, worker, room)

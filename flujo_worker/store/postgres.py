@@ -23,6 +23,7 @@ from flujo_worker.ports import (
     Committed,
     Due,
     Member,
+    PlanName,
     Publish,
     Refusal,
     Reply,
@@ -107,7 +108,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     # ledger
 
-    def claim(
+    def claim(  # noqa: PLR0913 - one for each condition of a claim
         self,
         key: str,
         worker: str,
@@ -117,10 +118,12 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         fan_outs: Sequence[str] = (),
         asks: Sequence[Reservation] = (),
         room: Room = "shared",
+        plan: PlanName | None = None,
     ) -> Claim:
         parameters: dict[str, Any] = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
         parameters |= {"room": room, "suspect_after": SUSPECT_AFTER}
-        parameters["fan_outs"] = list(fan_outs) or None
+        parameters |= {"fan_outs": list(fan_outs) or None, "reference": None, "fingerprint": None}
+        parameters |= plan._asdict() if plan else {}
         if not asks:
             rows = self._rows("claim", parameters)
             return _read_claim(rows[0] if rows else None, worker)
@@ -360,6 +363,8 @@ def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
 
 
 def _refusal(row: Mapping[str, Any]) -> Refusal:
+    if row["mismatched"]:
+        return "mismatched"
     if row["was"] not in ("ready", "queued", "running"):
         return "ended"
     if row["run_status"] == "parked":

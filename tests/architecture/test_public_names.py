@@ -127,7 +127,6 @@ WORKER = {
     "flujo_worker.agents.prompts": ["render_template", "render_text"],
     "flujo_worker.agents.scripted": ["scripted_model"],
     "flujo_worker.app": ["FlujoWorker"],
-    "flujo_worker.consumer": ["SafeConsumer"],
     "flujo_worker.testing": ["LocalEngine"],
 }
 """The worker's doors that the documents name."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from builders import decided, enqueued, failed, following, pipeline_of, succeeded
 from worlds import LEASE_S, MAX_LOST
 
-from flujo_worker.ports import Claim
+from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.ports import Claim, PlanName
 
 
 def test_a_claim_gives_the_fence_and_the_run_begins(world):
@@ -28,6 +31,25 @@ def test_a_message_that_is_marked_as_out_is_claimed_all_the_same(world):
 
 def test_unknown(world):
     assert world.refusal("run_none::a:1") == "unknown"
+
+
+PLAN = PlanName("shapes:pipeline", enqueued().plan.fingerprint)
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+@pytest.mark.parametrize("other", [PLAN._replace(reference="other:pipeline"), PLAN._replace(fingerprint="0" * 64)])
+def test_a_message_that_names_another_pipeline_claims_nothing(world, other, is_limited):
+    """M-014: a forged body does not run another pipeline under a key that there is; the real message goes on."""
+    new = world.record(enqueued())
+    asks = (Reservation("run:r", Amount(tokens=5), None, 100),) if is_limited else ()
+    before = world.picture(new.first.ticket.run)
+
+    ask = partial(world.store.claim, new.first.key, "w1", max_lost=MAX_LOST, asks=asks)
+    assert ask(plan=other) == Claim(refusal="mismatched")
+
+    assert world.picture(new.first.ticket.run) == before
+    assert ask(plan=PLAN).fence == 1
+    assert ask(plan=other).refusal == "mismatched"
 
 
 def test_ended(world):

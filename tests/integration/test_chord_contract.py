@@ -21,8 +21,7 @@ from flujo_client.chord import group_of, membership
 from flujo_client.config import Settings
 from flujo_client.errors import SerializationError
 from flujo_client.wire import dump, load, register
-from flujo_worker import tasks
-from flujo_worker.app import _own_app
+from flujo_worker.app import _carry, _own_app
 from flujo_worker.dispatch import RedisPost
 
 pytestmark = pytest.mark.services
@@ -189,7 +188,7 @@ class Host:
 
 
 @pytest.fixture(params=["plain", "wrapped"])
-def toys(app, request):
+def toys(app, request, settings):
     """Our tasks on a worker with one thread, so that what was sent first is over first; also as an application's own class of tasks."""
 
     class Wrapped(app.Task):
@@ -198,7 +197,7 @@ def toys(app, request):
 
     if request.param == "wrapped":
         app.Task = Wrapped
-    tasks.add(app, Host)
+    _carry(app, Host, settings, is_alone=True)
     queues = ["flujo.attempts"]
     with start_worker(app, pool="threads", concurrency=1, queues=queues, perform_ping_check=False, loglevel="CRITICAL"):
         yield

@@ -19,8 +19,7 @@ from flujo_client.config import Settings
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import Envelope
 from flujo_client.wire import register
-from flujo_worker import tasks
-from flujo_worker.app import _own_app
+from flujo_worker.app import _carry, _own_app
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.domain.values import FanOut
 
@@ -133,7 +132,7 @@ def worker(redis_url):
     settings = Settings(database_url="postgresql://nowhere/none", broker_url=redis_url)
     register()
     app, toys = _own_app(settings), []
-    tasks.add(app, lambda: toys[-1])
+    _carry(app, lambda: toys[-1], settings, is_alone=True)
     queues = ["flujo.attempts", "flujo.control"]
     with start_worker(app, pool="threads", concurrency=4, queues=queues, perform_ping_check=False, loglevel="WARNING"):
         yield RedisPost(settings, app), toys

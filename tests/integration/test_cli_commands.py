@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 from fleet import Site, wait_until
+from junk import JUNK, push
 from services import passable_folder
 
 from flujo_client.cli.main import cli
@@ -212,6 +213,18 @@ def test_status(flujo, read):
     assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
     assert list(state["backlog"]) == ["ready", "queued", "running"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
+
+
+def test_status_counts_refused_messages(site, flujo, read):
+    """SYS-27, SYS-29: how many, why, and how to look at them."""
+    before = read("status")["refused"]
+    push(site.redis, "flujo.attempts", [JUNK["a number"], JUNK["deep nesting"]])
+    wait_until(lambda: read("status")["refused"]["count"] == before["count"] + 2, what=site.log)
+    refused = read("status")["refused"]
+    assert refused["reasons"]["malformed"] == before["reasons"].get("malformed", 0) + 2
+    assert (refused["kept"], refused["key"]) == (before["kept"] + 2, "flujo:dead_letters")
+    told = " ".join(flujo("status").stdout.split())
+    assert "malformed; look: redis-cli lrange flujo:dead_letters 0 9" in told
 
 
 def test_lens_list_filters(read, failed):

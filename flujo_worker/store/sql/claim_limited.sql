@@ -14,6 +14,7 @@ WITH claimed AS (
           SELECT 1 FROM flujo_runs r
           WHERE r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
             AND (r.deadline_at IS NULL OR r.deadline_at > now())
+            AND (%(reference)s::text IS NULL OR (r.reference, r.fingerprint) = (%(reference)s::text, %(fingerprint)s::text))
       )
       AND (
           a.status IN ('ready', 'queued')
@@ -69,6 +70,7 @@ SELECT
     ) AS is_suspect,
     (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s) AS leased,
     r.status AS run_status,
+    %(reference)s::text IS NOT NULL AND (r.reference, r.fingerprint) <> (%(reference)s::text, %(fingerprint)s::text) AS mismatched,
     r.cancel_requested_at IS NOT NULL OR coalesce(r.deadline_at <= now(), false) AS stopped,
     %(fan_outs)s::text[] IS NOT NULL AND EXISTS (
         SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted

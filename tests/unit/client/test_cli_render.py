@@ -589,11 +589,14 @@ def test_services():
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
         "owed_hooks": {"count": 3, "oldest_s": 7200.0},
         "budgets": [BUDGET],
+        "refused": {"count": 1300, "reasons": {"foreign": 100, "malformed": 1200}, "kept": 1000, "key": "x:letters"},
     }
     assert drawn(services_table(state)) == lines("""
     postgres    ok      postgresql://x
     redis       not ok  the broker does not answer at redis://127.0.0.1:1/0: Error
                         111 connecting to 127.0.0.1:1.
+    refused     1,300   100 foreign, 1,200 malformed; look: redis-cli lrange
+                        x:letters 0 9
     schema      1
     workers     0       nothing moves without one
     ready       1,200   oldest 1 min

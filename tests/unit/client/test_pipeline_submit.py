@@ -62,7 +62,24 @@ def test_an_envelope_survives_its_journey():
 
 
 @pytest.mark.parametrize(
-    "change", [{"v": 9}, {"key": "run:a:b:1"}, {"task": "os.system"}, {"number": 2}, {"input": None}]
+    "change",
+    [
+        {"v": 9},
+        {"key": "run:a:b:1"},
+        {"task": "os.system"},
+        {"number": 2},
+        {"input": None},
+        {"kind": "resume2", "task": None},
+        {"number": "1"},
+        {"number": True},
+        {"version": "0"},
+        {"lanes": ["f"]},
+        {"lanes": {"f": "0"}},
+        {"queue": 5},
+        {"reference": ["os:system"]},
+        {"fingerprint": None},
+    ],
+    ids=str,
 )
 def test_a_message_that_is_not_itself_is_refused(change):
     wire = enqueued().first.to_wire() | change

@@ -9,13 +9,16 @@ import asyncio
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import pytest
+from builders import enqueued
 from pydantic import BaseModel
 
 from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.config import Settings
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal, RunFailed
 from flujo_client.pipeline.compose import Pipeline
@@ -24,6 +27,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer
 from flujo_worker.attempts.catalog import Entry
+from flujo_worker.errors import WireError
 from flujo_worker.testing import LocalEngine
 
 ROOMY = StepConfig(max_retries=3)
@@ -413,10 +417,11 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
     """Modules that connect when they are imported say where to, with the password."""
     (tmp_path / "connecting.py").write_text("raise OSError('no route to postgresql://app:hunter2@db/app')")
     monkeypatch.syspath_prepend(tmp_path)
-    run_id = engine.enqueue(Pipeline([Step("s", plain)]), "in")
-    message = loads(engine.bus.popleft()) | {"reference": "connecting:pipeline"}
+    first = enqueued(Pipeline([Step("s", plain)])).first
+    unreachable = replace(first, ticket=replace(first.ticket, reference="connecting:pipeline"))
+    run_id = engine.store.record(replace(enqueued(Pipeline([Step("s", plain)])), first=unreachable))
 
-    assert engine.deliver(dumps(message)) == "parked"
+    assert engine.deliver(dumps(unreachable.to_wire())) == "parked"
     assert "raised OSError: no route to postgresql://app:***@db/app" in engine.store.read_run(run_id).reason
 
 
@@ -436,3 +441,19 @@ def _entry(pipeline):
 def test_a_validators_verdict_may_come_in_four_ways(engine):
     ways = [lambda _: True, lambda _: (True, ""), lambda _: ValidationResult(is_valid=True)]
     assert run_one(engine, Agent(), validators=ways).success
+
+
+@pytest.mark.parametrize("change", [{"reference": "other:pipeline"}, {"fingerprint": "0" * 64}])
+def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engine, change):
+    """M-014: without signing keys anybody can write a body; its run goes on by the real one."""
+    agent = Agent()
+    run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
+    envelope = Envelope.from_wire(loads(engine.bus[0]))
+    forged = replace(envelope, ticket=replace(envelope.ticket, **change))
+
+    with pytest.raises(WireError, match="is not one of"):
+        engine.attempts.deliver(forged)
+
+    assert agent.calls == 0
+    engine.drain()
+    assert (agent.calls, engine.result(run).output) == (1, "out")

@@ -8,6 +8,7 @@ from celery.exceptions import Ignore
 
 from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_HEALTH_CHECK, TASK_JOIN, TASK_START, TASK_SWEEP, TASKS
 from flujo_worker import tasks
+from flujo_worker.errors import WireError
 
 
 class Host:
@@ -31,15 +32,22 @@ class Host:
         self.seen.append("health check")
 
 
-def app_of(host):
+class Refusals(list):
+    """Keeps what was refused."""
+
+    def record(self, error, item, *, queue):
+        self.append((error.reason, item, queue))
+
+
+def app_of(host, refusals=None):
     app = Celery("toys", set_as_current=False)
-    tasks.add(app, lambda: host)
+    tasks.add(app, lambda: host, Refusals() if refusals is None else refusals)
     return app
 
 
-def deliver(name, host, *, group=None):
+def deliver(name, host, *, group=None, refusals=None):
     """Whether the request is still the chord's, when the task has returned."""
-    task = app_of(host).tasks[name]
+    task = app_of(host, refusals).tasks[name]
     task.push_request(id="key", group=group, chord=group and {"task": TASK_JOIN})
     try:
         assert task.run(*(([], "wire") if name == TASK_JOIN else ("wire",))) is None
@@ -89,6 +97,15 @@ def test_a_members_error_is_logged_and_no_part(name, caplog):
 def test_outside_chords_an_error_is_celerys_to_tell(name):
     with pytest.raises(OSError, match="the store is away"):
         deliver(name, Host(OSError("the store is away")))
+
+
+@each
+@pytest.mark.parametrize("group", [None, "chord:run:f"])
+def test_a_message_that_is_refused_is_recorded_and_no_part(name, group):
+    """M-014: nothing of it reaches Celery, which would fail the chord, or tell its arguments."""
+    refusals = Refusals()
+    assert not deliver(name, Host(WireError("it is another's")), group=group, refusals=refusals)
+    assert refusals == [("mismatched", b"key", "None")]
 
 
 def test_each_app_of_a_process_has_its_own_host():

@@ -1,0 +1,101 @@
+"""Messages that workers refused, kept aside in Redis: the last of them, each cut to a bounded size, and how many there were by reason.
+
+Nothing reads them back into a queue. They are there for people; what was lost with a refused message, the sweeper sends again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import redis
+
+LIST_KEY = "flujo:dead_letters"
+COUNTS_KEY = "flujo:refused"
+MOST_KEPT = 1000
+MOST_BYTES = 2048
+
+Reason = Literal[
+    "malformed", "too_large", "compressed", "foreign", "undecodable", "mismatched", "unknown_task", "unhandled"
+]
+"""Why a message was refused.
+
+- `malformed`: it is no message, or one that Celery cannot read
+- `too_large`: larger than `limits.message_max_bytes` allows
+- `compressed`: it would have to be unpacked before its signature is known
+- `foreign`: our serializer did not write it
+- `undecodable`: it is not signed as agreed, or is damaged
+- `mismatched`: what it holds does not fit its task, its id, its chord or its run
+- `unknown_task`: this worker has no such task
+- `unhandled`: the consumer failed on it
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What workers have refused since Redis was last emptied.
+
+    Attributes:
+        reasons: how many for each reason.
+        kept: how many can be looked at, at most 1000.
+        last_at: when the last one was refused, in unix seconds.
+        key: the Redis list they are kept in, newest first.
+    """
+
+    reasons: Mapping[str, int]
+    kept: int
+    last_at: float | None
+    key: str
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.reasons.values())
+
+
+class DeadLetters:
+    """The list and the counts in one Redis database. Every method raises redis.RedisError.
+
+    Args:
+        client: the broker's.
+        prefix: the broker's key prefix.
+    """
+
+    def __init__(self, client: redis.Redis, prefix: str = "") -> None:
+        self._redis, self._list, self._counts = client, prefix + LIST_KEY, prefix + COUNTS_KEY
+
+    def keep(self, reason: Reason, item: bytes, *, queue: str, detail: str = "") -> None:
+        """Count a refused message and keep the beginning of it; the oldest one makes room."""
+        letter = {
+            "at": time.time(),
+            "queue": queue,
+            "reason": reason,
+            "detail": detail[:MOST_BYTES],
+            "bytes": len(item),
+            "item": item[:MOST_BYTES].decode("utf-8", "backslashreplace"),
+        }
+        pipe = self._redis.pipeline()
+        pipe.lpush(self._list, json.dumps(letter))
+        pipe.ltrim(self._list, 0, MOST_KEPT - 1)
+        pipe.hincrby(self._counts, reason, 1)
+        pipe.execute()
+
+    def refused(self) -> Refused:
+        """Return how many were refused, and how many of them are kept."""
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.hgetall(self._counts)
+        pipe.llen(self._list)
+        pipe.lindex(self._list, 0)
+        counts, kept, newest = pipe.execute()
+        return Refused(
+            {name.decode(): int(count) for name, count in sorted(counts.items())}, kept, _at(newest), self._list
+        )
+
+
+def _at(letter: Any) -> float | None:
+    return None if letter is None else float(json.loads(letter)["at"])

@@ -1,0 +1,153 @@
+"""What an item of a queue's list must be before Celery may read it. Pure: bytes in, nothing or a refusal out.
+
+kombu takes whatever lies in a Redis list for a message: what is none ends the worker, and a body with a `compression` header is
+unpacked before anybody asks who signed it. Every message that Celery writes passes.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from kombu.utils.json import loads
+
+from flujo_worker.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+MOST_DEPTH = 50
+"""How deep a message's headers and properties may nest: kombu writes them again, and recursion ends somewhere."""
+MOST_AROUND = 256 * 1024
+"""How many bytes headers and properties may take."""
+_LONGEST_TAG = 255
+_TYPED = "__type__"
+"""The key by which kombu's JSON tells a date, a UUID or whatever an app has registered."""
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_PADDING = 2
+_BASE64 = "base64"
+_PLAIN = (None, "", "utf-8")
+
+
+def largest_item(max_bytes: int) -> int:
+    """Return how many bytes a list item may have whose body has `max_bytes`: it lies there as base64."""
+    return max_bytes * 4 // 3 + MOST_AROUND
+
+
+def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container[str], max_bytes: int) -> None:
+    """Raise WireError unless Celery can read an item safely.
+
+    Args:
+        item: as it was popped from the list.
+        is_ours: whether the list is one that our messages lie in.
+        own: the names of our tasks, which take nothing compressed and nothing larger than `max_bytes`.
+        others: the names of tasks that keep rules of their own in our lists too.
+        max_bytes: the largest body.
+    """
+    too_large = len(item) > largest_item(max_bytes)
+    if is_ours and too_large:
+        raise _oversized(item)
+    message = _read(item)
+    flaw = _flaw(message)
+    if flaw is None and _names_type(message):
+        message = _read_as_kombu(item)
+        flaw = _flaw(message)
+    if flaw is not None:
+        raise WireError(flaw, reason="malformed")
+    headers = message.get("headers") or {}
+    task = headers.get("task")
+    if task in own and too_large:
+        raise _oversized(item)
+    if headers.get("compression") and (task in own or (is_ours and task not in others)):
+        raise WireError("its body is compressed", reason="compressed")
+
+
+def _read(item: bytes) -> Any:
+    """Read an item; with kombu's own reader, which is slower, only where it may say something else."""
+    try:
+        return orjson.loads(item)
+    except orjson.JSONDecodeError:
+        return _read_as_kombu(item)
+
+
+def _read_as_kombu(item: bytes) -> Any:
+    try:
+        return loads(item.decode())
+    except Exception as error:  # whatever the decoders raise that an app has registered with kombu
+        raise WireError(f"it is not JSON: {type(error).__name__}", reason="malformed") from error
+
+
+def _oversized(item: bytes) -> WireError:
+    return WireError(f"it has {len(item)} bytes", reason="too_large")
+
+
+def _flaw(message: Any) -> str | None:
+    """Return what kombu or Celery would stumble over, if anything."""
+    if not isinstance(message, dict):
+        return "it is no object"
+    properties, headers = message.get("properties"), message.get("headers")
+    if not isinstance(properties, dict) or not isinstance(headers, dict | None):
+        return "its properties or headers are no objects"
+    if not all(isinstance(message.get(name), str | None) for name in ("body", "content-type", "content-encoding")):
+        return "its body, content type or content encoding is no text"
+    if _is_deeper(message, MOST_DEPTH):
+        return f"it nests deeper than {MOST_DEPTH}"
+    return _flaw_of_properties(properties) or _flaw_of_task(headers or {}) or _flaw_of_body(message, properties)
+
+
+def _flaw_of_properties(properties: dict[str, Any]) -> str | None:
+    tag, delivery = properties.get("delivery_tag"), properties.get("delivery_info")
+    if not isinstance(tag, str) or not tag.isascii() or not 0 < len(tag) <= _LONGEST_TAG:
+        return "it has no delivery tag"
+    if not isinstance(delivery, dict):
+        return "it has no delivery info"
+    if not all(isinstance(delivery.get(name), str) for name in ("exchange", "routing_key")):
+        return "its delivery info names no exchange or no routing key"
+    return None
+
+
+def _flaw_of_task(headers: dict[str, Any]) -> str | None:
+    """A task is named in the headers since protocol 2, and has its id beside it."""
+    named = [headers[name] for name in ("task", "id") if name in headers]
+    if not all(isinstance(name, str) for name in named):
+        return "its task or task id is no text"
+    if "task" in headers and "id" not in headers:
+        return "it has no task id"
+    return None
+
+
+def _flaw_of_body(message: dict[str, Any], properties: dict[str, Any]) -> str | None:
+    encoding = properties.get("body_encoding")
+    if encoding in _PLAIN:
+        return None
+    if encoding != _BASE64:
+        return "its body encoding is unknown"
+    body = (message.get("body") or "").encode(errors="replace")
+    if _is_plain_base64(body):
+        return None
+    try:
+        base64.b64decode(body)
+    except ValueError:
+        return "its body is no base64"
+    return None
+
+
+def _is_plain_base64(body: bytes) -> bool:
+    """Tell whether a body is base64 as everybody writes it: in a quarter of the time that decoding takes."""
+    text = body.rstrip(b"=")
+    return len(body) % 4 == 0 and len(body) - len(text) <= _PADDING and not text.translate(None, _ALPHABET)
+
+
+def _is_deeper(value: dict[str, Any] | list[Any], depth: int) -> bool:
+    """Tell whether objects and lists nest deeper."""
+    if depth == 0:
+        return True
+    children = value.values() if isinstance(value, dict) else value
+    return any(_is_deeper(child, depth - 1) for child in children if isinstance(child, dict | list))
+
+
+def _names_type(value: dict[str, Any] | list[Any]) -> bool:
+    """Tell whether kombu's JSON may make something else of a part of it."""
+    children = value.values() if isinstance(value, dict) else value
+    return _TYPED in value or any(_names_type(child) for child in children if isinstance(child, dict | list))
