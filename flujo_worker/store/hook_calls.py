@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.rows import attempt_record, run_record, scope_record
+from flujo_client.serial import stored_safely
 from flujo_worker.ports import OwedCall, Records
-from flujo_worker.store.bind import as_json
 from flujo_worker.store.patient import Patient
 from flujo_worker.store.statements import execute
 
@@ -33,7 +33,7 @@ class HookCallsInPostgres(Patient):
         self._do("settle_call", {**_named(call), "worker": worker})
 
     def break_off(self, run: str, fault: Fault) -> bool:
-        return bool(self._do("break_off", {"run": run, "error": as_json(fault.to_tree())}))
+        return bool(self._do("break_off", {"run": run, "error": stored_safely(fault.to_tree())}))
 
     def records(self, run: str) -> Records:
         def read(connection: psycopg.Connection[dict[str, Any]]) -> Records:

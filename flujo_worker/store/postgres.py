@@ -30,7 +30,6 @@ from flujo_worker.ports import (
     publish_nothing,
 )
 from flujo_worker.store.bind import (
-    as_json,
     as_text,
     bind_corrections,
     bind_decision,
@@ -39,6 +38,7 @@ from flujo_worker.store.bind import (
     bind_spend,
     bind_tree,
     is_plain,
+    shown,
 )
 from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
 from flujo_worker.store.health import HealthInPostgres
@@ -174,7 +174,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
-        parameters |= {"name": as_text(told.name), "level": told.level, "data": as_json(told.data)}
+        parameters |= {"name": as_text(told.name), "level": told.level, "data": shown(told.data)}
         return bool(self._rows("put_off", parameters))
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
@@ -217,7 +217,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "attempt": key,
             "names": [as_text(event.name) for event in events],
             "levels": [event.level for event in events],
-            "data": [as_json(event.data) for event in events],
+            "data": [shown(event.data) for event in events],
             "at": [event.at for event in events],
         }
         self._do("note", parameters)
