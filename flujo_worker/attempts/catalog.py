@@ -23,6 +23,7 @@ from flujo_client.pipeline.reference import (
 )
 from flujo_client.pipeline.walk import walk
 from flujo_worker.agents.declared import make_declared
+from flujo_worker.errors import WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -162,13 +163,13 @@ class Catalog:
                 if is_blueprint(reference)
                 else load_pipeline(reference, allowed=self._allowed)
             )
-        except Unfit:
+            plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
+        except (Unfit, WorkerError):
             raise
         except FlujoError as error:
             raise Unfit(f"this worker cannot load its pipeline: {error.message}") from error
         except Exception as error:
             raise Unfit(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
-        plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
         return Entry(pipeline, plan, dict(walk(pipeline)))
 
     def _built(self, reference: str, fingerprint: str) -> Pipeline:
