@@ -15,13 +15,14 @@ import secrets
 from hashlib import sha256
 from typing import NamedTuple
 
+from flujo_client.sizes import MAX_NAME, MAX_RUN_ID
+
 ROOT = ""
 STEP = "step"
-MAX_NAME = 120
-_NAME = re.compile(r"[^/:#\x00-\x1f\x7f\ud800-\udfff]{1,120}")
+_NAME = re.compile(rf"[^/:#\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_NAME}}}")
 _CHILD = re.compile(r"[/#][^/]+")
 _WORD = re.compile(r"([a-z]+)(\d*)")
-_RUN_ID = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_RUN_ID = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_RUN_ID}}}")
 _MOST_OF_FIRST, _DIGITS = 59, 20
 
 

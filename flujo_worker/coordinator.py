@@ -15,11 +15,13 @@ from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.run import LIVE_RUN
+from flujo_client.errors import FlujoError
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import keep
+from flujo_worker.attempts.wording import clean
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import Ask, Notice, Refused
-from flujo_worker.errors import StoreError
+from flujo_worker.errors import Unreadable
 from flujo_worker.light import lighten
 from flujo_worker.observe.log import telling
 from flujo_worker.said import Said
@@ -126,6 +128,21 @@ class Coordinator:
             self._owes()
             self._ring_parent(run, by="sweeper")
 
+    def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
+        """Fail a run that nobody can carry on: what stands in its rows cannot be read, or nothing that follows from it can be merged.
+
+        With a fence only if that attempt is still at work under it; tell whether the run was broken off here. Were this process gone
+        after the mark, a sweep would wind it down.
+        """
+        said = clean(error.message if isinstance(error, FlujoError) else str(error))
+        fault = Fault("system", type(error).__name__, said, said, type(error).__module__, Unreadable.code)
+        told = Event("run.unreadable", {"reason": fault.message}, "error")
+        if not self._store.break_off(run, fault, told, key=key, fence=fence):
+            return False
+        logger.error("run %s fails, for nobody can carry it on: %s", run, fault.message)
+        self.stop(run, "failed", fault.message)
+        return True
+
     def handle_proactive_cancellation(self, ticket: Ticket, breach: Fault) -> None:
         """A limit was passed, and the commit that passed it marked the tree's first run: wind it down now, child runs too (M-433).
 
@@ -152,7 +169,8 @@ class Coordinator:
         """
         if not self._store.ring(run, fan_out, self._control_queue, by):
             return False
-        self._send(self._store.envelopes([Doorbell(run, fan_out).key]), None)
+        if envelopes := self._store.envelopes([Doorbell(run, fan_out).key]):
+            self._send(envelopes, None)
         return True
 
     def answer_doorbell(self, run: str, fan_out: str) -> Envelope | None:
@@ -188,7 +206,11 @@ class Coordinator:
 
     def _ring_parent(self, run: str, *, by: str) -> None:
         """A run has ended: if another one waits for it, have that go on."""
-        child = self._store.child_run(run)
+        try:
+            child = self._store.child_run(run)
+        except Unreadable as error:  # whoever waits for it will be rung for by a sweep, and find the same
+            logger.error("%s", error.message)  # noqa: TRY400 - the finding is all there is
+            return
         if child is not None:
             failpoints.hit("before_parent_ring")
             self.ring(child.parent_run, child.parent_address, by=by)
@@ -227,7 +249,7 @@ class Coordinator:
             return self._ended(look.child_run)
         row = self._store.scope(run, look.address)
         if row is None:
-            raise StoreError(f"run {run} has no scope '{look.address}'")
+            raise Unreadable(f"run {run} has no scope '{look.address}'")
         if row.status != "open":
             raise _Late
         return row
@@ -235,13 +257,13 @@ class Coordinator:
     def _ended(self, run: str) -> ChildRunRow:
         child = self._store.child_run(run)
         if child is None or child.status in LIVE_RUN:
-            raise StoreError(f"there is no child run {run} that has ended")
+            raise Unreadable(f"there is no child run {run} that has ended")
         return child
 
     def _plan(self, fingerprint: str) -> Plan:
         plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
         if plan is None:
-            raise StoreError(f"no plan with fingerprint {fingerprint}")
+            raise Unreadable(f"no plan with fingerprint {fingerprint}")
         keep(self._plans, fingerprint, plan)
         return plan
 

@@ -2,6 +2,7 @@
 
 WorkerError
 ├── StoreError              Postgres said no, or did not answer
+├── Unreadable              a row of ours is missing, or holds what nobody can read; its run is failed
 ├── DispatchError           a message could not be published
 ├── WireError               a message that is not ours, is not signed, or does not fit its own headers
 └── IllegalTransition       a bug: something was decided that the table does not allow
@@ -23,6 +24,10 @@ class WorkerError(FlujoError):
 
 class StoreError(WorkerError):
     code = "STORE"
+
+
+class Unreadable(WorkerError):
+    code = "UNREADABLE"
 
 
 class DispatchError(WorkerError):

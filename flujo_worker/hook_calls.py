@@ -17,6 +17,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.hooks import OnPauseRequestedPayload, PostRunPayload
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.read import read_result
+from flujo_client.pipeline.plan import Nodes
 from flujo_client.serial import decode
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import Unfit, keep
@@ -124,8 +125,7 @@ class HookCalls:
 
     def _paused(self, call: OwedCall, entry: Entry) -> Called:
         key = AttemptKey.parse(call.attempt)
-        nodes = entry.plan.locate(key.address).nodes or ()
-        path = next(node.path for node in nodes if node.name == key.step)
+        path = (entry.plan.locate(key.address).nodes or Nodes()).named(key.step).path
         hooks = entry.hooks_at(call.root, path)
         return self._hooks.call(
             hooks, OnPauseRequestedPayload, lambda: self._pause(call, key, entry.name_at(call.root))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from flujo_worker.errors import Unreadable
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -137,6 +139,14 @@ class Broker:
 Publish = Callable[[Sequence[Due]], None]
 
 
+Damaged = Callable[[str, str, int | None, Unreadable], object]
+"""Told of a work row that cannot be read: its run, its key, the fence it was taken under, if it was, and why."""
+
+
+def ignore(*_: object) -> None:
+    """Do nothing about a row that cannot be read: for those who only look."""
+
+
 def publish_nothing(due: Sequence[Due]) -> None:
     """Publish nothing: for those who only look."""
 
@@ -227,7 +237,7 @@ class Ledger(Protocol):
         """Read what was answered at a step of a run, in the order it was asked."""
 
     def plan(self, fingerprint: str) -> Plan | None:
-        """Read a plan."""
+        """Read a plan; raises Unreadable, as all do that read what a run depends on."""
 
     def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
         """Append lines that belong to no merge: to a run's story, or, without one, to what is told of workers."""
@@ -243,7 +253,7 @@ class Tree(Protocol):
         """Read a scope's children in their order, without their contexts."""
 
     def envelopes(self, keys: Collection[str]) -> list[Envelope]:
-        """Rebuild the messages of work rows."""
+        """Rebuild the messages of work rows. One that cannot be read is left out: a sweep finds it due, and fails its run."""
 
     def ring(self, run: str, address: str, queue: str, by: str) -> bool:
         """Make the join's work row if all branches are closed and no child run is live; tell whether it is there and live.
@@ -284,9 +294,16 @@ class Backlog(Protocol):
         """The queues that sent and unclaimed attempts are in."""
 
     def due(
-        self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int, publish: Publish = publish_nothing
+        self,
+        broker: Broker,
+        *,
+        may_judge: bool,
+        max_lost: int,
+        limit: int,
+        publish: Publish = publish_nothing,
+        damaged: Damaged = ignore,
     ) -> list[Due]:
-        """Mark what is to be published again, publish it, and return it.
+        """Mark what is to be published again, publish it, and return it; whoever is `damaged` told of is marked and not published.
 
         `publish` is called inside the transaction that marks: whoever dies in between only doubles, and if it raises nothing is
         marked.
@@ -295,8 +312,11 @@ class Backlog(Protocol):
     def expire_questions(self, limit: int) -> int:
         """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""
 
-    def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
-        """Take, each under a fresh fence, attempts that were lost alone more often than is allowed."""
+    def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
+        """Take, each under a fresh fence, attempts that were lost alone more often than is allowed; `damaged` is told of those that cannot be read."""
+
+    def stranded(self, limit: int) -> list[str]:
+        """Live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be rung."""
 
     def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
         """Fan-outs and imports (run, address) that waited for nothing any more longer ago than that, and have no work row to join."""
@@ -332,8 +352,13 @@ class HookCalls(Protocol):
     def settle_call(self, call: OwedCall, worker: str) -> None:
         """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
 
-    def break_off(self, run: str, fault: Fault) -> bool:
-        """Mark a run that has begun as one that is to be wound down as failed, with this error; False: it has ended, or is wound down already."""
+    def break_off(
+        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+    ) -> bool:
+        """Mark a live run as one that is to be wound down as failed, with this error, and tell why.
+
+        With a fence only if that attempt is still at work under it. False: it is not, or the run has ended or is wound down already.
+        """
 
     def records(self, run: str) -> Records:
         """Read a run."""

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
 from flujo_worker.attempts.catalog import Unfit
-from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.errors import DispatchError, StoreError, Unreadable
 from flujo_worker.ports import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flujo_client.contract.envelope import Envelope
     from flujo_worker.attempts.catalog import Catalog
     from flujo_worker.coordinator import Coordinator
     from flujo_worker.ports import Due, Post, Store
@@ -96,16 +97,57 @@ class Sweeper:
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, "cancelled", "parent ended"))
         may_judge = self._may_judge()
         if may_judge:
-            for envelope, fence in self._store.poisoned(max_lost=self._max_lost, limit=BATCH):
-                _safely(f"failing {envelope.key}", partial(self._coordinator.lost, envelope, fence, self._max_lost + 1))
+            poisoned = self._store.poisoned(max_lost=self._max_lost, limit=BATCH, damaged=self._break_off)
+            for envelope, fence in poisoned:
+                _safely(f"failing {envelope.key}", partial(self._fail, envelope, fence))
         self._wind_down()
         self._unpark()
         self._join()
         self._store.expire_questions(BATCH)
         self._keep_house()
         broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
-        due = self._store.due(broker, may_judge=may_judge, max_lost=self._max_lost, limit=BATCH, publish=self._publish)
+        due = self._store.due(
+            broker,
+            may_judge=may_judge,
+            max_lost=self._max_lost,
+            limit=BATCH,
+            publish=self._publish,
+            damaged=self._break_off,
+        )
         return len(due)
+
+    def _fail(self, envelope: Envelope, fence: int) -> None:
+        """Fail a step that was lost too often. If that cannot be merged either, its run has no other end."""
+        why = Unreadable(
+            f"attempt {envelope.key} was lost too often, and its failure does not fit what stands in the rows"
+        )
+        try:
+            self._coordinator.lost(envelope, fence, self._max_lost + 1)
+        except (StoreError, DispatchError):
+            raise
+        except Exception as error:
+            logger.exception("failing %s failed", envelope.key)
+            why.__cause__ = error
+        self._coordinator.break_off(envelope.ticket.run, why, key=envelope.key, fence=fence)
+
+    def _move(self, run: str, what: str, act: Callable[[], object]) -> None:
+        """Move a run on; one whose rows do not let it be moved is failed."""
+        try:
+            act()
+        except (StoreError, DispatchError):
+            raise
+        except Exception as error:
+            logger.exception("%s of %s failed", what, run)
+            self._break_off(run, None, None, Unreadable(f"{what} failed: {error}", cause=error))
+
+    def _break_off(self, run: str, key: str | None, fence: int | None, error: Unreadable) -> None:
+        _safely(f"failing {run}", partial(self._coordinator.break_off, run, error, key=key, fence=fence))
+
+    def _strand(self) -> None:
+        """Fail runs that nothing can move any more: the rows that could are gone."""
+        for run in self._store.stranded(BATCH):
+            error = Unreadable("nothing in its rows can move it: no attempt is live, and nothing is waited for")
+            _safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
 
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
@@ -114,13 +156,13 @@ class Sweeper:
         left to it, and to `_join` when it is gone: to ring here would win that race now and then, without anything being wrong.
         """
         for run, fan_out in self._store.aborted(BATCH):
-            _safely(f"winding down {fan_out} of {run}", partial(self._store.wind_down_branches, run, fan_out))
+            self._move(run, f"winding down {fan_out}", partial(self._store.wind_down_branches, run, fan_out))
 
     def _join(self) -> None:
         """Ring for joins whose bell was lost."""
         is_behind = self._post.heads([self._control_queue])[self._control_queue] is not None
         for run, fan_out in self._store.unrung(BATCH, UNRUNG_BEHIND_S if is_behind else UNRUNG_S):
-            _safely(f"joining {fan_out} of {run}", partial(self._coordinator.ring, run, fan_out, by="sweeper"))
+            self._move(run, f"joining {fan_out}", partial(self._coordinator.ring, run, fan_out, by="sweeper"))
 
     def _publish(self, due: Sequence[Due]) -> None:
         if not due:
@@ -135,6 +177,7 @@ class Sweeper:
         if now - self._unparked_at < UNPARK_EVERY_S:
             return
         self._unparked_at = now
+        self._strand()
         unfit = set()  # what does not load is tried once, however many runs wait for it
         for run, *code in self._store.parked(BATCH):
             if tuple(code) in unfit:
@@ -143,6 +186,9 @@ class Sweeper:
                 self._catalog.entry(*code)
             except Unfit:
                 unfit.add(tuple(code))
+                continue
+            except Unreadable as error:
+                self._break_off(run, None, None, error)
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
 

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from flujo_client.blueprint.finding import Finding, Mark, Path, refuse, shown, written
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES, MAX_BLUEPRINT_DEPTH, MAX_BLUEPRINT_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MAX_BYTES: Final = 1_048_576
-MAX_DEPTH: Final = 100
+MAX_BYTES: Final = MAX_BLUEPRINT_BYTES
+MAX_DEPTH: Final = MAX_BLUEPRINT_DEPTH
 """Mappings and lists in each other; 20 containers of steps need about 60."""
 
-MAX_VALUES: Final = 50_000
+MAX_VALUES: Final = MAX_BLUEPRINT_VALUES
 """Values in a document, those that aliases repeat counted each time."""
 
 _MOST_EVENTS: Final = 4 * MAX_VALUES

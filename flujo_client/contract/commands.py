@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from flujo_client.contract.question import LONGEST_MESSAGE
+from flujo_client.sizes import MAX_QUESTION
 
 
 class RunAgentCommand(BaseModel):
@@ -33,7 +33,7 @@ class AskHumanCommand(BaseModel):
     """
 
     type: Literal["ask_human"] = "ask_human"
-    question: str = Field(pattern=r"\S", max_length=LONGEST_MESSAGE)
+    question: str = Field(pattern=r"\S", max_length=MAX_QUESTION)
 
 
 class FinishCommand(BaseModel):

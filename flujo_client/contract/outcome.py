@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from flujo_client.errors import PricingNotConfiguredError
+from flujo_client.serial import storable_text
+from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 CONTROL_FLOW = "control_flow"
 OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "limit"]
+
+
+_WORDS = ("category", "type_name", "module", "code", "traceback_digest", "tool")
+_SENTENCES = ("message", "feedback", "suggestion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,14 @@ class Fault:
     retry_after_s: float | None = None
     traceback_digest: str = ""
     tool: str | None = None
+
+    def __post_init__(self) -> None:
+        """Bound each text, whoever wrote it, so that any error can be stored and read back whole (M-428)."""
+        for name in _WORDS + _SENTENCES:
+            text = getattr(self, name)
+            if text is not None:
+                most = MAX_ERROR_WORD if name in _WORDS else MAX_ERROR_TEXT
+                object.__setattr__(self, name, storable_text(str(text), most=most))
 
     def to_tree(self) -> dict[str, Any]:
         """Give the fault as plain data."""

@@ -6,7 +6,7 @@ It must not ask anybody anything. In: rows and values; out: `Approval`s, and why
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.json_schema import fits_schema, wrong_schema
 from flujo_client.contract.run import LIVE_RUN
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 OPEN = "open"
-LONGEST_MESSAGE: Final = 100_000
-"""Characters that a person is asked in one question."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.envelope import Ticket
-from flujo_client.gateway.requests import GRACE_S, Request, as_json, bind_first
+from flujo_client.gateway.requests import GRACE_S, Request, bind_first
 from flujo_client.pipeline.fork import Beginning, Standing
 from flujo_client.pipeline.plan import Plan
-from flujo_client.serial import Packed
+from flujo_client.serial import Packed, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "taken": list(new.taken),
         "digest": new.digest,
         "idempotency_key": new.idempotency_key,
-        "metadata": as_json(dict(new.metadata)),
+        "metadata": stored(new.metadata, path="metadata"),
         "grace_s": grace_s,
     }
     return Request("fork", parameters, lambda rows: rows[0]["id"] if rows else None)

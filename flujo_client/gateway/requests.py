@@ -11,8 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import orjson
-
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.question import Approval, state_of
 from flujo_client.contract.rows import attempt_record, fault_of, packed, run_record, scope_record
@@ -30,7 +28,7 @@ from flujo_client.contract.run import (
 )
 from flujo_client.errors import ClientError
 from flujo_client.pipeline.plan import Plan
-from flujo_client.serial import Packed, safe_serialize
+from flujo_client.serial import Packed, storable_text, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -84,11 +82,11 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "fingerprint": new.first.ticket.fingerprint,
         "name": new.plan.name,
         "version": new.plan.version,
-        "plan": as_json(new.plan.to_tree()),
+        "plan": stored(new.plan.to_tree(), path="plan"),
         "hooked": bool(new.plan.hooks),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
-        "metadata": as_json(new.metadata),
+        "metadata": stored(new.metadata, path="metadata"),
         "grace_s": grace_s,
     }
     return Request("record", parameters, lambda rows: rows[0]["id"] if rows else None)
@@ -137,7 +135,7 @@ def runs(  # noqa: PLR0913 - one for each filter
         "status": status,
         "pipeline": pipeline,
         "tenant": tenant,
-        "metadata": None if metadata is None else as_json(dict(metadata)),
+        "metadata": None if metadata is None else stored(dict(metadata), path="metadata"),
         "parent": parent,
         "background": background,
         "ended_within_s": ended_within_s,
@@ -220,7 +218,7 @@ def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None) -> Request[bool]:
     """Ask for a cancel; the answer is False when the run had ended."""
-    parameters = {"run": run_id, "actor": safe_serialize(actor), "reason": safe_serialize(reason)}
+    parameters = {"run": run_id, "actor": _text(actor), "reason": _text(reason)}
     return Request("cancel", parameters, bool)
 
 
@@ -248,7 +246,7 @@ def start_again(again: Again) -> Request[str | None]:
 
 def fail_stale(older_s: float, fault: Fault) -> Request[list[str]]:
     """Fail runs in the background without a sign of life for so many seconds; the answer is their ids."""
-    parameters = {"older_s": older_s, "error": as_json(fault.to_tree()), "reason": safe_serialize(fault.message)}
+    parameters = {"older_s": older_s, "error": stored(fault.to_tree(), path="error"), "reason": fault.message}
     return Request("fail_stale", parameters, lambda rows: [row["id"] for row in rows])
 
 
@@ -267,7 +265,7 @@ def approvals(
 
 def answer(key: str, value: Packed, *, actor: str | None, note: str | None) -> Request[bool]:
     """Answer a question; False when it is not open."""
-    parameters = {"key": key, "answer": bytes(value), "actor": safe_serialize(actor), "note": safe_serialize(note)}
+    parameters = {"key": key, "answer": bytes(value), "actor": _text(actor), "note": _text(note)}
     return Request("answer", parameters, bool)
 
 
@@ -307,11 +305,6 @@ def owed_hooks() -> Request[tuple[int, float | None]]:
     return Request("owed_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
 
 
-def as_json(tree: Any) -> str:
-    """JSON text that jsonb takes, whatever is in it (M-428)."""
-    return orjson.dumps(safe_serialize(tree)).decode()
-
-
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
     """What a new run's first message says of it."""
     ticket = first.ticket
@@ -319,13 +312,13 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
         "run": ticket.run,
         "input": bytes(first.input),
         "context": None if first.context is None else bytes(first.context),
-        "limits": None if ticket.limits is None else as_json(dict(ticket.limits)),
+        "limits": None if ticket.limits is None else stored(dict(ticket.limits), path="limits"),
         "tenant": ticket.tenant,
         "run_queue": ticket.queue,
         "priority": ticket.priority,
         "trace_parent": ticket.trace_parent,
         "deadline": ticket.deadline,
-        "aros": None if ticket.aros is None else as_json(dict(ticket.aros)),
+        "aros": None if ticket.aros is None else stored(dict(ticket.aros), path="aros"),
         "key": first.key,
         "address": first.address,
         "step": first.step,
@@ -334,6 +327,10 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
         "blob_digests": [blob.digest for blob in blobs],
         "blob_bodies": [bytes(blob) for blob in blobs],
     }
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else storable_text(text)
 
 
 def _launch(row: Row) -> Launch:

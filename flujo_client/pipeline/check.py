@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flujo_client.address import MAX_NAME, is_name
+from flujo_client.address import is_name
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
@@ -19,20 +19,18 @@ from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.formula import OWN_NAMES, template_of
 from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.place import Place, is_dotted
+from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_client.pipeline.walk import MAX_DEPTH, MAX_NODES
+from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flujo_client.pipeline.compose import Body
 
-MAX_PATH = 1_000
-"""Bytes of a path: the keys of a run's rows are made of it, and Postgres indexes them."""
-
-_QUEUE = r"[\w.:-]{1,120}"
+_QUEUE = rf"[\w.:-]{{1,{MAX_QUEUE}}}"
 
 
 class Finding(NamedTuple):
@@ -49,7 +47,8 @@ class Finding(NamedTuple):
 
 def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[Finding]:
     """Find what cannot run. Takes what `check` takes."""
-    return list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+    found = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+    return found or _plan_findings(pipeline)
 
 
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
@@ -65,7 +64,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         MissingAgentError: all that is wrong is that steps have no agent.
         PipelineError: everything that was found.
     """
-    findings = findings_of(pipeline, allowed=allowed, has_context=has_context)
+    findings = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
     if not findings:
         return
     if endless := [str(each) for each in findings if each.is_endless]:
@@ -75,6 +74,15 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
     raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(map(str, findings)))
+
+
+def _plan_findings(pipeline: Pipeline) -> list[Finding]:
+    """What keeps a pipeline without any other findings from being compiled, as whoever enqueues it is told by `compile_plan` itself."""
+    try:
+        compile_plan(pipeline)
+    except FlujoError as error:
+        return [Finding(error.message)]
+    return []
 
 
 class _Above(NamedTuple):
@@ -98,19 +106,22 @@ class _Reading:
 
     def __init__(self, allowed: Sequence[str]) -> None:
         self._allowed = allowed
-        self._nodes = 0
+        self._steps = 0
 
     def all(self, pipeline: Pipeline, place: Place) -> Iterator[Finding]:
         if not pipeline.steps:
             yield Finding("it has no steps")
         yield from map(Finding, self._besides(pipeline))
         yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
-        if self._nodes > MAX_NODES:
-            yield Finding(f"it has more than {MAX_NODES:,} steps, those inside containers counted each time")
+        if self._steps > MAX_STEPS:
+            yield Finding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
 
     def _besides(self, body: Body) -> Iterator[str]:
         """What is wrong with what a pipeline has besides its steps."""
         if isinstance(body, Pipeline):
+            for what, text in (("name", body.name or ""), ("version", body.version)):
+                if len(text) > MAX_WORD:
+                    yield f"its {what} has {len(text):,} characters; at most {MAX_WORD} are kept"
             yield from resources_findings(body.resources, self._allowed)
             yield from hooks_findings(body.hooks, self._allowed)
 
@@ -126,8 +137,7 @@ class _Reading:
                 text = f"{count} steps have this name; names are addresses, so each needs its own"
                 yield Finding(text, f"{spot.above}{name}")
         for step in steps:
-            self._nodes += 1
-            if self._nodes > MAX_NODES:
+            if self._steps > MAX_STEPS:
                 return
             yield from self._step(step, spot)
 
@@ -141,7 +151,9 @@ class _Reading:
         yield from (Finding(text, path) for text in texts)
         if step.agent is None and step.performs:
             yield Finding("it has no agent", path, is_missing_agent=True)
-        for key, body in step.bodies().items():
+        bodies = step.bodies()
+        self._steps += not bodies
+        for key, body in bodies.items():
             name = body.name if isinstance(body, Pipeline) and body.name else step.name
             trail = (*spot.trail, _Above(body, name, step.kind == FALLBACK_KIND and key == FALLBACK))
             inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
@@ -150,6 +162,7 @@ class _Reading:
                 yield from (Finding(f"in {key!r}, {text}", path) for text in self._besides(body))
                 yield from self._sequence(body, inside)
             else:
+                self._steps += 1
                 text = f"its {key if key == 'body' else repr(key)} {wrong}"
                 yield Finding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
 
@@ -168,8 +181,8 @@ def _body_finding(body: Any, inside: _Spot) -> str | None:
         return "has no steps"
     if circle := _circle(inside.trail):
         return f"is what it stands in itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}"
-    if len(inside.trail) > MAX_DEPTH + 1:
-        return f"stands in more than {MAX_DEPTH} containers"
+    if len(inside.trail) > MAX_CONTAINERS + 1:
+        return f"stands in more than {MAX_CONTAINERS} containers"
     known, asked = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and asked is not None and not issubclass(known, asked):
         return f"asks for the context {asked.__name__}, and here it is {known.__name__}; nest it with inherit_context=False"

@@ -10,8 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flujo_client.address import MAX_NAME, is_name
+from flujo_client.address import is_name
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
+from flujo_client.sizes import MAX_BRANCHES, MAX_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,6 +83,9 @@ def count_findings(name: str, given: Any) -> Iterator[str]:
 
 def names_findings(what: str, names: Iterable[Any]) -> Iterator[str]:
     """Find what is wrong with the names of bodies, as they are written: they become parts of addresses."""
+    names = list(names)
+    if len(names) > MAX_BRANCHES:
+        yield f"it has {len(names):,} of them, and at most {MAX_BRANCHES:,} may be a {what}; loop or map over parts of them"
     for name, count in Counter(str(name) for name in names).items():
         if not is_name(name):
             yield (

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.identity import digest
-from flujo_client.serial import safe_serialize
+from flujo_client.pipeline.identity import digest, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +50,7 @@ class DeclaredAgent:
     def key(self) -> str:
         """The same for agents that are the same; a worker asks for it several times in an attempt."""
         made_of = (self.name, self.model, self.system_prompt, self.output_schema, self.model_settings, self.tools)
-        return digest([safe_serialize(each) for each in made_of])
+        return digest([whole(each) for each in made_of])
 
     def __hash__(self) -> int:
         return hash(self.key)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.contract.verdict import ValidationResult
 from flujo_client.errors import NonRetryableError
-from flujo_client.pipeline.identity import digest
-from flujo_client.serial import safe_serialize
+from flujo_client.pipeline.identity import digest, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +26,7 @@ class Fits:
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        return {"schema": digest(safe_serialize(self.schema))}
+        return {"schema": digest(whole(self.schema))}
 
     def process(self, data: Any, context: Any) -> Any:  # noqa: ARG002 - a processor's own form
         """Pass an input on.

@@ -14,8 +14,8 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.run import LIVE_RUN
 from flujo_client.errors import RetryError
 from flujo_client.pipeline.identity import digest
-from flujo_client.pipeline.submit import first_of
-from flujo_client.serial import Packed, safe_serialize
+from flujo_client.pipeline.submit import first_of, kept_metadata
+from flujo_client.serial import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,7 +156,7 @@ def new_fork(
         digest=digest(["retry", old.run, node.name]),
         blobs=tuple(each for each in large if not each.is_reference),
         idempotency_key=order.idempotency_key,
-        metadata=safe_serialize(dict(order.metadata)),
+        metadata=kept_metadata(order.metadata),
     )
 
 

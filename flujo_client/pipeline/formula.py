@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import NonRetryableError
-from flujo_client.serial import safe_serialize
+from flujo_client.pipeline.identity import whole
 from flujo_client.text.expressions import NAMES, compile_expression
 from flujo_client.text.templates import compile_template
 
@@ -138,7 +138,7 @@ class Templated:
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        return {"template": safe_serialize(self.value), "as_text": self.as_text}
+        return {"template": whole(self.value), "as_text": self.as_text}
 
     def __call__(self, value: Any, context: Any, *_: Any) -> Any:
         """Fill it in, by the `filling_by` in force; raises TemplateResolutionError."""
@@ -182,7 +182,7 @@ class Changes:
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
-        return {"changes": safe_serialize(self.put)}
+        return {"changes": whole(self.put)}
 
     def run(self, data: Any, *, context: Any = None) -> Any:
         """Change the attempt's own copy of the context, which is merged with the step.

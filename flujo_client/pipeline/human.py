@@ -16,12 +16,13 @@ from pydantic import TypeAdapter
 
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.json_schema import fits_schema
-from flujo_client.contract.question import LONGEST_MESSAGE, check_schema
+from flujo_client.contract.question import check_schema
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.container import Container, function_findings
-from flujo_client.pipeline.identity import digest, identify
-from flujo_client.serial import encode, safe_serialize
+from flujo_client.pipeline.identity import digest, identify, whole
+from flujo_client.serial import encode
+from flujo_client.sizes import MAX_QUESTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,8 +118,8 @@ class HumanInTheLoopStep(Container):
             yield from function_findings("message_for_user", message)
         elif message is not None and not message.strip():
             yield "message_for_user is empty"
-        elif message is not None and len(message) > LONGEST_MESSAGE:
-            yield f"message_for_user has {len(message):,} characters; at most {LONGEST_MESSAGE:,} are asked"
+        elif message is not None and len(message) > MAX_QUESTION:
+            yield f"message_for_user has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
         if self.on_expiry not in ON_EXPIRY:
             yield f"on_expiry {str(self.on_expiry)[:40]!r} is none of {', '.join(ON_EXPIRY)}"
         elif self.on_expiry != "fail" and self.expires_s is None:
@@ -145,7 +146,7 @@ class HumanInTheLoopStep(Container):
 
 def _identity(schema: Any) -> Any:
     if isinstance(schema, Mapping):
-        return {"schema": digest(safe_serialize(schema))}
+        return {"schema": digest(whole(schema))}
     return None if schema is None else identify(schema)
 
 

@@ -42,6 +42,11 @@ def digest(tree: Any) -> str:
     return hashlib.sha256(canonical(tree)).hexdigest()
 
 
+def whole(value: Any) -> Any:
+    """Give any value as plain data, however large it is: of two that differ at their far end, each has its own fingerprint."""
+    return safe_serialize(value, max_nodes=sys.maxsize)
+
+
 def _name(thing: Any) -> str:
     module = str(getattr(thing, "__module__", "?"))
     return f"{importable(module) or module}:{getattr(thing, '__qualname__', '?')}"
@@ -97,14 +102,12 @@ def agent_traits(agent: Any) -> dict[str, Any]:
         traits["model"] = model
     output_type = getattr(agent, "output_type", None)
     if output_type is not None:
-        traits["output"] = (
-            _name(output_type) if isinstance(output_type, type) else digest(safe_serialize(_schema(output_type)))
-        )
+        traits["output"] = _name(output_type) if isinstance(output_type, type) else digest(whole(_schema(output_type)))
     prompts = getattr(agent, "_system_prompts", None) or getattr(agent, "system_prompt", None)
     if isinstance(prompts, str) or (
         isinstance(prompts, (list, tuple)) and all(isinstance(each, str) for each in prompts)
     ):
-        traits["prompt"] = digest(safe_serialize(prompts))
+        traits["prompt"] = digest(whole(prompts))
     return traits
 
 

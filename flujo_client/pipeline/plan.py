@@ -7,17 +7,20 @@ another fingerprint, the code is not the code the run was started with.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.compose import Pipeline, model_name, steps_of
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
-from flujo_client.pipeline.identity import digest, identify
+from flujo_client.pipeline.identity import digest, identify, whole
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.walk import walk
-from flujo_client.serial import safe_serialize
+from flujo_client.serial import stored
+from flujo_client.sizes import MAX_PLAN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +38,22 @@ PERFORMED = frozenset({"step", "router"})
 
 ITERATED = frozenset({"loop", "map"})
 """Kinds whose children are numbered and all run the one body."""
+
+
+class Nodes(tuple["Node", ...]):  # noqa: SLOT001 - the places are cached in its __dict__
+    """Nodes that run in this order. Finding one by its name takes as long among ten thousand as among ten."""
+
+    def place_of(self, name: str) -> int:
+        """Find a node's place by its name; raises KeyError if there is none."""
+        return self._places[name]
+
+    def named(self, name: str) -> Node:
+        """Find a node by its name; raises KeyError if there is none."""
+        return self[self._places[name]]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {node.name: place for place, node in enumerate(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +74,7 @@ class Node:
     queue: str | None = None
     traits: dict[str, Any] = field(default_factory=dict)
     rules: dict[str, Any] = field(default_factory=dict)
-    bodies: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    bodies: dict[str, Nodes] = field(default_factory=dict)
     path: str = ""
 
     @property
@@ -92,7 +111,7 @@ class Node:
             traits=tree["traits"],
             rules=tree.get("rules", {}),
             bodies={
-                key: tuple(cls.from_tree(node, f"{path}/{key}/") for node in nodes)
+                key: Nodes(cls.from_tree(node, f"{path}/{key}/") for node in nodes)
                 for key, nodes in tree.get("bodies", ())
             },
             path=path,
@@ -109,7 +128,7 @@ class Spot(NamedTuple):
     """
 
     container: Node | None
-    nodes: tuple[Node, ...] | None
+    nodes: Nodes | None
     above: str | None
 
 
@@ -124,7 +143,7 @@ class Plan:
 
     name: str
     version: str
-    nodes: tuple[Node, ...]
+    nodes: Nodes
     context_model: str | None
     fingerprint: str
     resources: dict[str, Any] | None = None
@@ -139,7 +158,7 @@ class Plan:
                 spot, here = Spot(spot.container, spot.container.bodies[part], box), f"{here}/{part}"
                 continue
             name, child, _ = part.partition("#")
-            container = {node.name: node for node in spot.nodes or ()}[name]
+            container = (spot.nodes or Nodes()).named(name)
             above, box, here = here, _under(here, name), _under(here, part)
             body = container.bodies.get("body") if child and container.kind in ITERATED else None
             spot = Spot(container, body, above if body is None else box)
@@ -161,7 +180,7 @@ class Plan:
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
         """Read a stored plan."""
-        nodes = tuple(Node.from_tree(node) for node in tree["nodes"])
+        nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
         named = tree["name"], tree["version"], nodes, tree["context_model"]
         return cls(*named, digest(tree), tree.get("resources"), tree.get("hooks"), tree.get("blueprint"))
 
@@ -179,19 +198,28 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
 
     Raises:
         PipelineError: it is too deep or too large, or contains itself.
+        SerializationError: it holds what Postgres does not give back as it is; the place in the plan is named.
     """
     hooks = _hooks(pipeline)  # walks, and so refuses what has no end before it is built
     plan = Plan(
         name=pipeline.name or default_name,
         version=pipeline.version,
-        nodes=tuple(map(_node, steps_of(pipeline))),
+        nodes=Nodes(map(_node, steps_of(pipeline))),
         context_model=model_name(pipeline.context_model),
         fingerprint="",
         resources=None if pipeline.resources is None else identify(pipeline.resources),
         hooks=hooks or None,
         blueprint=pipeline.blueprint,
     )
-    return Plan.from_tree(plan.to_tree())
+    tree = plan.to_tree()
+    size = len(stored(tree, path="plan").encode())
+    if size > MAX_PLAN_BYTES:
+        raise PipelineError(
+            f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are kept",
+            suggestion="make a part of it a pipeline of its own, or keep large schemas and texts out of its steps",
+            code="PIPELINE_TOO_LARGE",
+        )
+    return Plan.from_tree(tree)
 
 
 def _hooks(pipeline: Pipeline) -> dict[str, Any]:
@@ -215,7 +243,7 @@ def _node(step: Step, *, once: bool = False) -> Node:
         traits=_traits(step),
         rules=step.rules(),
         bodies={
-            key: tuple(_node(each, once=passes and (once or key == FALLBACK)) for each in steps_of(body))
+            key: Nodes(_node(each, once=passes and (once or key == FALLBACK)) for each in steps_of(body))
             for key, body in step.bodies().items()
         },
     )
@@ -233,7 +261,7 @@ def _traits(step: Step) -> dict[str, Any]:
         "validators": [identify(each) for each in step.validators],
         "updates_context": step.updates_context,
         "sink_to": step.sink_to,
-        "meta": safe_serialize(step.meta),
+        "meta": whole(step.meta),
         **_shaping(step),
         **_resources(step),
         **step.traits(),
@@ -249,9 +277,7 @@ def _shaping(step: Step) -> dict[str, Any]:
         block = dict(step.processing)
         precheck = dict(block.get("reasoning_precheck") or {})
         agents = {key: identify(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
-        traits["processing"] = safe_serialize(
-            {**block, **({"reasoning_precheck": precheck | agents} if precheck else {})}
-        )
+        traits["processing"] = whole({**block, **({"reasoning_precheck": precheck | agents} if precheck else {})})
     for key in ("prompt_processors", "output_processors"):
         if given := getattr(step.processors, key):
             traits[key] = [identify(each) for each in given]

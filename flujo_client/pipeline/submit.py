@@ -23,14 +23,14 @@ from flujo_client.errors import (
 )
 from flujo_client.pipeline.identity import digest
 from flujo_client.pipeline.plan import PERFORMED
-from flujo_client.serial import Packed, Resolver, decode, encode, safe_serialize
+from flujo_client.serial import Packed, Resolver, decode, encode, loads, stored
+from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.pipeline.plan import Node, Plan
 
-MAX_KEY = 200
 PRIORITIES = range(10)
 _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 """As the W3C's "Trace Context" writes it: ids of nothing but zeros, and the version ff, are not valid."""
@@ -83,6 +83,10 @@ def new_run(
         ConfigurationError: an option that cannot be.
     """
     check_order(order)
+    if len(reference) > MAX_REFERENCE:
+        raise ConfigurationError(
+            f"the pipeline's reference has {len(reference):,} characters; at most {MAX_REFERENCE:,} are kept"
+        )
     sent_input = pack(encode(value, path="input"), "input", size)
     context = build_context(order.context, order.context_model)
     same = digest([reference, sent_input.digest, None if context is None else encode(context, path="context")])
@@ -102,8 +106,7 @@ def new_run(
     first, large = first_of(
         ticket, plan.nodes[0], sent_input, snapshot, inline=size.inline, control_queue=control_queue
     )
-    metadata = safe_serialize(dict(order.metadata))
-    return NewRun(first, plan, same, large, order.idempotency_key, metadata)
+    return NewRun(first, plan, same, large, order.idempotency_key, kept_metadata(order.metadata))
 
 
 def first_of(
@@ -182,17 +185,32 @@ def pack(tree: Any, what: str, size: Limits) -> Packed:
     return packed
 
 
+def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a copy of metadata as it is stored and read back; raises SerializationError, or SnapshotTooLarge above the limit."""
+    text = stored(dict(metadata), path="metadata").encode()
+    if len(text) > MAX_METADATA_BYTES:
+        raise SnapshotTooLarge(
+            f"{len(text):,} bytes of JSON; at most {MAX_METADATA_BYTES:,} are kept",
+            path="metadata",
+            suggestion="put large data into the input or the context, or keep it in your own store and name its key",
+        )
+    kept: dict[str, Any] = loads(text)
+    return kept
+
+
 def check_order(order: Order) -> None:
     """Refuse an option that cannot be; raises ConfigurationError."""
     if not is_run_id(order.run_id):
-        raise ConfigurationError(f"run id {order.run_id!r} may hold letters, digits, '_', '-' and '.' only, 80 at most")
+        raise ConfigurationError(
+            f"run id {order.run_id!r} may hold letters, digits, '_', '-' and '.' only, {MAX_RUN_ID} at most"
+        )
     if order.priority is not None and order.priority not in PRIORITIES:
         raise ConfigurationError(f"priority {order.priority!r} is none of 0, the first to be served, to 9")
     if order.deadline is not None and not 0 <= order.deadline <= LAST_DEADLINE:
         raise ConfigurationError(f"a deadline at unix second {order.deadline:g} is not before the year 10000")
     key = order.idempotency_key
     if key is not None and not _is_word(key):
-        raise ConfigurationError(f"an idempotency key has 1 to {MAX_KEY} printable characters")
+        raise ConfigurationError(f"an idempotency key has 1 to {MAX_WORD} printable characters")
     if order.trace_parent is not None and not _TRACE_PARENT.fullmatch(order.trace_parent):
         raise ConfigurationError(
             f"trace_parent {order.trace_parent[:80]!r} is no W3C trace context",
@@ -201,10 +219,10 @@ def check_order(order: Order) -> None:
     for name, word in (("tenant", order.tenant), ("queue", order.queue)):
         if word and not _is_word(word):
             raise ConfigurationError(
-                f"{name} {word[:40]!r} has something else than 1 to {MAX_KEY} printable characters"
+                f"{name} {word[:40]!r} has something else than 1 to {MAX_WORD} printable characters"
             )
 
 
 def _is_word(text: str) -> bool:
     """Tell whether Postgres and a broker take it as it is (M-428)."""
-    return 0 < len(text) <= MAX_KEY and text.isprintable()
+    return 0 < len(text) <= MAX_WORD and text.isprintable()

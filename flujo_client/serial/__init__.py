@@ -4,7 +4,9 @@ from flujo_client.serial.custom import register_custom_deserializer, register_cu
 from flujo_client.serial.lenient import safe_deserialize, safe_serialize
 from flujo_client.serial.packed import Packed
 from flujo_client.serial.resolve import Resolver, is_ours, reference
+from flujo_client.serial.stored import stored, stored_safely
 from flujo_client.serial.strict import decode, encode
+from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import Tree, canonical, dumps, loads
 
 __all__ = [
@@ -22,4 +24,7 @@ __all__ = [
     "register_custom_serializer",
     "safe_deserialize",
     "safe_serialize",
+    "storable_text",
+    "stored",
+    "stored_safely",
 ]

@@ -27,6 +27,7 @@ from pydantic import BaseModel, TypeAdapter
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import deserializer_for, name_of, serializer_for
 from flujo_client.serial.kinds import is_mock, type_name
+from flujo_client.serial.text import storable_text
 
 if TYPE_CHECKING:
     from flujo_client.serial.tree import Tree
@@ -122,7 +123,7 @@ class _Walk:
         self.left -= len(text) // _CHARS_PER_NODE
         if len(text) > room:
             text = f"{text[:room]}… {_CUT}"
-        return _postgres_safe(text)
+        return storable_text(text)
 
     # --- containers
 
@@ -172,13 +173,6 @@ class _Walk:
 
 _NOT_SCALAR: Final = object()
 _CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})
-
-
-def _postgres_safe(text: str) -> str:
-    """Jsonb takes neither NUL nor lone surrogates; surrogates that make a pair become their character."""
-    if not text.isascii():
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def _number(number: int) -> int | str:
@@ -279,6 +273,6 @@ def _placeholder(kind: type) -> str:
 
 def _name(kind: type) -> str:
     try:
-        return _postgres_safe(type_name(kind))
+        return storable_text(type_name(kind))
     except Exception:  # noqa: BLE001  # a metaclass may hide even the name
         return "object"

@@ -10,6 +10,11 @@ from typing import Any
 from flujo_client.errors import SerializationError
 
 
+def step_to(key: Any) -> str:
+    """Write a mapping's key as a step of a path."""
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.80}]"
+
+
 class Refused(Exception):
     """On its way out of the walk, it gathers the trail: each holder with the step taken from it, innermost first."""
 

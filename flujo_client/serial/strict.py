@@ -18,9 +18,10 @@ import orjson
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import deserializer_for, serializer_for
 from flujo_client.serial.kinds import is_mock, type_name
-from flujo_client.serial.refusal import Refused
+from flujo_client.serial.refusal import Refused, step_to
 from flujo_client.serial.resolve import reference
 from flujo_client.serial.rules import BY_TAG, MAP, SETS, Rule, rule_for
+from flujo_client.serial.text import is_storable_text
 
 if TYPE_CHECKING:
     from flujo_client.serial.tree import Tree
@@ -80,7 +81,7 @@ def decode(tree: Tree, *, resolve: Resolve, path: str = "value") -> Any:
 def _encode(value: Any, depth: int) -> Tree:
     kind = type(value)
     if kind is str:
-        return value if _is_plain_text(value) else _encode_other(value, kind, depth)
+        return value if is_storable_text(value) else _encode_other(value, kind, depth)
     if kind is int:
         return value if _SMALLEST <= value <= _LARGEST else _encode_other(value, kind, depth)
     if kind is dict:
@@ -92,21 +93,8 @@ def _encode(value: Any, depth: int) -> Tree:
     return _encode_other(value, kind, depth)
 
 
-def _is_plain_text(text: str) -> bool:
-    """Neither a lone surrogate, which JSON refuses, nor a NUL, which Postgres does (M-428)."""
-    if "\0" in text:
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_plain_key(key: str) -> bool:
-    return key != _TAG and _is_plain_text(key)
+    return key != _TAG and is_storable_text(key)
 
 
 def _encode_list(value: list[Any], depth: int) -> Tree:
@@ -146,7 +134,7 @@ def _encode_dict(value: dict[Any, Any], depth: int) -> Tree:
         else:
             return out
     except Refused as refused:
-        refused.past(value, _step(key))
+        refused.past(value, step_to(key))
         raise
     return _encode_map(value, depth)
 
@@ -157,7 +145,7 @@ def _encode_map(value: dict[Any, Any], depth: int) -> Tree:
         try:
             pairs.append([_encode(key, depth + 1), _encode(item, depth + 1)])
         except Refused as refused:
-            refused.past(value, _step(key))
+            refused.past(value, step_to(key))
             raise
     return {_TAG: MAP, "v": pairs}
 
@@ -211,10 +199,6 @@ def _check_depth(depth: int) -> None:
         raise Refused(f"nested more than {MAX_DEPTH} levels deep", "flatten the value", too_deep=True)
 
 
-def _step(key: Any) -> str:
-    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.80}]"
-
-
 # --- back ------------------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +220,7 @@ def _decode_dict(tree: dict[str, Tree], resolve: Resolve) -> Any:
                     out = tree.copy()
                 out[key] = value
     except Refused as refused:
-        refused.past(tree, _step(key))
+        refused.past(tree, step_to(key))
         raise
     return out
 

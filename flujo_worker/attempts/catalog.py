@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.load import load_stored
@@ -10,7 +11,7 @@ from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
-from flujo_client.pipeline.plan import Node, Plan, compile_plan
+from flujo_client.pipeline.plan import Node, Nodes, Plan, compile_plan
 from flujo_client.pipeline.reference import (
     RESOURCES,
     bare,
@@ -22,6 +23,7 @@ from flujo_client.pipeline.reference import (
 )
 from flujo_client.pipeline.walk import walk
 from flujo_worker.agents.declared import make_declared
+from flujo_worker.errors import WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +36,7 @@ class Unfit(Exception):
     """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """A pipeline with its plan and its steps, by their paths in it."""
 
@@ -44,8 +46,7 @@ class Entry:
 
     def node_of(self, envelope: Envelope) -> Node:
         """The place in the plan of the step that an attempt is at."""
-        nodes = self.plan.locate(envelope.address).nodes or ()
-        return next(node for node in nodes if node.name == envelope.step)
+        return (self.plan.locate(envelope.address).nodes or Nodes()).named(envelope.step)
 
     def resources_at(self, path: str) -> Any:
         """What the innermost pipeline around a step names as its resources."""
@@ -75,7 +76,7 @@ class Entry:
 
     def _body(self, root: str) -> str:
         """The path in the plan of the body that stands at an address."""
-        nodes = self.plan.locate(root).nodes or ()
+        nodes = self.plan.locate(root).nodes or Nodes()
         return nodes[0].path.rpartition("/")[0]
 
     def _around(self, path: str) -> Iterator[tuple[str, Pipeline]]:
@@ -83,9 +84,15 @@ class Entry:
         yield "", self.pipeline
         parts = path.split("/")
         for end in range(1, len(parts) - 1, 2):
-            body = self.steps["/".join(parts[:end])].bodies()[parts[end]]
-            if isinstance(body, Pipeline):
-                yield "/".join(parts[: end + 1]), body
+            at = "/".join(parts[: end + 1])
+            if at in self._pipelines:
+                yield at, self._pipelines[at]
+
+    @cached_property
+    def _pipelines(self) -> dict[str, Pipeline]:
+        """The pipelines that stand in it, by the paths of the bodies they are."""
+        bodies = ((f"{path}/{key}", body) for path, step in self.steps.items() for key, body in step.bodies().items())
+        return {path: body for path, body in bodies if isinstance(body, Pipeline)}
 
 
 MOST_KEPT = 1_000
@@ -156,13 +163,13 @@ class Catalog:
                 if is_blueprint(reference)
                 else load_pipeline(reference, allowed=self._allowed)
             )
-        except Unfit:
+            plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
+        except (Unfit, WorkerError):
             raise
         except FlujoError as error:
             raise Unfit(f"this worker cannot load its pipeline: {error.message}") from error
         except Exception as error:
             raise Unfit(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
-        plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
         return Entry(pipeline, plan, dict(walk(pipeline)))
 
     def _built(self, reference: str, fingerprint: str) -> Pipeline:

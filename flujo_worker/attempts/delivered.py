@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from flujo_worker.ports import Refusal, Verdict
 
-Disposition = Literal["parked", "cancelled", "waiting", "crashed"]
+Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)

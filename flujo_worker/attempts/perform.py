@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from flujo_client.attempt import AttemptInfo, performing
-from flujo_client.contract.outcome import Outcome
+from flujo_client.contract.outcome import NO_USAGE, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.redact import redact
 from flujo_client.sections import Historical
@@ -29,7 +29,7 @@ from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.attempts.work import Notes
 from flujo_worker.domain.values import Notice
-from flujo_worker.errors import DispatchError, StoreError, WireError
+from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
 from flujo_worker.observe.log import telling
 from flujo_worker.ports import PlanName
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config import Settings
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.outcome import Event, Usage
     from flujo_client.pipeline.step import Step
     from flujo_worker.aio import Loop
     from flujo_worker.attempts.budget import ExpectedCall
@@ -52,6 +53,16 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Claim, Ledger, Reply, Room
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What an attempt is claimed with, or why that cannot be told."""
+
+    reply: Reply | None = None
+    calls: Sequence[ExpectedCall] = ()
+    asks: Sequence[Reservation] = ()
+    error: Exception | None = None
 
 
 class Attempts:
@@ -123,9 +134,15 @@ class Attempts:
             return Delivered("busy") if held is None else self._perform(envelope, held, room)
 
     def _perform(self, envelope: Envelope, held: Held, room: Room) -> Delivered:
-        reply = self._reply(envelope)
-        calls, asks = self._asks(envelope, reply)
-        claim = self._claim(envelope, held, asks, room)
+        try:
+            return self._performed(envelope, held, room)
+        except Unreadable as error:
+            self._coordinator.break_off(envelope.ticket.run, error, key=envelope.key)
+            return Delivered("unreadable")
+
+    def _performed(self, envelope: Envelope, held: Held, room: Room) -> Delivered:
+        wanted = self._wanted(envelope)
+        claim = self._claim(envelope, held, wanted.asks, room)
         if claim.refusal is not None:
             logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
             counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
@@ -133,14 +150,28 @@ class Attempts:
         failpoints.hit("after_claim")
         if room != "shared":
             self._ledger.note(envelope.ticket.run, [isolated(room, self._lease.worker)], key=envelope.key)
+        reply, started = wanted.reply, time.monotonic()
         if claim.aborted:
-            return self._conclude(Notice(envelope, held.fence or 0, Outcome("cancelled")), time.monotonic())
+            return self._conclude(Notice(envelope, held.fence or 0, Outcome("cancelled")), started)
+        if wanted.error is not None:
+            return self._conclude(Notice(envelope, held.fence or 0, _bare(wanted.error, NO_USAGE, started)), started)
         if claim.over is not None:
-            refused = Outcome("limit", fault=claim.over)
-            return self._conclude(Notice(envelope, held.fence or 0, refused), time.monotonic())
+            return self._conclude(Notice(envelope, held.fence or 0, Outcome("limit", fault=claim.over)), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = self._reply(envelope)
-        return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), calls)
+        return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
+
+    def _wanted(self, envelope: Envelope) -> _Wanted:
+        """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
+        try:
+            reply = self._reply(envelope)
+            calls, asks = self._asks(envelope, reply)
+        except StoreError:
+            raise
+        except Exception as error:
+            logger.exception("what attempt %s needs cannot be told", envelope.key)
+            return _Wanted(error=error)
+        return _Wanted(reply, calls, asks)
 
     def _claim(self, envelope: Envelope, held: Held, asks: Sequence[Reservation], room: Room) -> Claim:
         while True:
@@ -193,10 +224,7 @@ class Attempts:
         try:
             entry = self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
         except Unfit as finding:
-            reason = redact(str(finding))
-            logger.error("run %s is parked: %s", envelope.ticket.run, reason)  # noqa: TRY400 - the finding is all there is
-            self._ledger.park(envelope.key, fence, reason)
-            return Delivered("parked")
+            return self._park(envelope, fence, finding)
         guard = self._guard(claimed, entry)
         if guard.holds_back(fence):
             return Delivered("waiting")
@@ -204,7 +232,7 @@ class Attempts:
         with telling(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
             if held.is_limited:
                 tell_calls(calls)
-            outcome = self._outcomes.of(claimed, entry, story, notes)
+            outcome = self._outcome(claimed, entry, story, notes)
         guard.report(notes.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
@@ -212,16 +240,46 @@ class Attempts:
             return Delivered("cancelled")
         return self._conclude(Notice(envelope, fence, outcome), started)
 
+    def _outcome(self, claimed: Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
+        """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
+        try:
+            return self._outcomes.of(claimed, entry, story, notes)
+        except StoreError:
+            raise
+        except Exception as error:
+            logger.exception("attempt %s could not be performed", claimed.envelope.key)
+            return _bare(error, NO_USAGE, claimed.started)
+
+    def _park(self, envelope: Envelope, fence: int, finding: Unfit) -> Delivered:
+        reason = redact(str(finding))
+        logger.error("run %s is parked: %s", envelope.ticket.run, reason)
+        self._ledger.park(envelope.key, fence, reason)
+        return Delivered("parked")
+
     def _conclude(self, notice: Notice, started: float) -> Delivered:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
             concluded = self._coordinator.conclude(notice)
-        except (StoreError, DispatchError):
+        except (StoreError, DispatchError, Unreadable):
             raise
+        except Unfit as finding:
+            return self._park(notice.envelope, notice.fence, finding)
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
-            bare = failed(fault_of(error, "system", None), notice.outcome.usage, started)
-            concluded = self._coordinator.conclude(replace(notice, outcome=bare))
+            return self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
+        return Delivered(concluded.verdict, concluded.counts)
+
+    def _conclude_failed(self, notice: Notice) -> Delivered:
+        """Conclude a failure with nothing in it; if not even that can be merged, its run has no other end."""
+        try:
+            concluded = self._coordinator.conclude(notice)
+        except (StoreError, DispatchError):
+            raise
+        except Unfit as finding:
+            return self._park(notice.envelope, notice.fence, finding)
+        except Exception as error:
+            logger.exception("nor could its failure")
+            raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
         return Delivered(concluded.verdict, concluded.counts)
 
     def _guard(self, claimed: Claimed, entry: Entry) -> Guard:
@@ -230,6 +288,12 @@ class Attempts:
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
         return Guard(self._breakers, self._ledger, envelope, agent)
+
+
+def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
+    if isinstance(error, Unreadable):
+        raise error
+    return failed(fault_of(error, "system", None), usage, started)
 
 
 def _performs_step(envelope: Envelope, reply: Reply | None) -> bool:

@@ -147,7 +147,6 @@ class Draft:
         """The attempt's own scope, as its envelope tells it."""
         envelope = self.notice.envelope
         spot = self.plan.locate(envelope.address)
-        names = [node.name for node in spot.nodes or ()]
         scope = Scope(
             address=envelope.address,
             parent=None if envelope.address == envelope.ticket.root else spot.above,
@@ -155,7 +154,7 @@ class Draft:
             step=spot.container.name if spot.container else "",
             name=envelope.address.rpartition("/")[2],
             place=0,
-            cursor=names.index(envelope.step) if names else 0,
+            cursor=spot.nodes.place_of(envelope.step) if spot.nodes else 0,
             version=envelope.version,
             output=envelope.input,
             context=envelope.context,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flujo_worker.errors import IllegalTransition
 
 RUN: dict[str, frozenset[str]] = {
-    "queued": frozenset({"running", "parked", "cancelled", "expired"}),
+    "queued": frozenset({"running", "parked", "failed", "cancelled", "expired"}),
     "running": frozenset({"succeeded", "failed", "parked", "cancelled", "expired"}),
     "parked": frozenset({"running", "cancelled", "expired", "succeeded", "failed"}),
     "succeeded": frozenset(),

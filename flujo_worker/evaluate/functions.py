@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pydantic
@@ -10,6 +11,7 @@ import pydantic
 from flujo_client.contract.refine import Refinement
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.conditional import plain_key, resolve_key
+from flujo_client.sizes import MAX_BRANCHES
 from flujo_worker.evaluate.question import field_at
 
 if TYPE_CHECKING:
@@ -52,7 +54,14 @@ def items(question: Question) -> list[Packed]:
     found = field_at(context, path)
     if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
         raise PipelineError(f"the context's '{path}' is a {type(found).__name__}, not an iterable of items")
-    return [question.pack(item, f"{path}[{place}]") for place, item in enumerate(found)]
+    most = MAX_BRANCHES if question.step.rules()["parallel"] else None
+    items = list(found if most is None else islice(found, most + 1))
+    if most is not None and len(items) > most:
+        raise PipelineError(
+            f"the context's '{path}' has more than {most:,} items, and each would be a branch",
+            suggestion="map over them one after the other, or in parts",
+        )
+    return [question.pack(item, f"{path}[{place}]") for place, item in enumerate(items)]
 
 
 def collect(question: Question) -> Packed:

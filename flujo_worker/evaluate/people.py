@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import ContextState, PipelineContext
-from flujo_client.contract.question import LONGEST_MESSAGE
 from flujo_client.errors import HumanInputError
+from flujo_client.serial import stored
+from flujo_client.sizes import MAX_QUESTION
 
 if TYPE_CHECKING:
     from flujo_client.serial import Packed
@@ -19,12 +20,12 @@ def question(question: Question) -> tuple[str, dict[str, Any] | None, Packed | N
     message = question.call("message", question.value(0), question.value(1)) if step.functions() else step.text()
     if not isinstance(message, str) or not message.strip():
         raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
-    if len(message) > LONGEST_MESSAGE:
-        said = (
-            f"the message of step '{step.name}' has {len(message):,} characters; at most {LONGEST_MESSAGE:,} are asked"
-        )
+    if len(message) > MAX_QUESTION:
+        said = f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
         raise HumanInputError(said, code="MESSAGE_TOO_LONG")
-    return message, step.schema(), _paused(question, message)
+    schema = step.schema()
+    stored(schema, path=f"input_schema of step '{step.name}'")  # answers are checked against what is read back
+    return message, schema, _paused(question, message)
 
 
 def pause(question: Question) -> tuple[str, Packed | None]:

@@ -12,7 +12,7 @@ import orjson
 
 from flujo_client.address import AttemptKey
 from flujo_client.chord import NO_LANE
-from flujo_client.serial import safe_serialize
+from flujo_client.serial import safe_serialize, storable_text, stored_safely
 from flujo_worker.domain.budget import Amount
 from flujo_worker.store.promises import given_lanes, grace_s, held_branches, published
 
@@ -76,7 +76,7 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
     held = held_branches(decision)
     return {
         **_bind_close(decision),
-        "answers": as_json(decision.answers) if decision.answers else None,
+        "answers": stored_safely(decision.answers) if decision.answers else None,
         **_columns("move", _MOVE, map(_move, decision.moves)),
         **_columns("open", _OPEN, (_opening(each, held) for each in decision.opens)),
         **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
@@ -140,19 +140,19 @@ def bind_events(events: Sequence[Event]) -> dict[str, Any]:
     return {
         "event_names": [as_text(event.name) for event in events],
         "event_levels": [event.level for event in events],
-        "event_data": [as_json(event.data) for event in events],
+        "event_data": [shown(event.data) for event in events],
         "event_at": [event.at for event in events],
     }
 
 
-def as_json(tree: Any) -> str:
-    """JSON text that jsonb takes: no NUL, no lone surrogate, whatever is in it (M-428)."""
+def shown(tree: Any) -> str:
+    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds (M-428)."""
     return orjson.dumps(safe_serialize(tree)).decode()
 
 
 def as_text(text: str) -> str:
     """Text that a text column takes, whatever is in it (M-428)."""
-    return str(safe_serialize(text))
+    return storable_text(text)
 
 
 def _bind_close(decision: Decision) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _bind_close(decision: Decision) -> dict[str, Any]:
         "reason": decision.close.reason,
         "result": _bytes(outcome.output),
         "error": _fault(outcome.fault),
-        "metadata": as_json(outcome.metadata) if outcome.metadata else None,
+        "metadata": stored_safely(outcome.metadata) if outcome.metadata else None,
         "latency_s": outcome.latency_s,
         **_bind_end(decision.end),
         **bind_events((*outcome.events, *decision.events)),
@@ -204,7 +204,7 @@ def _bind_child_run(child: ChildRun | None) -> dict[str, Any]:
         bytes(first.input),
         first.input.digest,
         child.ticket.deadline,
-        None if child.ticket.limits is None else as_json(dict(child.ticket.limits)),
+        None if child.ticket.limits is None else stored_safely(dict(child.ticket.limits)),
         first.address,
         _bytes(first.context),
         str(AttemptKey(child.run, first.address, first.step, first.number, first.kind)),
@@ -243,7 +243,7 @@ def _move(move: Move) -> tuple[Any, ...]:
         move.drops_context,
         _bytes(move.patch),
         _fault(move.fault),
-        as_json(move.metadata),
+        stored_safely(move.metadata),
     )
 
 
@@ -257,13 +257,13 @@ def _opening(opening: Opening, held: Collection[str]) -> tuple[Any, ...]:
         opening.place,
         _bytes(opening.output),
         _bytes(opening.context),
-        as_json(given_lanes(opening, held)),
+        stored_safely(given_lanes(opening, held)),
         opening.cursor,
         opening.status,
         opening.waiting,
         opening.address in held,
         _fault(opening.fault),
-        as_json(opening.metadata),
+        stored_safely(opening.metadata),
     )
 
 
@@ -279,7 +279,7 @@ def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
         following.queue,
         None if waits else following.delay_s or grace,
         _text(following.guidance),
-        None if following.question is None else as_json(following.question),
+        None if following.question is None else stored_safely(following.question),
         following.status,
         _fault(following.fault),
     )
@@ -294,7 +294,7 @@ def _correction(correction: Correction) -> tuple[Any, ...]:
         as_text(correction.policy_version),
         as_text(correction.stage),
         correction.repair_depth,
-        as_json(correction.transforms),
+        stored_safely(list(correction.transforms)),
         correction.latency_ms_saved,
     )
 
@@ -308,4 +308,4 @@ def _bytes(packed: Packed | None) -> bytes | None:
 
 
 def _fault(fault: Fault | None) -> str | None:
-    return None if fault is None else as_json(fault.to_tree())
+    return None if fault is None else stored_safely(fault.to_tree())

@@ -8,8 +8,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.serial import stored_safely
 from flujo_worker.domain.budget import Amount, Budget, breach, refusal
-from flujo_worker.store.bind import as_json, as_text
+from flujo_worker.store.bind import as_text, shown
 from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def settle(
         "ended": run if ends else None,
         "key": settlement["key"],
         "fence": settlement["fence"],
-        "error": as_json(fault.to_tree()),
+        "error": stored_safely(fault.to_tree()),
         "reason": as_text(fault.message),
-        "violation": as_json(violation),
+        "violation": shown(violation),
     }
     execute(connection, "break_run", parameters)
     return fault

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.rows import attempt_record, run_record, scope_record
+from flujo_client.serial import stored_safely
 from flujo_worker.ports import OwedCall, Records
-from flujo_worker.store.bind import as_json
+from flujo_worker.store.bind import shown
 from flujo_worker.store.patient import Patient
 from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
     import psycopg
 
-    from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.outcome import Event, Fault
 
 _HOME: Final = "flujo_client.gateway"
 
@@ -32,8 +33,12 @@ class HookCallsInPostgres(Patient):
     def settle_call(self, call: OwedCall, worker: str) -> None:
         self._do("settle_call", {**_named(call), "worker": worker})
 
-    def break_off(self, run: str, fault: Fault) -> bool:
-        return bool(self._do("break_off", {"run": run, "error": as_json(fault.to_tree())}))
+    def break_off(
+        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+    ) -> bool:
+        parameters: dict[str, Any] = {"run": run, "error": stored_safely(fault.to_tree()), "key": key, "fence": fence}
+        parameters |= {"name": told.name if told else None, "data": shown(told.data) if told else None}
+        return bool(self._rows("break_off", parameters))
 
     def records(self, run: str) -> Records:
         def read(connection: psycopg.Connection[dict[str, Any]]) -> Records:

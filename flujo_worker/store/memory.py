@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.run import Recording
-from flujo_worker.ports import Answer, Broker, Due, Member, Publish, Records, publish_nothing
+from flujo_worker.ports import Answer, Broker, Damaged, Due, Member, Publish, Records, ignore, publish_nothing
 from flujo_worker.store.memory_forks import ForksInMemory
 from flujo_worker.store.memory_hook_calls import HookCallsInMemory
 from flujo_worker.store.memory_rows import Attempt, Run, Scope
@@ -258,7 +258,14 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return sorted({row.queue for row in self._attempts.values() if row.status == "queued"})
 
     def due(
-        self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int, publish: Publish = publish_nothing
+        self,
+        broker: Broker,
+        *,
+        may_judge: bool,
+        max_lost: int,
+        limit: int,
+        publish: Publish = publish_nothing,
+        damaged: Damaged = ignore,  # noqa: ARG002 - what is held as values is always readable
     ) -> list[Due]:
         with self._lock:
             rows = sorted(self._attempts.values(), key=lambda each: each.available_at)
@@ -310,7 +317,13 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 self._tell(row.key.run, str(row.key), "run.unanswered", "warning", {"step": row.key.step})
             return len(over[:limit])
 
-    def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
+    def poisoned(
+        self,
+        *,
+        max_lost: int,
+        limit: int,
+        damaged: Damaged = ignore,  # noqa: ARG002 - as above
+    ) -> list[tuple[Envelope, int]]:
         with self._lock:
             rows = [row for row in self._attempts.values() if self._is_lost(row) and row.is_poison(max_lost)][:limit]
             for row in rows:

@@ -9,7 +9,7 @@ from flujo_worker.store.memory_tables import Tables
 from flujo_worker.store.promises import fairly
 
 if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.outcome import Event, Fault
     from flujo_worker.store.memory_rows import Taken
 
 
@@ -36,12 +36,17 @@ class HookCallsInMemory(Tables):
             if taken is not None and taken.worker == worker:
                 del self._owed[_key(call)]
 
-    def break_off(self, run: str, fault: Fault) -> bool:
+    def break_off(
+        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+    ) -> bool:
         with self._lock:
-            row = self._runs[run]
-            if row.status not in ("running", "parked") or row.stopped_at is not None or row.fault is not None:
+            row, at = self._runs[run], self._attempts.get(key or "")
+            is_held = fence is None or (at is not None and (at.status, at.fence) == ("running", fence))
+            if not row.is_live or row.stopped_at is not None or not is_held:
                 return False
             row.stopped_at, row.fault = self._clock(), fault
+            if told is not None:
+                self._tell(run, key, told.name, told.level, told.data)
             return True
 
     def _is_free(self, taken: Taken, worker: str, *, may_judge: bool) -> bool:

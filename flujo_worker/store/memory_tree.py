@@ -97,6 +97,24 @@ class TreeInMemory(Tables):
         with self._lock:
             return [run.ticket.run for run in self._runs.values() if run.is_live and self._is_orphan(run)][:limit]
 
+    def stranded(self, limit: int) -> list[str]:
+        with self._lock:
+            return [run for run, row in self._runs.items() if self._may_merge(row) and self._is_stranded(run)][:limit]
+
+    def _is_stranded(self, run: str) -> bool:
+        if any(row.is_live and not row.is_held for row in self._attempts_of(run)):
+            return False
+        return not any(
+            scope.aborted
+            or any(each.is_live for each in self._child_runs_of(run, scope.address))
+            or (
+                self._is_joinable(run, scope)
+                and str(AttemptKey(run, scope.address, scope.step or "", 1, JOIN)) not in self._attempts
+            )
+            for owner, scope in self._waiting()
+            if owner == run
+        )
+
     def _is_orphan(self, run: Run) -> bool:
         parent, at = run.parent or (None, None)
         if parent is None or at is None:

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import psycopg
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.pipeline.plan import Plan
+from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
+from flujo_worker.errors import Unreadable
 from flujo_worker.ports import (
-    Answer,
     Broker,
     Claim,
     Committed,
+    Damaged,
     Due,
     Member,
     PlanName,
@@ -29,10 +30,10 @@ from flujo_worker.ports import (
     Reply,
     Room,
     Verdict,
+    ignore,
     publish_nothing,
 )
 from flujo_worker.store.bind import (
-    as_json,
     as_text,
     bind_corrections,
     bind_decision,
@@ -41,14 +42,15 @@ from flujo_worker.store.bind import (
     bind_spend,
     bind_tree,
     is_plain,
+    shown,
 )
 from flujo_worker.store.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
 from flujo_worker.store.health import HealthInPostgres
 from flujo_worker.store.hook_calls import HookCallsInPostgres
-from flujo_worker.store.postgres_tree import TreeInPostgres
+from flujo_worker.store.postgres_tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.promises import SUSPECT_AFTER
 from flujo_worker.store.recent import Recent
-from flujo_worker.store.rows import envelope_of
+from flujo_worker.store.rows import plan_of, reply_of
 from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event
+    from flujo_client.pipeline.plan import Plan
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
 
@@ -124,6 +127,13 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         parameters |= {"room": room, "suspect_after": SUSPECT_AFTER}
         parameters |= {"fan_outs": list(fan_outs) or None, "reference": None, "fingerprint": None}
         parameters |= plan._asdict() if plan else {}
+        try:
+            return self._claim(parameters, asks)
+        except psycopg.DataError as error:
+            raise Unreadable(f"attempt {key} cannot be claimed: {error}", cause=error) from error
+
+    def _claim(self, parameters: dict[str, Any], asks: Sequence[Reservation]) -> Claim:
+        worker = parameters["worker"]
         if not asks:
             rows = self._rows("claim", parameters)
             return _read_claim(rows[0] if rows else None, worker)
@@ -181,7 +191,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
-        parameters |= {"name": as_text(told.name), "level": told.level, "data": as_json(told.data)}
+        parameters |= {"name": as_text(told.name), "level": told.level, "data": shown(told.data)}
         return bool(self._rows("put_off", parameters))
 
     def postpone(self, key: str, delay_s: float) -> None:
@@ -204,22 +214,22 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         if not missing:
             return found
         rows = self._rows("blobs", {"digests": missing}, binary=True)
-        fetched = {row["digest"]: Packed.from_bytes(row["body"]) for row in rows}
-        self._recent.add(blob for digest, blob in fetched.items() if blob.matches(digest))
+        fetched = {row["digest"]: blob for row in rows if (blob := _proven(row["body"], row["digest"])) is not None}
+        self._recent.add(fetched.values())
         return found | fetched
 
     def reply(self, key: str) -> Reply | None:
         rows = self._rows("reply", {"key": key}, binary=True)
-        return _reply(rows[0]) if rows else None
+        return reply_of(rows[0]) if rows else None
 
     def replies(self, run: str, address: str, step: str) -> list[Reply]:
         return [
-            _reply(row) for row in self._rows("replies", {"run": run, "address": address, "step": step}, binary=True)
+            reply_of(row) for row in self._rows("replies", {"run": run, "address": address, "step": step}, binary=True)
         ]
 
     def plan(self, fingerprint: str) -> Plan | None:
         rows = self._rows("plan", {"fingerprint": fingerprint})
-        return Plan.from_tree(rows[0]["plan"]) if rows else None
+        return plan_of(rows[0], fingerprint) if rows else None
 
     def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
         parameters = {
@@ -227,7 +237,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "attempt": key,
             "names": [as_text(event.name) for event in events],
             "levels": [event.level for event in events],
-            "data": [as_json(event.data) for event in events],
+            "data": [shown(event.data) for event in events],
             "at": [event.at for event in events],
         }
         self._do("note", parameters)
@@ -247,7 +257,14 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         return [row["queue"] for row in self._rows("queues", {})]
 
     def due(
-        self, broker: Broker, *, may_judge: bool, max_lost: int, limit: int, publish: Publish = publish_nothing
+        self,
+        broker: Broker,
+        *,
+        may_judge: bool,
+        max_lost: int,
+        limit: int,
+        publish: Publish = publish_nothing,
+        damaged: Damaged = ignore,
     ) -> list[Due]:
         parameters = {
             "epoch_start": broker.epoch_start,
@@ -258,13 +275,20 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "limit": limit,
         }
 
+        broken: list[tuple[str, str, int | None, Unreadable]] = []
+
         def mark_and_publish(connection: psycopg.Connection[dict[str, Any]]) -> list[Due]:
+            broken.clear()
             with connection.transaction():
-                due = [Due(row["why"], envelope_of(row)) for row in execute(connection, "due", parameters)]
+                rows = execute(connection, "due", parameters).fetchall()
+                due = [Due(row["why"], each) for row, each in read_envelopes(rows, lambda *row: broken.append(row))]
                 publish(due)
             return due
 
-        return self._patiently(mark_and_publish)
+        due = self._patiently(mark_and_publish)
+        for row in broken:
+            damaged(*row)
+        return due
 
     def expire_questions(self, limit: int) -> int:
         return self._do("expire_questions", {"limit": limit})
@@ -272,10 +296,12 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def keep_events(self, keep_days: int | None) -> None:
         self._do("keep_events", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
 
-    def poisoned(self, *, max_lost: int, limit: int) -> list[tuple[Envelope, int]]:
-        rows = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
-        fences = {row["key"]: row["fence"] for row in rows}
-        return [(envelope, fences[envelope.key]) for envelope in self.envelopes(fences)]
+    def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
+        taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
+        fences = {row["key"]: row["fence"] for row in taken}
+        rows = self._rows("envelopes", {"keys": list(fences)}) if fences else []
+        found = read_envelopes(rows, lambda run, key, _, error: damaged(run, key, fences[key], error))
+        return [(envelope, fences[envelope.key]) for _, envelope in found]
 
     def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         rows = self._rows("turned", {"limit": limit})
@@ -351,10 +377,13 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
     return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
 
 
-def _reply(row: Mapping[str, Any]) -> Reply:
-    given = row["answer"]
-    answer = None if given is None else Answer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])
-    return Reply(row["question"], answer)
+def _proven(body: bytes, digest: str) -> Packed | None:
+    """Read a value, if it is still the one of that digest."""
+    try:
+        blob = Packed.from_bytes(body)
+        return blob if blob.matches(digest) else None
+    except SerializationError:
+        return None
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:

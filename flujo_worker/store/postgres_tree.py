@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+from flujo_worker.errors import Unreadable
 from flujo_worker.store.patient import Patient
 from flujo_worker.store.promises import grace_s
 from flujo_worker.store.rows import child_run_of, envelope_of, scope_of
 from flujo_worker.store.statements import execute
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     import psycopg
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import ChildRunRow, ScopeRow
+    from flujo_worker.ports import Damaged
+
+logger = logging.getLogger(__name__)
 
 
 class TreeInPostgres(Patient):
@@ -30,7 +35,7 @@ class TreeInPostgres(Patient):
 
     def envelopes(self, keys: Collection[str]) -> list[Envelope]:
         rows = self._rows("envelopes", {"keys": list(keys)}) if keys else []
-        found = {row["key"]: envelope_of(row) for row in rows}
+        found = {envelope.key: envelope for _, envelope in read_envelopes(rows, _log)}
         return [found[key] for key in keys if key in found]
 
     def ring(self, run: str, address: str, queue: str, by: str) -> bool:
@@ -62,10 +67,28 @@ class TreeInPostgres(Patient):
     def orphaned(self, limit: int) -> list[str]:
         return [row["id"] for row in self._rows("orphaned", {"limit": limit})]
 
+    def stranded(self, limit: int) -> list[str]:
+        return [row["id"] for row in self._rows("stranded", {"limit": limit})]
+
     def _lane(self, run: str, branch: str) -> tuple[str | None, str | None]:
         """Who closed a branch, and the first attempt of the sibling that got its lane."""
         rows = self._rows("lane", {"run": run, "branch": branch})
         return (rows[0]["closed_by"], rows[0]["taken"]) if rows else (None, None)
+
+
+def read_envelopes(rows: Iterable[Mapping[str, Any]], damaged: Damaged) -> list[tuple[Mapping[str, Any], Envelope]]:
+    """Rebuild envelopes, each with its row; `damaged` is told of those that cannot be read."""
+    found = []
+    for row in rows:
+        try:
+            found.append((row, envelope_of(row)))
+        except Unreadable as error:
+            damaged(row["run"], row["key"], None, error)
+    return found
+
+
+def _log(_run: str, _key: str, _fence: int | None, error: Unreadable) -> None:
+    logger.error("%s; a sweep will fail its run", error.message)
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import Step
-from flujo_client.pipeline.walk import MAX_DEPTH
+from flujo_client.sizes import MAX_CONTAINERS
 from flujo_worker.domain import fallback, human, loop, nested
 from flujo_worker.domain.decide import KINDS
 from flujo_worker.domain.draft import MAX_HOPS, Scope
@@ -110,7 +110,7 @@ def test_people_in_anything_behave_as_the_reference_says(seed, chaos):
 @pytest.mark.parametrize("kind", ["nested", "conditional", "loop", "parallel"])
 def test_containers_as_deep_as_they_may_be_end(kind):
     body = tell("core")
-    for _ in range(MAX_DEPTH - 1):
+    for _ in range(MAX_CONTAINERS - 1):
         body = WRAPS[kind](body)
     assert behaves(Pipeline([body], context_model=Ledger), chaos=7).success
 

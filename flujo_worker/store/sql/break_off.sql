@@ -1,4 +1,15 @@
--- A run that has begun, and is to fail by something outside its attempts: from this commit on nothing of it is claimed or merged, and whoever winds
--- it down, this process or a sweep, ends it as failed.
-UPDATE flujo_runs SET cancel_requested_at = coalesce(cancel_requested_at, now()), error = %(error)s::jsonb
-WHERE id = %(run)s AND status IN ('running', 'parked') AND cancel_requested_at IS NULL AND error IS NULL;
+-- A live run is to fail by something outside its attempts: from this commit on nothing of it is claimed or merged, and whoever winds it down,
+-- this process or a sweep, ends it as failed. With a fence only if that attempt is still at work under it.
+WITH broken AS (
+    UPDATE flujo_runs SET cancel_requested_at = now(), error = %(error)s::jsonb
+    WHERE id = %(run)s::text AND status IN ('queued', 'running', 'parked') AND cancel_requested_at IS NULL
+      AND (%(fence)s::int IS NULL OR EXISTS (
+          SELECT 1 FROM flujo_attempts a WHERE a.key = %(key)s::text AND a.status = 'running' AND a.fence = %(fence)s::int
+      ))
+    RETURNING id
+),
+story AS (
+    INSERT INTO flujo_events (run_id, attempt, name, level, data)
+    SELECT id, %(key)s::text, %(name)s::text, 'error', %(data)s::jsonb FROM broken WHERE %(name)s::text IS NOT NULL
+)
+SELECT id FROM broken;

@@ -1,4 +1,5 @@
--- Rows to publish, marked in the transaction that sends them: dying in between only doubles.
+-- Rows to publish, marked in the transaction that sends them: dying in between only doubles. No count can overflow, for one row
+-- that is damaged must not keep all the others from being published.
 --   ready   due by its own clock: a tail that died, a backoff, a timer
 --   lost    its worker's lease is over (only when the caller may judge); one that is poison is left to poisoned.sql
 --   epoch   sent before the broker's present epoch began: Redis was wiped
@@ -37,9 +38,9 @@ WITH due AS (
 ),
 marked AS (
     UPDATE flujo_attempts a
-    SET status = 'queued', sent_at = now(), sends = CASE a.status WHEN 'running' THEN 1 ELSE a.sends + 1 END,
-        losses = a.losses + (a.status = 'running')::int,
-        losses_alone = a.losses_alone + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int
+    SET status = 'queued', sent_at = now(), sends = CASE a.status WHEN 'running' THEN 1 ELSE least(a.sends, 1000000) + 1 END,
+        losses = least(a.losses, 1000000) + (a.status = 'running')::int,
+        losses_alone = least(a.losses_alone, 1000000) + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int
     FROM due WHERE a.key = due.key
     RETURNING a.*, due.why
 ),
@@ -52,9 +53,9 @@ story AS (
     FROM marked m WHERE m.why IN ('epoch', 'gone')
 )
 SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance,
-       s.version, s.output AS input, s.context, s.lanes,
-       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros, r.limits,
+       s.version, s.output AS input, s.context, s.lanes::text,
+       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.limits::text,
        extract(epoch FROM r.deadline_at)::float8 AS deadline
 FROM marked m
-JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address
+LEFT JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address
 JOIN flujo_runs r ON r.id = m.run_id;

@@ -1,1 +1,1 @@
-SELECT plan FROM flujo_pipelines WHERE fingerprint = %(fingerprint)s;
+SELECT plan::text FROM flujo_pipelines WHERE fingerprint = %(fingerprint)s;

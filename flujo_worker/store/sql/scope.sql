@@ -1,2 +1,2 @@
-SELECT address, parent, kind, step, name, place, status, cursor, version, output, context, patch, lanes, error, metadata
+SELECT address, parent, kind, step, name, place, status, cursor, version, output, context, patch, lanes::text, error::text, metadata::text
 FROM flujo_scopes WHERE run_id = %(run)s AND address = %(address)s;

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "agent.option.dropped": "test_agent_factory.py",
     "template.missing": "test_blueprint_kinds.py",
     "template.resolved": "test_template_events.py",
+    "run.unreadable": "test_unreadable_rows.py",
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
     "run.cancel_requested": "test_trace_endings.py",

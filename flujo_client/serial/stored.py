@@ -1,0 +1,99 @@
+"""Trees as JSON text for a jsonb column that code reads back: whole and equal, or refused with the place.
+
+`lenient` is for what people are shown: it cuts and marks. Nothing that code reads back may go through it.
+"""
+
+from __future__ import annotations
+
+from math import copysign, isfinite
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.errors import SerializationError
+from flujo_client.serial.kinds import type_name
+from flujo_client.serial.lenient import safe_serialize
+from flujo_client.serial.refusal import Refused, step_to
+from flujo_client.serial.text import is_storable_text, storable_text
+from flujo_client.serial.tree import dumps
+from flujo_client.sizes import MAX_NESTING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.serial.tree import Tree
+
+_INTEGER_FROM: Final = 1e16
+"""From here on Postgres gives a float back as an integer."""
+
+
+def stored(tree: Tree, *, path: str) -> str:
+    """Write a tree as JSON text that jsonb gives back equal.
+
+    Args:
+        tree: plain JSON.
+        path: what to call the tree in an error.
+
+    Raises:
+        SerializationError: it is not plain JSON, or jsonb cannot hold a part of it; the place is named.
+    """
+    try:
+        _check(tree, 0)
+    except Refused as refused:
+        error = refused.as_error(path)
+    else:
+        return dumps(tree).decode()
+    raise error
+
+
+def stored_safely(tree: Tree) -> str:
+    """Write a tree of ours that carries text of models and errors: whole, and what jsonb does not take replaced (M-428)."""
+    try:
+        text = dumps(tree)
+    except SerializationError:  # a lone surrogate, a number that is too large
+        return dumps(_mended(tree)).decode()
+    return (dumps(_mended(tree)) if b"\\u0000" in text else text).decode()
+
+
+def _check(tree: Tree, depth: int) -> None:
+    """Refuse what jsonb would not give back equal."""
+    kind = type(tree)
+    if kind is dict or kind is list:
+        if depth == MAX_NESTING:
+            raise Refused(f"nested more than {MAX_NESTING} levels deep", "flatten the value")
+        for key, item in tree.items() if kind is dict else enumerate(tree):
+            try:
+                _check_key(key, of=kind)
+                if type(item) is not str or not item.isascii() or "\0" in item:
+                    _check(item, depth + 1)
+            except Refused as refused:
+                refused.past(tree, step_to(key) if kind is dict else f"[{key}]")
+                raise
+    elif kind not in _IS_KEPT:
+        raise Refused(f"object of type {type_name(kind)} is not plain JSON", "use texts, numbers, lists and mappings")
+    elif not _IS_KEPT[kind](tree):
+        raise Refused(f"Postgres would not give this {type_name(kind)} back as it is: {tree!r:.80}")
+
+
+def _check_key(key: Any, of: type) -> None:
+    if of is dict and (type(key) is not str or not is_storable_text(key)):
+        raise Refused("a key has to be a text without NUL and lone surrogates")
+
+
+def _is_kept_float(number: float) -> bool:
+    return isfinite(number) and abs(number) < _INTEGER_FROM and (number != 0 or copysign(1, number) > 0)
+
+
+_IS_KEPT: Final[dict[type, Callable[[Any], bool]]] = {
+    str: is_storable_text,
+    int: lambda number: -(2**63) <= number < 2**64,
+    float: _is_kept_float,
+    bool: lambda _: True,
+    type(None): lambda _: True,
+}
+
+
+def _mended(tree: Any) -> Tree:
+    if isinstance(tree, str):
+        return storable_text(tree)
+    if isinstance(tree, dict):
+        return {storable_text(key): _mended(item) for key, item in tree.items()}
+    return [_mended(item) for item in tree] if isinstance(tree, (list, tuple)) else safe_serialize(tree)

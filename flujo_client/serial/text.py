@@ -1,0 +1,30 @@
+"""Text that Postgres takes (M-428): no NUL, no lone surrogates."""
+
+from __future__ import annotations
+
+
+def is_storable_text(text: str) -> bool:
+    """Tell whether Postgres keeps a text as it is: it has neither a NUL nor a lone surrogate."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def storable_text(text: str, *, most: int | None = None) -> str:
+    """Replace what Postgres does not take; surrogates that make a pair become their character.
+
+    Args:
+        text: any text.
+        most: how many characters it may have; a longer one ends with an ellipsis.
+    """
+    if most is not None and len(text) > most:
+        text = f"{text[: most - 1]}…"
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace("\0", "\N{SYMBOL FOR NULL}")

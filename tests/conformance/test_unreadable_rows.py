@@ -1,0 +1,137 @@
+"""A row that cannot be read fails its own run, with a reason, and keeps no other one waiting."""
+
+from __future__ import annotations
+
+import pytest
+from builders import decided, enqueued, failed, pipeline_of, succeeded
+from damage_engine import Engine
+from trees import fanned_out
+from worlds import MAX_LOST, run_of
+
+from flujo_client.contract.outcome import Event, Fault
+from flujo_worker.errors import Unreadable
+from flujo_worker.ports import Broker
+
+FAULT = Fault("system", "Unreadable", "no", "no")
+TOLD = Event("run.unreadable", {"reason": "no"}, "error")
+
+
+@pytest.fixture(scope="module")
+def engine(migrated_url):
+    engine = Engine(migrated_url)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def begun(engine):
+    """A run, its first step done, and a worker that has read nothing of it yet."""
+    engine.empty()
+    run = engine.enqueue("damage_pipelines:onlooker")
+    engine.deliver()
+    engine.begin()
+    return run
+
+
+def ended(engine, run):
+    [row] = engine.rows.rows(
+        "SELECT status, reason, error->>'code' AS code FROM flujo_runs WHERE id = %(run)s", run=run
+    )
+    return row
+
+
+pytestmark = pytest.mark.services
+
+DAMAGES = {
+    "plan": ("UPDATE flujo_pipelines SET plan = '{}'", "the plan"),
+    "other plan": ("UPDATE flujo_pipelines SET plan = jsonb_set(plan, '{version}', '\"2\"')", "it has fingerprint"),
+    "scope": ("DELETE FROM flujo_scopes", "nothing in its rows can move it|its scope or its run"),
+    "attempts": ("DELETE FROM flujo_attempts WHERE status <> 'succeeded'", "nothing in its rows can move it"),
+    "lanes": ("UPDATE flujo_scopes SET lanes = '[]'", "a list where a mapping has to be"),
+    "limits": ("UPDATE flujo_runs SET limits = '[]'", "a list where a mapping has to be"),
+    "key": ("UPDATE flujo_attempts SET key = 'x' WHERE status <> 'succeeded'", "its columns make the key"),
+    "input": (r"UPDATE flujo_scopes SET output = '\x6a7b'", "not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_run_that_nobody_can_carry_on_fails_and_says_what_is_wrong(engine, begun, name):
+    statement, said = DAMAGES[name]
+    engine.rows.execute(statement)
+    if name != "plan":
+        engine.bus.messages.clear()
+    for _ in range(12):
+        if ended(engine, begun)["status"] == "failed":
+            break
+        engine.recover()
+
+    row = ended(engine, begun)
+    assert (row["status"], row["code"]) == ("failed", "UNREADABLE")
+    [event] = [each for each in engine.rows.read_events(begun) if each.name == "run.unreadable"]
+    assert event.data == {"reason": row["reason"]}
+    assert any(part in row["reason"] for part in said.split("|"))
+
+
+def test_one_row_that_cannot_be_read_keeps_no_other_from_being_published(engine):
+    engine.empty()
+    runs = [engine.enqueue("damage_pipelines:onlooker") for _ in range(3)]
+    engine.bus.messages.clear()
+    engine.rows.rows("UPDATE flujo_scopes SET output = '' WHERE run_id = %(run)s RETURNING 1", run=runs[1])
+    engine.rows.pass_time(100.0)
+    damaged = []
+
+    due = engine.store.due(
+        Broker(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=9, damaged=lambda *row: damaged.append(row)
+    )
+
+    assert [each.envelope.ticket.run for each in due] == [runs[0], runs[2]]
+    assert [row[0] for row in damaged] == [runs[1]]
+
+
+def test_a_lost_row_that_cannot_be_read_is_told_of_with_its_fence(engine):
+    engine.empty()
+    run = engine.enqueue("damage_pipelines:onlooker")
+    engine.rows.execute(
+        "UPDATE flujo_attempts SET status = 'running', losses = 9, worker = NULL, fence = 4; UPDATE flujo_runs SET status = 'running'; "
+        "UPDATE flujo_scopes SET output = ''"
+    )
+    damaged = []
+
+    assert engine.store.poisoned(max_lost=2, limit=9, damaged=lambda *row: damaged.append(row)) == []
+    [(told, _, fence, error)] = damaged
+    assert (told, fence, type(error)) == (run, 5, Unreadable)
+
+
+# both stores: what fails such a run
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_run_is_broken_off_whether_it_has_begun_or_not(world, claims):
+    new = world.record(enqueued())
+    if claims:
+        world.claim(new)
+
+    assert world.store.break_off(run_of(new), FAULT, TOLD, key=new.first.key)
+    assert world.store.stop(run_of(new), "failed", "no")
+
+    run = world.run(run_of(new))
+    assert (run.status, run.reason, run.error) == ("failed", "no", FAULT)
+    assert ("run.unreadable", new.first.key) in [(each.name, each.attempt) for each in world.events(run_of(new))]
+
+
+def test_with_a_fence_it_is_broken_off_only_by_who_holds_the_attempt(world):
+    new = world.record(enqueued())
+    fence = world.claim(new)
+
+    assert not world.store.break_off(run_of(new), FAULT, key=new.first.key, fence=fence + 1)
+    assert world.store.break_off(run_of(new), FAULT, key=new.first.key, fence=fence)
+
+
+def test_no_run_that_can_move_is_stranded(world):
+    waiting, fanned = world.record(enqueued(pipeline_of("a", "b"))), fanned_out(world, 3, lanes=1)
+    world.conclude(waiting, succeeded(), fence=world.claim(waiting))
+    over = world.record(enqueued())
+    world.commit(decided(over, failed(retryable=False), fence=world.claim(over)))
+
+    assert fanned
+    assert world.store.stranded(9) == []

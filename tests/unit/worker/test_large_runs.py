@@ -1,0 +1,56 @@
+"""What the limits allow runs to its end: ten thousand steps in a row, ten thousand branches side by side.
+
+The agents are left out, which would be most of the time: each attempt is claimed and concluded as if it had been performed.
+"""
+
+from __future__ import annotations
+
+import pytest
+from builders import echo, packed, pipeline_of, succeeded
+
+from flujo_client.contract.doorbell import Doorbell
+from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.step import Step
+from flujo_client.serial import loads
+from flujo_client.sizes import MAX_BRANCHES, MAX_STEPS
+from flujo_worker.domain.values import Notice
+from flujo_worker.testing import LocalEngine
+
+
+def in_a_row():
+    return pipeline_of(*(f"s{number}" for number in range(MAX_STEPS)))
+
+
+def side_by_side():
+    return Pipeline([Step.parallel("fan", {f"b{number}": Step("s", echo) for number in range(MAX_BRANCHES)})])
+
+
+def conclude_all(engine):
+    """Carry out every message without its agent."""
+    while engine.bus:
+        wire = loads(engine.bus.popleft())
+        if wire["task"] == TASK_JOIN:
+            bell = Doorbell.from_wire(wire)
+            envelope = engine.coordinator.answer_doorbell(bell.run, bell.address)
+        else:
+            envelope = Envelope.from_wire(wire)
+        claim = engine.store.claim(envelope.key, "local", max_lost=1)
+        outcome = succeeded(1) if envelope.kind == "step" else succeeded()
+        concluded = engine.coordinator.conclude(Notice(envelope, claim.fence, outcome))
+        if concluded.counts:
+            engine._rung(engine._chords.part(envelope))
+
+
+@pytest.mark.parametrize(("make", "output"), [(in_a_row, 1), (side_by_side, {f"b{n}": 1 for n in range(MAX_BRANCHES)})])
+def test_as_much_as_the_limits_allow_runs_to_its_end(make, output):
+    with LocalEngine() as engine:
+        run = engine.enqueue(make(), 1)
+
+        conclude_all(engine)
+
+        record = engine.store.read_run(run)
+        assert (record.status, engine.store.fetch([record.output.digest]).get(record.output.digest, record.output)) == (
+            "succeeded",
+            packed(output),
+        )
