@@ -49,6 +49,9 @@ _SECRETS = (
 )
 """Each shape with what a text must hold, in any case, before it is worth a look: most texts hold none of it."""
 _SECRET_NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_NAMES}|pwd|token|authorization)")
+_SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
+_NO_PORT = re.compile(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
+"""What stands in a port's place and is no number: the password of a URL that lacks its host."""
 _fields: set[str] = set()
 _in_text: list[re.Pattern[str]] = []
 """Finds the hidden fields in a text, behind their names: a prompt shows them as JSON or as a list."""
@@ -72,6 +75,18 @@ def redact(text: str) -> str:
     for pattern in _in_text:
         text = pattern.sub(rf"\1{_HIDDEN}", text)
     return text
+
+
+def mask_url(url: str) -> str:
+    """Give `url` back with its password as `***`; in doubt more is hidden, never less."""
+    scheme, separator, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    if at:
+        name, colon, _ = user.partition(":")
+        rest = f"{name}:***@{place}" if colon else rest
+    else:
+        rest = _NO_PORT.sub(r"\1***", rest)
+    return _SECRET_IN_QUERY.sub(r"\1***", scheme + separator + rest)
 
 
 def preview(text: str, most: int = PREVIEW) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Secret,
     SecretStr,
     ValidationInfo,
     field_validator,
@@ -20,6 +21,7 @@ from pydantic import (
 )
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
+from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16
 
@@ -65,8 +67,18 @@ def _signing_key(secret: SecretStr) -> SecretStr:
     return secret
 
 
-PostgresUrl = Annotated[str, service_url("postgresql", "postgres")]
-RedisUrl = Annotated[str, service_url("redis", "rediss")]
+Text = TypeVar("Text")
+
+
+class SecretUrl(Secret[Text]):
+    """A URL that shows its password to nobody who does not ask for `get_secret_value()`."""
+
+    def _display(self) -> str:
+        return mask_url(str(self.get_secret_value()))
+
+
+PostgresUrl = SecretUrl[Annotated[str, service_url("postgresql", "postgres")]]
+RedisUrl = SecretUrl[Annotated[str, service_url("redis", "rediss")]]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 SigningKeys = Annotated[

@@ -263,8 +263,8 @@ def test_a_database_without_tables_is_refused(settings, is_async):
 )
 def test_a_database_of_another_version_is_refused(settings, is_async, statement, way_out):
     """House §9: neither written to nor read from, newer or older."""
-    migrate(settings.database_url)
-    with psycopg.connect(settings.database_url, autocommit=True) as connection:
+    migrate(settings.database())
+    with psycopg.connect(settings.database(), autocommit=True) as connection:
         connection.execute(statement)
         with pytest.raises(SchemaVersionError, match="the database's schema is") as refused:
             (enqueue_fine_async if is_async else enqueue_fine)(settings)
