@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -77,8 +78,19 @@ class SecretUrl(Secret[Text]):
         return mask_url(str(self.get_secret_value()))
 
 
+def _with_a_port(url: str) -> str:
+    """Refuse what redis-py and kombu would refuse later, and quote a piece of the password from."""
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ValueError(
+            "must be a URL with a number as its port; in a password write / as %2F, # as %23 and ? as %3F"
+        ) from None
+    return url
+
+
 PostgresUrl = SecretUrl[Annotated[str, service_url("postgresql", "postgres")]]
-RedisUrl = SecretUrl[Annotated[str, service_url("redis", "rediss")]]
+RedisUrl = SecretUrl[Annotated[str, service_url("redis", "rediss"), AfterValidator(_with_a_port)]]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 SigningKeys = Annotated[

@@ -64,6 +64,15 @@ def test_an_error_about_a_url_shows_no_secret():
     assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("password", ["hun/ter2secret", "hun#ter2secret", "hun?ter2secret"])
+def test_a_redis_url_that_nobody_could_read_is_refused_at_once(password):
+    """redis-py would quote what it takes for a port."""
+    with pytest.raises(SettingsError, match="%2F") as caught:
+        ConfigManager(environ={"DATABASE_URL": DATABASE, "REDIS_URL": f"redis://:{password}@cache/0"}).settings()
+    assert "ter2" not in str(caught.value)
+    assert "hun" not in str(caught.value)
+
+
 def test_pydantic_s_own_error_shows_no_secret_either():
     """Who builds Settings by hand meets pydantic's error, which would quote its input."""
     with pytest.raises(ValueError, match="database_url") as caught:
