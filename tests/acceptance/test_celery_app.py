@@ -73,7 +73,7 @@ def test_a_prefork_pool_runs_pipelines(site):
 def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, trouble, pool):
     """House §9: it ends at once and says what to do, instead of dropping message after message."""
     url = fresh_database(services) if trouble == "unmigrated" else "postgresql://ana:hunter2@127.0.0.1:1/shop"
-    settings = site.settings.model_copy(update={"database_url": url})
+    settings = site.settings.with_services(url, site.settings.broker())
     command = [sys.executable, "-m", "flujo_worker", "worker", "--pool", pool]
     ended = subprocess.run(
         command,
