@@ -6,7 +6,7 @@ from flujo_client import ConfigManager
 from flujo_worker.app import FlujoWorker
 
 settings = ConfigManager().settings()
-app = Celery("shop", broker=settings.broker_url, backend=settings.result_backend_url)
+app = Celery("shop", broker=settings.broker(), backend=settings.results())
 app.conf.accept_content = ["json", "flujo"]
 
 FlujoWorker(app, settings=settings)

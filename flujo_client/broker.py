@@ -17,11 +17,11 @@ import orjson
 import redis
 
 from flujo_client.chord import membership
-from flujo_client.config import mask_url
 from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
 from flujo_client.dead_letters import DeadLetters, Refused
 from flujo_client.errors import ServiceUnreachable
+from flujo_client.redact import mask_url
 from flujo_client.wire import CONTENT_TYPE, MAX_BYTES, dump
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Broker:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._url, self._prefix = str(settings.broker_url), settings.broker_key_prefix
+        self._url, self._prefix = settings.broker(), settings.broker_key_prefix
         self._keys = settings.keys()
         self._max_bytes = settings.limits.message_max_bytes
         self._control = settings.worker.control_queue

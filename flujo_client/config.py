@@ -38,6 +38,7 @@ from flujo_client.sections import (
     PostgresUrl,
     RedisUrl,
     Retry,
+    SecretUrl,
     Section,
     SigningKeys,
     Template,
@@ -61,28 +62,26 @@ _OTHER_NAMES = {
 # Variables with our prefix that others read: the benchmarks, and click for options of `flujo`.
 _FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG")
 
-_URLS = frozenset({"database_url", "broker_url", "result_backend_url"})
-_PASSWORD_IN_URL = re.compile(r"(?s)(://[^:]*:).*@")
-_SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
-
-
-def mask_url(url: str) -> str:
-    """Give `url` back with its password as `***`; in doubt more is hidden, never less."""
-    return _SECRET_IN_QUERY.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", url))
-
 
 def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
     return ("*",) if known.get("mode") == "development" else ()
 
 
-def _broker_by_default(known: dict[str, Any]) -> str | None:
+def _broker_by_default(known: dict[str, Any]) -> RedisUrl | None:
     return known.get("broker_url")
 
 
-class Settings(Section):
-    """Everything that can be set, frozen (requirements §2.7). Its repr shows no password and no signing secret.
+def _revealed(url: SecretUrl[str] | None) -> str:
+    if url is None:
+        raise SettingsError("no services are set", suggestion="set FLUJO_DATABASE_URL and FLUJO_BROKER_URL")
+    return url.get_secret_value()
 
-    Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
+
+class Settings(Section):
+    """Everything that can be set, frozen (requirements §2.7).
+
+    URLs and signing keys are of types that hide passwords and secrets wherever they are shown or dumped; `database()`,
+    `broker()`, `results()` and `keys()` give them whole. Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
     """
 
     mode: Literal["development", "production"] = "development"
@@ -118,6 +117,18 @@ class Settings(Section):
     def is_embedded(self) -> bool:
         """Tell whether Postgres and Redis are to be started from wheels, because none is named."""
         return self.database_url is None and self.broker_url is None
+
+    def database(self) -> str:
+        """Give the database's URL with its **password**; raises SettingsError where none is set."""
+        return _revealed(self.database_url)
+
+    def broker(self) -> str:
+        """Give the broker's URL with its **password**; raises SettingsError where none is set."""
+        return _revealed(self.broker_url)
+
+    def results(self) -> str:
+        """Give the result backend's URL with its **password**; raises SettingsError where none is set."""
+        return _revealed(self.result_backend_url)
 
     def keys(self) -> tuple[tuple[str, bytes], ...]:
         """Give the signing keys with their **secrets**: the first signs, all verify."""
@@ -158,10 +169,6 @@ class Settings(Section):
                 raise ValueError(f'mode = "production" demands {", ".join(missing)}')
         return self
 
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, mask_url(value) if name in _URLS and value else value
-
 
 def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
@@ -188,6 +195,8 @@ def _text(value: Any) -> str:
         return ",".join(f"{name}:{secret.get_secret_value()}" for name, secret in value.items())
     if isinstance(value, Mapping):
         return json.dumps(value) if value else ""
+    if isinstance(value, SecretUrl):
+        return str(value.get_secret_value())
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -236,7 +245,7 @@ class ConfigManager:
         return [
             Setting(
                 name,
-                _masked(name, value),
+                dict.fromkeys(value, "***") if name == "signing_keys" else value,
                 sources.get(name, "built-in"),
                 origins.of(tuple(name.split("."))) if name in sources else None,
             )
@@ -273,12 +282,6 @@ class ConfigManager:
     def _variable(self, name: str) -> str | None:
         """Name the variable that sets this; an empty one counts as not set, as compose files write it."""
         return next((variable for variable in _VARIABLES[name] if self._environ.get(variable)), None)
-
-
-def _masked(name: str, value: Any) -> Any:
-    if name == "signing_keys":
-        return dict.fromkeys(value, "***")
-    return mask_url(value) if name in _URLS and value else value
 
 
 def _read(path: Path) -> Written:

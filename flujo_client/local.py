@@ -12,6 +12,7 @@ import sys
 from typing import IO, TYPE_CHECKING, Self
 
 from flujo_client.config import ConfigManager
+from flujo_client.embedded.process import open_log
 from flujo_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Fleet:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start one process."""
-        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else self._log.open("ab")
+        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else open_log(self._log, anew=False)
         environment = ConfigManager().child_environment(self._settings)
         environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
         try:

@@ -1,54 +1,156 @@
-"""What looks like a secret, taken out of what is told: providers' keys, bearer tokens, passwords in URLs and behind their names.
+"""What looks like a secret, taken out of what is told: providers' keys, headers, passwords in URLs and behind their names.
 
-It cannot know every secret, and in doubt hides more. Doing it twice changes nothing. Which fields a project hides besides is said once
+It cannot know every secret, and in doubt hides more; it takes time in proportion to the text, whatever the text. Doing it twice changes nothing. Which fields a project hides besides is said once
 for the process.
 """
 
 from __future__ import annotations
 
+import base64
 import re
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 PREVIEW = 200
 """Characters of a preview, where nobody asks for more."""
 _AROUND = 256
 _HIDDEN = "***"
-_NAMES = r"password|passwd|passphrase|secret(?:[_-]?access)?(?:[_-]?key)?|(?:api|private|signing|encryption)[_-]?key|(?:access|auth|refresh|session|bearer|id)[_-]?token|client[_-]?secret|cookie"
-_SECRETS = (
-    (("://",), re.compile(r"(://[^\s:/@]{0,256}:)\S{0,4096}@"), r"\1***@"),
+_OTHER_KEYS = "PRIMARY FOREIGN UNIQUE IDEMPOTENCY PARTITION SORT CACHE GROUP ROUTING PUBLIC SHARD HASH RANGE ROW INDEX LOOKUP DEDUP OBJECT MAP"
+_OTHER_PASSES = "first second third last next one two single multi low high band by"
+_KEYS = "api private signing encryption decryption access account auth master ssh hmac jwt webhook service storage openai anthropic azure google gemini mistral groq cohere stripe github aws"
+_TOKENS = "access auth refresh session bearer id api bot csrf xsrf security oauth oauth2 jwt personal deploy github gitlab slack hf sas webhook device push registration reset"
+
+
+def _after(words: str, name: str) -> str:
+    return rf"(?:{words.replace(' ', '|')})[_-]?{name}"
+
+
+def _not_after(words: str) -> str:
+    return "".join(rf"(?<!{word}[_-])" for word in words.split())
+
+
+_OF_SECRET = re.compile(
+    r"(?i)(?:(?:password|passwd|passphrase|passcode|credential|cookie)s?"
+    r"|secrets?(?:[_-]?access)?(?:[_-]?keys?)?(?:[_-]?base)?"
+    rf"|{_after(_KEYS, 'keys?')}|(?-i:(?<=[A-Z0-9]_){_not_after(_OTHER_KEYS)}KEYS?)"
+    rf"|(?:(?<=[_.-]){_not_after(_OTHER_PASSES)}|(?-i:(?<=[a-z])(?=P)))(?:pass|pwd)s?"
+    r")(?:[_-]?\d{1,3})?$"
+)
+_OF_TOKEN = re.compile(rf"(?i)(?:{_after(_TOKENS, 'tokens?')}|(?-i:(?<=[A-Z0-9]_)TOKEN)|[_.-]token)$")
+_ALONE = re.compile(r"(?i)pass|pwd|token")
+"""What names that tell a secret end with. `KEYS` and `TOKEN` do after any other word in names of variables; those of `_ALONE` in a
+sentence may tell something else."""
+_NAMED = re.compile(r"(?<![\w-])([\w-]++)(\\*['\"]?\s*(?:=>?|:=?)\s*)")
+_LONGEST_NAME = 100
+_COUNT = re.compile(r"\d{1,9}(?![\w.-])")
+_VALUE = re.compile(
+    r"(?is)\*{3}|[\w.]{0,40}\(?(?:'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")"  # quoted, perhaps by a call
+    r"|(\\+)(['\"])(?:(?!(?<!\\)\1\2).)*+(?:\1\2)?"  # quoted in a text that is quoted itself
+    r"|\[[^\]]{0,4096}+\]?|\{[^}]{0,4096}+\}?"
+    r"|(?:(?<=s=)|(?<=s:\s))[^\s'\"&;]+"  # of several, all
+    r"|['\"]?[^\s'\",;&]+"
+)
+"""What stands behind a name and a sign, as in JSON, TOML, a query, a variable, or what `repr` prints."""
+
+
+@lru_cache(4096)
+def _kind(name: str) -> Literal["secret", "token", "alone"] | None:
+    """Tell what a name says of its value."""
+    if _OF_SECRET.search(name):
+        return "secret"
+    if _OF_TOKEN.search(name):
+        return "token"
+    return "alone" if _ALONE.fullmatch(name) else None
+
+
+def _without_named(text: str) -> str:
+    parts, at = [], 0
+    for found in _NAMED.finditer(text):
+        kind = _kind(found[1][-_LONGEST_NAME:]) if found.start() >= at else None
+        is_count = kind != "secret" and _COUNT.match(text, found.end())
+        is_prose = kind == "alone" and "=" not in found[2] and found[2][0] not in "'\"\\"
+        is_folder = found[1] == "PWD" and text.startswith("/", found.end())
+        if kind is None or is_count or is_prose or is_folder:
+            continue
+        if value := _VALUE.match(text, found.end()):
+            parts += [text[at : found.end()], _HIDDEN]
+            at = value.end()
+    return "".join([*parts, text[at:]])
+
+
+def _without_userinfo(url: re.Match[str]) -> str:
+    _, at, place = url[2].rpartition("@")
+    return f"{url[1]}{_HIDDEN}@{place}" if at else url[0]
+
+
+def _without_basic(found: re.Match[str]) -> str:
+    """Hide what is base64 of a name, a colon and a password; "basic functionality" is not."""
+    try:
+        said = base64.b64decode(found[2] + "=" * (-len(found[2]) % 4), altchars=b"-_", validate=True).decode()
+    except ValueError:
+        return found[0]
+    return f"{found[1]}***" if ":" in said and said.isprintable() else found[0]
+
+
+def _without_option(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2]}{_HIDDEN}" if _tells_a_secret(found[1], found[3]) else found[0]
+
+
+_SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (("://",), re.compile(r"(://[^\s:/@]{0,256}:)(\S*)"), _without_userinfo),
     (
         ("sk-", "sk_", "rk_", "whsec_", "gh", "github_pat_", "aiza"),
         re.compile(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"),
         r"\1***",
     ),
     (
-        ("xai-", "pplx-", "hf_", "r8_", "npm_", "pypi-", "glpat-", "dop_v1_", "xox", "sg.", "ya29."),
-        re.compile(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.)[\w.-]{16,}"),
+        ("xai-", "pplx-", "hf_", "r8_", "npm_", "pypi-", "glpat-", "dop_v1_", "xox", "sg.", "ya29.", "gocspx-", "hvs."),
+        re.compile(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.|GOCSPX-|hvs\.)[\w.-]{16,}"),
+        r"\1***",
+    ),
+    (
+        ("lsv2_", "tvly-", "dapi", "lin_api_", "ntn_", "services/t"),
+        re.compile(r"\b(lsv2_|tvly-|dapi|lin_api_|ntn_|services/T)(?=\w*\d)[\w/-]{16,}"),
         r"\1***",
     ),
     (("akia", "asia"), re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1***"),
-    (("eyj",), re.compile(r"\b(eyJ)[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
+    (("eyj",), re.compile(r"(?<![\w-])(eyJ)[\w-]{8,}+\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
     (
         ("-----begin ",),
-        re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----[^-]*(?:-----END [A-Z ]{0,32}PRIVATE KEY-----)?"),
+        re.compile(
+            r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*+(?:-----END [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----)?"
+        ),
         _HIDDEN,
     ),
     (
-        ("bearer", "authorization"),
-        re.compile(r"(?i)\b(bearer|authorization:\s*\w+)\s+[\w.~+/=-]{6,}"),
-        r"\1 ***",
+        ("authorization",),
+        re.compile(
+            r"(?i)(authorization\\*['\"]?\s*[=:]\s*\\*['\"]?)"
+            r"(?:(?:basic|bearer|token|digest|negotiate|api-?key|aws4-hmac-sha256)\s+[^'\"\\\r\n]+|(?:\w+\s+)?[^\s'\"\\,;]{6,})"
+        ),
+        r"\1***",
     ),
+    (("bearer",), re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{6,}"), r"\1***"),
+    (("basic",), re.compile(r"(?i)\b(basic\s+)([\w+/-]{6,}={0,2})"), _without_basic),
     (
-        ("passw", "passphrase", "secret", "key", "token", "cookie"),
-        re.compile(rf"(?i)({_NAMES})(['\"]?\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|['\"]?[^\s'\",;&]+)"),
-        r"\1\2***",
+        ("token=", "sig", "key=", "auth=", "credential="),
+        re.compile(
+            r"(?i)([?&](?:token|sig|signature|key|auth|x-amz-(?:signature|credential|security-token))=)[^&\s'\"#]+"
+        ),
+        r"\1***",
     ),
+    (("cookie:",), re.compile(r"(?i)(cookie:[ \t]*)[^\s'\"][^\r\n'\"]*"), r"\1***"),
+    (("--",), re.compile(r"(?<![\w-])(--[\w-]{1,64})([ \t'\",]+)(?!-)([^\s'\",]+)"), _without_option),
 )
 """Each shape with what a text must hold, in any case, before it is worth a look: most texts hold none of it."""
-_SECRET_NAME = re.compile(rf"(?i)(?:.*[_.-])?(?:{_NAMES}|pwd|token|authorization)")
+_PLURAL = re.compile(r"(?i)(?<!s)s$")
+_SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
+_SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
+_NO_PORT = re.compile(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
+"""What stands in a port's place and is no number: the password of a URL that lacks its host."""
 _fields: set[str] = set()
 _in_text: list[re.Pattern[str]] = []
 """Finds the hidden fields in a text, behind their names: a prompt shows them as JSON or as a list."""
@@ -69,9 +171,23 @@ def redact(text: str) -> str:
     for signs, pattern, replacement in _SECRETS:
         if any(sign in folded for sign in signs):
             text = pattern.sub(replacement, text)
+    if any(sign in folded for sign in _SIGNS):
+        text = _without_named(text)
     for pattern in _in_text:
         text = pattern.sub(rf"\1{_HIDDEN}", text)
     return text
+
+
+def mask_url(url: str) -> str:
+    """Give `url` back with its password as `***`; in doubt more is hidden, never less."""
+    scheme, separator, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    if at:
+        name, colon, _ = user.partition(":")
+        rest = f"{name}:***@{place}" if colon else rest
+    else:
+        rest = _NO_PORT.sub(r"\1***", rest)
+    return _SECRET_IN_QUERY.sub(r"\1***", scheme + separator + rest)
 
 
 def preview(text: str, most: int = PREVIEW) -> str:
@@ -90,13 +206,23 @@ def redact_tree(tree: Any, name: object = "", *, hidden: Iterable[str] | None = 
     return _redacted(tree, name, _fields if hidden is None else {each.casefold() for each in hidden})
 
 
-def _redacted(tree: Any, name: object, fields: set[str]) -> Any:
+def _redacted(tree: Any, name: object, fields: set[str], *, is_secret: bool = False) -> Any:
     if fields and str(name).casefold() in fields:
         return _HIDDEN
-    if isinstance(tree, str):
-        return _HIDDEN if _SECRET_NAME.fullmatch(str(name)) else redact(tree)
     if isinstance(tree, dict):
-        return {key: _redacted(value, key, fields) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_redacted(each, name, fields) for each in tree]
-    return tree
+        is_secret = is_secret or _tells_a_secret(str(name), tree)
+        return {key: _redacted(value, key, fields, is_secret=is_secret) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple, set, frozenset)):
+        return [_redacted(each, name, fields, is_secret=is_secret) for each in tree]
+    if tree is None or isinstance(tree, bool):
+        return tree
+    if is_secret or _tells_a_secret(str(name), tree):
+        return _HIDDEN
+    return redact(tree) if isinstance(tree, str) else tree
+
+
+def _tells_a_secret(name: str, value: Any) -> bool:
+    """Tell whether a name says that its value is a secret: `tokens: 12` and `secrets: 3` are counts."""
+    if isinstance(value, (int, float)):
+        return not _PLURAL.search(name) and _kind(name[-_LONGEST_NAME:]) == "secret"
+    return _kind(name[-_LONGEST_NAME:]) is not None or name.casefold().endswith("authorization")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Secret,
     SecretStr,
     ValidationInfo,
     field_validator,
@@ -20,6 +22,7 @@ from pydantic import (
 )
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
+from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16
 
@@ -65,8 +68,29 @@ def _signing_key(secret: SecretStr) -> SecretStr:
     return secret
 
 
-PostgresUrl = Annotated[str, service_url("postgresql", "postgres")]
-RedisUrl = Annotated[str, service_url("redis", "rediss")]
+Text = TypeVar("Text")
+
+
+class SecretUrl(Secret[Text]):
+    """A URL that shows its password to nobody who does not ask for `get_secret_value()`."""
+
+    def _display(self) -> str:
+        return mask_url(str(self.get_secret_value()))
+
+
+def _with_a_port(url: str) -> str:
+    """Refuse what redis-py and kombu would refuse later, and quote a piece of the password from."""
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ValueError(
+            "must be a URL with a number as its port; in a password write / as %2F, # as %23 and ? as %3F"
+        ) from None
+    return url
+
+
+PostgresUrl = SecretUrl[Annotated[str, service_url("postgresql", "postgres")]]
+RedisUrl = SecretUrl[Annotated[str, service_url("redis", "rediss"), AfterValidator(_with_a_port)]]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 SigningKeys = Annotated[

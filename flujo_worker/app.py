@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
-from flujo_client.config import ConfigManager, Settings, mask_url
+from flujo_client.config import ConfigManager, Settings
 from flujo_client.errors import ConfigurationError
 from flujo_client.local import join_services
+from flujo_client.redact import mask_url
 from flujo_client.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer import Gate, guarding
@@ -99,7 +100,7 @@ class FlujoWorker:
 
         try:
             Heartbeat(self.settings.worker.heartbeat_file).begin()
-            require_current(str(self.settings.database_url))
+            require_current(self.settings.database())
         except ConfigurationError as error:
             sys.stderr.write(f"flujo: {error}\n")
             raise SystemExit(CONFIGURATION) from error
@@ -126,7 +127,7 @@ class FlujoWorker:
 
 
 def _own_app(settings: Settings) -> Celery:
-    app = Celery("flujo", broker=settings.broker_url, backend=settings.result_backend_url, set_as_current=False)
+    app = Celery("flujo", broker=settings.broker(), backend=settings.results(), set_as_current=False)
     app.conf.update(
         accept_content=[SERIALIZER],
         result_accept_content=[SERIALIZER],
@@ -187,10 +188,10 @@ def _checked(app: Celery, settings: Settings) -> Celery:
             suggestion="set result_backend to a redis:// URL; only chord members use it",
         )
     prefix = str((app.conf.broker_transport_options or {}).get("global_keyprefix", ""))
-    if _place(str(app.conf.broker_url)) != _place(str(settings.broker_url)) or prefix != settings.broker_key_prefix:
+    if _place(str(app.conf.broker_url)) != _place(settings.broker()) or prefix != settings.broker_key_prefix:
         raise ConfigurationError(
             f"this Celery app consumes from {mask_url(str(app.conf.broker_url))} with key prefix '{prefix}', "
-            f"pipelines are published to {mask_url(str(settings.broker_url))} with '{settings.broker_key_prefix}'",
+            f"pipelines are published to {settings.broker_url} with '{settings.broker_key_prefix}'",
             suggestion="set FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX to the app's",
         )
     if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):

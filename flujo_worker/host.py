@@ -62,7 +62,7 @@ class Host:
     """
 
     def __init__(self, settings: Settings, app: Celery, *, is_own_app: bool = True) -> None:
-        database = str(settings.database_url)
+        database = settings.database()
         require_current(database)
         own = settings.worker
         self._stopping = threading.Event()

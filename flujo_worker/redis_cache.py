@@ -29,7 +29,7 @@ class RedisCache:
     def __init__(self, settings: Settings) -> None:
         self._prefix = settings.broker_key_prefix + PREFIX
         self._redis = redis.Redis.from_url(
-            str(settings.result_backend_url),
+            settings.results(),
             socket_timeout=PATIENCE_S,
             socket_connect_timeout=PATIENCE_S,
             socket_keepalive=True,

@@ -34,7 +34,7 @@ class Refusals:
 
     def __init__(self, settings: Settings) -> None:
         client = redis.Redis.from_url(
-            str(settings.broker_url),
+            settings.broker(),
             socket_timeout=PATIENCE_S,
             socket_connect_timeout=PATIENCE_S,
             retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),

@@ -10,6 +10,8 @@ import fcntl
 import itertools
 import shutil
 import tempfile
+import time
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +69,40 @@ def _migrated_once(services: Embedded) -> str:
     url = fresh_database(services)
     migrate(url)
     return _name(url)
+
+
+@contextmanager
+def read_only(services: Embedded) -> Iterator[None]:
+    """Have Postgres refuse every write, of sessions that stand as well, as one does that is no longer the primary."""
+    _let_write(services, is_off=True)
+    try:
+        yield
+    finally:
+        _let_write(services, is_off=False)
+
+
+def _let_write(services: Embedded, *, is_off: bool) -> None:
+    """Say it, and wait until it counts; again, if the server is restarted meanwhile."""
+    change = "SET default_transaction_read_only = on" if is_off else "RESET default_transaction_read_only"
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            with psycopg.connect(services.database_url, autocommit=True) as connection:
+                connection.execute(f"ALTER SYSTEM {change}".encode())
+                connection.execute("SELECT pg_reload_conf()")
+            while _is_read_only(services) != is_off:
+                time.sleep(0.01)
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _is_read_only(services: Embedded) -> bool:
+    with psycopg.connect(services.database_url) as connection:
+        return connection.execute("SHOW default_transaction_read_only").fetchone() == ("on",)
 
 
 def drop_database(services: Embedded, url: str) -> None:

@@ -24,6 +24,7 @@ from flujo_client.errors import (
     PipelineError,
     SerializationError,
 )
+from flujo_client.redact import redact
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -123,13 +124,13 @@ class Exits(click.Group):
 
 def _tell_error(error: Exception, *, with_traceback: bool) -> None:
     if with_traceback:
-        stderr.print(Text(printable("".join(traceback.format_exception(error)))), soft_wrap=True)
+        stderr.print(Text(printable(redact("".join(traceback.format_exception(error))))), soft_wrap=True)
     if isinstance(error, FlujoError):
         code, said = error.error_code, str(error)
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
         code = type(error).__name__
-        said = f"{error} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
+        said = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
     tell(Text.assemble((code, "bold red"), " ", printable(said)))
 
 

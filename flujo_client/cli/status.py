@@ -19,7 +19,7 @@ from flujo_client.cli.patience import LONGEST_S, within
 from flujo_client.cli.shapes import budget_shape
 from flujo_client.cli.tables import services_table
 from flujo_client.client import FlujoClient
-from flujo_client.config import ConfigManager, mask_url
+from flujo_client.config import ConfigManager
 from flujo_client.contract.run import LIVE_ATTEMPT
 from flujo_client.embedded import running
 from flujo_client.gateway import requests
@@ -61,8 +61,8 @@ def _state(settings: Settings, timeout: float) -> dict[str, Any]:
         database, facts = _probe(lambda: _ask(client), timeout)
         broker, refused = _probe(lambda: _refused(client), timeout)
     return _shape(
-        {**database, "url": mask_url(str(settings.database_url))},
-        {**broker, "url": mask_url(str(settings.broker_url))},
+        {**database, "url": str(settings.database_url)},
+        {**broker, "url": str(settings.broker_url)},
         facts,
         refused,
     )

@@ -1,12 +1,14 @@
 """fakeredis as a server of its own, for machines without any Redis: slow, and only for trying out.
 
-In come a directory and a port, as its arguments; on stdout it says that it is ready, in Redis' own words. It ends when
-the owner of the directory is gone. Three things in fakeredis' server would break Celery, and are
-mended here: it closes the connection after an error reply, it waits for delayed ACKs, and it cuts long replies short.
+In come a directory and a port, as its arguments, and a password on stdin; on stdout it says that it is ready, in Redis' own words. It
+ends when the owner of the directory is gone. Three things in fakeredis' server would break Celery, and are
+mended here: it closes the connection after an error reply, it waits for delayed ACKs, and it cuts long replies short. And it lets
+in who gives no password.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import select
 import sys
@@ -18,6 +20,7 @@ from flujo_client.embedded.state import Ownership
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
 
 class PatientFile:
@@ -36,14 +39,37 @@ class PatientFile:
         """Nothing is held back."""
 
 
-def mended(base: Any) -> type:
+def knows(fields: list[bytes], password: bytes) -> bool:
+    """Tell whether a command is AUTH, or HELLO with it, and says the password."""
+    words = [field.upper() for field in fields]
+    is_auth = words[:1] == [b"AUTH"] or (words[:1] == [b"HELLO"] and b"AUTH" in words)
+    return is_auth and any(hmac.compare_digest(field, password) for field in fields)
+
+
+def guarded(process: Callable[[list[bytes]], None], refuse: Callable[[], None], password: bytes) -> Any:
+    """Derive from what carries out commands what refuses all of them until one says the password."""
+    is_open = False
+
+    def process_command(fields: list[bytes]) -> None:
+        nonlocal is_open
+        is_open = is_open or knows(fields, password)
+        process(fields) if is_open else refuse()
+
+    return process_command
+
+
+def mended(base: Any, password: bytes) -> type:
     """Derive a handler from fakeredis' own that answers an error and keeps its connection (chords need NOSCRIPT)."""
+    from fakeredis._helpers import SimpleError
     from redis.exceptions import ResponseError
 
     def setup(self: Any) -> None:
         base.setup(self)
         self.writer.writer = PatientFile(self.connection)
-        read = self.current_client.read_response
+        read, socket = self.current_client.read_response, self.current_client.get_socket()
+        refusal = SimpleError("NOAUTH Authentication required.")
+        carry_out = socket._process_command  # noqa: SLF001 - fakeredis knows passwords and asks nobody for one
+        socket._process_command = guarded(carry_out, lambda: socket.put_response(refusal), password)  # noqa: SLF001
 
         def read_response() -> Any:
             try:
@@ -61,8 +87,10 @@ def main() -> None:
     from fakeredis import TcpFakeServer
 
     directory, port = sys.argv[1:]
+    password = sys.stdin.buffer.read()
     server: Any = TcpFakeServer(("127.0.0.1", int(port)))
-    server.RequestHandlerClass = mended(server.RequestHandlerClass)
+    server.fake_server.config[b"requirepass"] = password
+    server.RequestHandlerClass = mended(server.RequestHandlerClass, password)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write("Ready to accept connections\n")
     sys.stdout.flush()

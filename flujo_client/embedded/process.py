@@ -1,7 +1,7 @@
 """Server processes: who runs them, how they are started, ended and read when they fail.
 
 Knows nothing of Postgres or Redis. When we are root the servers run as the account `pgserver`: Postgres refuses root, and
-a Redis without a password must not have root's hands.
+a Redis must not have root's hands.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 
@@ -86,17 +87,31 @@ def open_passage(path: Path, account: Account | None) -> None:
         sys.stderr.write(f"flujo: {folder} opened for passage (chmod o+x), so that {ACCOUNT_NAME!r} reaches {path}\n")
 
 
-def spawn(command: Sequence[str | Path], *, log: Path, account: Account | None) -> subprocess.Popen[bytes]:
+def open_log(path: Path, *, anew: bool) -> BinaryIO:
+    """Open a file for what a process prints, which only its owner can read, whatever the umask."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if anew else os.O_APPEND)
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def spawn(
+    command: Sequence[str | Path], *, log: Path, account: Account | None, told: bytes = b""
+) -> subprocess.Popen[bytes]:
     """Start a server in its own session (Ctrl-C is for its owner, not for it), its output in `log`, begun anew.
+
+    Args:
+        command: the program and its arguments, which every user of the machine can read.
+        log: where it goes.
+        account: who runs it; ourselves when None.
+        told: what it reads on stdin, which nobody else can.
 
     Raises:
         ConfigurationError: the program cannot be run.
     """
-    with log.open("wb") as output:
+    with open_log(log, anew=True) as output:
         try:
-            return subprocess.Popen(  # noqa: S603 - programs we found, arguments we wrote
+            server = subprocess.Popen(  # noqa: S603 - programs we found, arguments we wrote
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd="/",
@@ -109,6 +124,10 @@ def spawn(command: Sequence[str | Path], *, log: Path, account: Account | None) 
             raise ConfigurationError(
                 f"{command[0]} cannot be run: {error.strerror}", suggestion=OWN_SERVICES, cause=error
             ) from error
+    assert server.stdin is not None
+    with suppress(BrokenPipeError), server.stdin as stdin:  # one that ended at once is found out by who waits for it
+        stdin.write(told)
+    return server
 
 
 def python_module(name: str) -> list[str]:

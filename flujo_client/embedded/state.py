@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from flujo_client.errors import ConfigurationError
@@ -25,7 +25,7 @@ class Running:
 
     owner_pid: int
     database_url: str
-    broker_url: str
+    broker_url: str = field(repr=False)
     redis_pid: int
     redis_kind: str
 

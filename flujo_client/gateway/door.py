@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.rows import dict_row
 
-from flujo_client.config import mask_url
-from flujo_client.errors import ClientError, FlujoError, SchemaVersionError, ServiceUnreachable
+from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import Ask, CountRefused, Depth, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.gateway.post import Post
 from flujo_client.gateway.requests import schema_version, statement
+from flujo_client.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -29,6 +29,7 @@ SCHEMA = 17
 """The schema this code reads and writes: the number of the newest migration."""
 
 _VERSION = Ask(schema_version())
+_TRIES = 3
 
 
 class Door:
@@ -41,11 +42,10 @@ class Door:
     def __init__(self, settings: Settings) -> None:
         from psycopg_pool import ConnectionPool
 
-        self._settings, self._post, self._is_checked = settings, Post(settings), False
+        self._url, self._post, self._is_checked = settings.database(), Post(settings), False
         kwargs = _options(settings)
-        url = str(settings.database_url)
         self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
-            url,
+            self._url,
             min_size=0,
             max_size=4,
             kwargs=kwargs,
@@ -85,23 +85,35 @@ class Door:
 
     def _rows(self, ask: Ask) -> list[dict[str, Any]]:
         try:
-            with self._connect() as connection:
-                if not self._is_checked:
-                    _check_schema(_rows(connection, _VERSION)[0])
-                    self._is_checked = True
+            return self._patiently(ask)
+        except psycopg.Error as error:
+            told = ClientError("this client is closed") if self._pool.closed else _told(self._url, error)
+            raise told from told.__cause__
+
+    def _patiently(self, ask: Ask) -> list[dict[str, Any]]:
+        """Ask; what met another statement is asked again at once."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._asked(ask)
+            except psycopg.Error as error:
+                if not _met_another(error):
+                    raise
+        return self._asked(ask)
+
+    def _asked(self, ask: Ask) -> list[dict[str, Any]]:
+        with self._connect() as connection:
+            if not self._is_checked:
+                _check_schema(_rows(connection, _VERSION)[0])
+                self._is_checked = True
+            try:
                 return _rows(connection, ask)
-        except psycopg.errors.UndefinedTable as error:
-            raise _unmigrated() from error
-        except psycopg.DataError as error:
-            raise _refused(error) from error
-        except psycopg.errors.QueryCanceled as error:
-            raise _too_long(error) from error
-        except psycopg.OperationalError as error:
-            raise _unreachable(self._settings, error, is_closed=self._pool.closed) from error
+            except psycopg.errors.ReadOnlySqlTransaction:
+                connection.close()  # so that the next one finds a server that takes it
+                raise
 
     def _connect(self) -> Any:
         if not self._is_checked:  # a wrong URL is told at once, not after the pool's patience
-            psycopg.connect(str(self._settings.database_url), connect_timeout=5).close()
+            psycopg.connect(self._url, **options(self._url)).close()
         return self._pool.connection()
 
 
@@ -109,7 +121,8 @@ class AsyncDoor:
     """Performs effects, awaited. What Celery has to do happens in a thread."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._post, self._is_checked = settings, Post(settings), False
+        self._url, self._post = settings.database(), Post(settings)
+        self._options = _options(settings)
         self._pool: Any = None
         self._opening = asyncio.Lock()
 
@@ -145,16 +158,28 @@ class AsyncDoor:
     async def _rows(self, ask: Ask) -> list[dict[str, Any]]:
         try:
             await self._open()
-            async with self._pool.connection() as connection:
+            return await self._patiently(ask)
+        except psycopg.Error as error:
+            told = _told(self._url, error)
+            raise told from told.__cause__
+
+    async def _patiently(self, ask: Ask) -> list[dict[str, Any]]:
+        """Ask; what met another statement is asked again at once."""
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._asked(ask)
+            except psycopg.Error as error:
+                if not _met_another(error):
+                    raise
+        return await self._asked(ask)
+
+    async def _asked(self, ask: Ask) -> list[dict[str, Any]]:
+        async with self._pool.connection() as connection:
+            try:
                 return await _arows(connection, ask)
-        except psycopg.errors.UndefinedTable as error:
-            raise _unmigrated() from error
-        except psycopg.DataError as error:
-            raise _refused(error) from error
-        except psycopg.errors.QueryCanceled as error:
-            raise _too_long(error) from error
-        except psycopg.OperationalError as error:
-            raise _unreachable(self._settings, error) from error
+            except psycopg.errors.ReadOnlySqlTransaction:
+                await connection.close()  # so that the next one finds a server that takes it
+                raise
 
     async def _open(self) -> None:
         async with self._opening:
@@ -162,17 +187,13 @@ class AsyncDoor:
                 return
             from psycopg_pool import AsyncConnectionPool
 
-            url = str(self._settings.database_url)
-            async with await psycopg.AsyncConnection.connect(
-                url, connect_timeout=5, row_factory=dict_row
-            ) as connection:
+            async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
                 _check_schema((await _arows(connection, _VERSION))[0])
-            kwargs = _options(self._settings)
             pool = AsyncConnectionPool(
-                url,
+                self._url,
                 min_size=0,
                 max_size=4,
-                kwargs=kwargs,
+                kwargs=self._options,
                 open=False,
                 timeout=10,
                 check=AsyncConnectionPool.check_connection,
@@ -183,7 +204,13 @@ class AsyncDoor:
 
 def _options(settings: Settings) -> dict[str, Any]:
     prepare_after = 5 if settings.prepare_statements else None
-    return {"autocommit": True, "row_factory": dict_row, "connect_timeout": 5, "prepare_threshold": prepare_after}
+    ours = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": prepare_after}
+    return options(settings.database()) | ours
+
+
+def _met_another(error: psycopg.Error) -> bool:
+    """Tell whether this was undone because of another statement, and not because it took too long."""
+    return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
 def _rows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
@@ -221,20 +248,20 @@ def _send(post: Post, effect: Effect) -> Any:
     return None
 
 
-def _unmigrated() -> SchemaVersionError:
-    return SchemaVersionError("the database has no flujo tables", suggestion="run `flujo migrate`")
-
-
-def _refused(error: psycopg.DataError) -> ClientError:
-    """An id with a NUL, a limit below zero: told as an error of ours, whatever was asked (M-428)."""
-    return ClientError(f"Postgres takes no such value: {str(error).strip().splitlines()[0]}", cause=error)
-
-
-def _too_long(error: psycopg.errors.QueryCanceled) -> ClientError:
-    said = str(error).strip().splitlines()[0]
-    return ClientError(
-        f"Postgres gave up: {said}", suggestion="ask for less at once, such as a shorter window", cause=error
-    )
+def _told(url: str, error: psycopg.Error) -> FlujoError:
+    """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    match error:
+        case psycopg.errors.UndefinedTable():
+            return SchemaVersionError("the database has no flujo tables", suggestion="run `flujo migrate`", cause=error)
+        case psycopg.errors.QueryCanceled():
+            way_out = "ask for less at once, such as a shorter window"
+            return ClientError(f"Postgres gave up: {first}", suggestion=way_out, cause=error)
+        case psycopg.DataError():  # an id with a NUL, a limit below zero
+            return ClientError(f"Postgres takes no such value: {first}", cause=error)
+    if error.sqlstate is not None and fate(error) == "ours":
+        return ClientError(f"Postgres refused the statement: {first}", cause=error)
+    return unreachable(url, error)
 
 
 def _check_schema(row: dict[str, Any]) -> None:
@@ -247,14 +274,3 @@ def _check_schema(row: dict[str, Any]) -> None:
         raise SchemaVersionError(
             f"the database's schema is {present}, this client knows {SCHEMA}", suggestion="upgrade flujo-worker here"
         )
-
-
-def _unreachable(settings: Settings, error: Exception, *, is_closed: bool = False) -> FlujoError:
-    if is_closed:
-        return ClientError("this client is closed")
-    said = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return ServiceUnreachable(
-        f"Postgres does not answer at {mask_url(str(settings.database_url))}: {said}",
-        suggestion="check FLUJO_DATABASE_URL, or unset it and FLUJO_BROKER_URL to use embedded services",
-        cause=error,
-    )

@@ -15,7 +15,7 @@ from flujo_worker.store.migrate import migrate
 def command(*, as_json: bool) -> None:
     """Bring the database up to this code. Safe to run from many processes at once, and under running workers."""
     settings = join_services(ConfigManager().settings())
-    applied = migrate(str(settings.database_url))
+    applied = migrate(settings.database())
     if as_json:
         show_json([{"version": each.version, "name": each.name} for each in applied])
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flujo_client.cli.output import OK, RUNTIME, say
-from flujo_client.config import ConfigManager, mask_url
+from flujo_client.config import ConfigManager
 from flujo_client.local import Fleet, migrate, open_services
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def command(*, workers: int) -> int:
         log = Path(settings.embedded_dir) / LOG if services is not None else None
         beat = Fleet(settings, log=log, command="beat")
         with Fleet(settings, processes=workers, log=log) as fleet, beat:
-            say(f"postgres  {mask_url(str(settings.database_url))}")
-            say(f"redis     {mask_url(str(settings.broker_url))}")
+            say(f"postgres  {settings.database_url}")
+            say(f"redis     {settings.broker_url}")
             say(f"workers   {workers} and a beat" + (f", logging to {log}" if log else ""))
             say("up; Ctrl-C stops everything")
             return _supervise(stopping, services, fleet, beat)

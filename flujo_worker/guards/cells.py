@@ -81,7 +81,7 @@ class RedisCells:
     def __init__(self, settings: Settings) -> None:
         self._prefix = settings.broker_key_prefix + KEY
         self._redis = redis.Redis.from_url(
-            str(settings.broker_url), socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, max_connections=64
+            settings.broker(), socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, max_connections=64
         )
         script = files("flujo_worker.guards").joinpath("cells.lua").read_text(encoding="utf-8")
         self._put = self._redis.register_script(script)

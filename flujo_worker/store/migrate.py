@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 
-from flujo_client.config import mask_url
-from flujo_client.errors import SchemaVersionError, ServiceUnreachable
+from flujo_client.errors import SchemaVersionError
+from flujo_client.postgres import fate, options, unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOCK = 0x666C756A6F  # "flujo"
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -46,10 +50,10 @@ def migrate(url: str) -> list[Migration]:
     All of it is one transaction under a transaction-level advisory lock: who comes second waits, and finds nothing to do.
 
     Raises:
-        ServiceUnreachable: Postgres does not answer.
+        ServiceUnreachable: Postgres does not answer, or takes no writes.
         SchemaVersionError: the database is newer than this code.
     """
-    with _connect(url) as connection, connection.transaction():
+    with _connected(url) as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         connection.execute(_CREATE)
         present = _version(connection)
@@ -70,7 +74,7 @@ def require_current(url: str) -> None:
         SchemaVersionError: with what to do.
         ServiceUnreachable: Postgres does not answer.
     """
-    with _connect(url) as connection:
+    with _connected(url) as connection:
         exists = connection.execute("SELECT to_regclass('flujo_schema_version') IS NOT NULL").fetchone()
         present = _version(connection) if exists and exists[0] else 0
     _refuse_newer(present)
@@ -94,11 +98,14 @@ def _version(connection: psycopg.Connection[tuple[object, ...]]) -> int:
     return int(str(row[0])) if row else 0
 
 
-def _connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
+@contextmanager
+def _connected(url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """Connect; what Postgres refuses for now, and a URL that libpq cannot read, is told without the password."""
     try:
-        return psycopg.connect(url, connect_timeout=10, autocommit=True)
-    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:  # the latter: it is no connection string
-        raise ServiceUnreachable(
-            f"Postgres does not answer at {mask_url(url)}: {str(error).strip().splitlines()[0]}",
-            suggestion="check FLUJO_DATABASE_URL, or unset it and FLUJO_BROKER_URL to use embedded services",
-        ) from error
+        with psycopg.connect(url, **options(url), autocommit=True) as connection:
+            yield connection
+    except psycopg.Error as error:
+        if fate(error) == "ours" and error.sqlstate is not None:
+            raise
+        told = unreachable(url, error)
+        raise told from told.__cause__

@@ -1,7 +1,7 @@
 """A pool of connections that is patient.
 
-What fails because Postgres is away, was restarted, or chose this statement to break a deadlock is tried again until it answers.
-So every act must be one that may be said twice.
+What fails because Postgres is away, read-only after a failover, or chose this statement to break a deadlock is tried again until it is
+taken. So every act must be one that may be said twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolClosed
 
+from flujo_client.postgres import READ_ONLY, fate, options, said
 from flujo_worker.errors import StoreError
 from flujo_worker.store.statements import execute
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_SAID = {"away": "is away, trying again", "again": "broke a statement off, trying again"}
 
 
 class Patient:
@@ -41,8 +42,8 @@ class Patient:
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
-        self._stopping = stopping
-        kwargs = {
+        self._url, self._stopping = url, stopping
+        kwargs = options(url) | {
             "autocommit": True,
             "row_factory": dict_row,
             "cursor_factory": psycopg.RawCursor,
@@ -71,23 +72,36 @@ class Patient:
 
     def _patiently(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
         """Do one act on a connection, again and again while Postgres is away."""
-        wait = 0.02
+        wait, is_first = 0.02, True
         while True:
             try:
-                connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
-                try:
-                    return act(connection)
-                finally:
-                    self._pool.putconn(connection)
-            except _AWAY as error:
-                if self._stopping is not None and self._stopping.is_set():
-                    raise StoreError(f"Postgres is away and this worker is stopping: {error}", cause=error) from error
-                logger.warning("postgres is away, trying again: %s", str(error).strip().splitlines()[:1])
+                return self._once(act)
             except PoolClosed as error:
                 raise StoreError("the store is closed", cause=error) from error
+            except psycopg.Error as error:
+                known, told = fate(error), said(self._url, error)
+                if known == "ours":
+                    raise
+                if self._stopping is not None and self._stopping.is_set():
+                    raise StoreError(f"Postgres is away and this worker is stopping: {told}", cause=error) from error
+                logger.warning("postgres %s: %s", _SAID[known], told)
+                if error.sqlstate == READ_ONLY and is_first:
+                    self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet
+                    is_first = False
             time.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
             self._pool.check()
             wait = min(wait * 2, 1.0)
+
+    def _once(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
+        connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
+        try:
+            return act(connection)
+        except psycopg.Error as error:
+            if fate(error) == "away":
+                connection.close()  # so that the next one finds a server that takes it
+            raise
+        finally:
+            self._pool.putconn(connection)
 
     def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
         return self._patiently(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())

@@ -42,7 +42,7 @@ def shop(site):
 def test_an_attached_app_runs_pipelines_and_its_own_tasks(site, shop):
     """Design §4: FlujoWorker(app) with the plain celery command; the app's settings stay its own."""
     ours = site.enqueue("three")
-    theirs = Celery("somebody", broker=site.settings.broker_url, backend=site.settings.broker_url)
+    theirs = Celery("somebody", broker=site.settings.broker(), backend=site.settings.broker())
     answers = [theirs.send_task("shop.add", (n, 1)) for n in range(5)]
     assert [answer.get(timeout=60) for answer in answers] == [1, 2, 3, 4, 5]
     assert_merged_once(site, ours, THREE)
@@ -73,7 +73,7 @@ def test_a_prefork_pool_runs_pipelines(site):
 def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, trouble, pool):
     """House §9: it ends at once and says what to do, instead of dropping message after message."""
     url = fresh_database(services) if trouble == "unmigrated" else "postgresql://ana:hunter2@127.0.0.1:1/shop"
-    settings = site.settings.model_copy(update={"database_url": url})
+    settings = site.settings.with_services(url, site.settings.broker())
     command = [sys.executable, "-m", "flujo_worker", "worker", "--pool", pool]
     ended = subprocess.run(
         command,
@@ -117,7 +117,7 @@ def shut_out(app):
 )
 def test_an_app_that_cannot_carry_pipelines_is_refused(site, spoil, said, way_out):
     """Design §4: with what is wrong and the way out, before anything is registered."""
-    url = site.settings.broker_url
+    url = site.settings.broker()
     app = Celery("unfit", broker=url, backend=url, set_as_current=False)
     app.conf.accept_content = ["json", "flujo"]
     spoil(app)

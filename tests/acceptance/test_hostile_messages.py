@@ -181,7 +181,7 @@ def test_a_refused_body_is_in_no_log(site, worker):
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_an_attached_apps_own_messages_keep_its_own_rules(site, worker, compression):
     """Design §4: what it accepts and unpacks is its own matter, in its own queue and beside ours."""
-    theirs = Celery("somebody", broker=site.settings.broker_url, backend=site.settings.broker_url, set_as_current=False)
+    theirs = Celery("somebody", broker=site.settings.broker(), backend=site.settings.broker(), set_as_current=False)
     answers = [
         theirs.send_task("shop.add", (n, 1), compression=compression, queue=queue)
         for n, queue in enumerate(("celery", "flujo.attempts"))

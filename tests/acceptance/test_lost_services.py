@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fleet import BRISK, Site, assert_merged_once, wait_until
+from services import read_only
 
 pytestmark = pytest.mark.acceptance
 
@@ -69,18 +70,40 @@ def test_a_backlog_that_waited_for_the_first_worker_is_not_doubled(services, tmp
         assert {each["sends"] for run in runs for each in site.attempts(run.id)[:1]} == {1}
 
 
-def test_a_step_outlives_a_crash_of_postgres(site, services):
-    """Law of design §5: Postgres is killed and comes back under a running step; its outcome is kept and merged, no step repeated."""
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_a_step_outlives_a_restart_of_postgres(site, services, mode):
+    """Law of design §5: Postgres is killed, or stopped, and comes back under a running step; its outcome is kept and merged, no step repeated."""
     site.workers(2)
     runs = [site.enqueue("gated") for _ in range(3)]
     for run in runs:
         site.wait_for_execution(run.id, "gate")
-    services.restart_postgres()
+    services.restart_postgres(mode)
     for run in runs:
         site.open_gate(run.id)
     for run in runs:
         assert_merged_once(site, run, GATED)
         assert len(site.executions(run.id)) == 3
+
+
+def test_a_step_outlives_a_failover(services, tmp_path):
+    """Law of design §5: Postgres is read-only for longer than a lease while steps run, end and wait; none is repeated, all are merged once."""
+    with Site(services, tmp_path, worker=BRISK) as site:
+        site.workers(2)
+        runs = [site.enqueue("gated") for _ in range(3)]
+        for run in runs:
+            site.wait_for_execution(run.id, "gate")
+        waiting = site.enqueue("three")
+        with read_only(services):
+            for run in runs[1:]:
+                site.open_gate(run.id)
+            wait_until(lambda: not site.live_pids(), what=site.log)
+            assert {run.status() for run in runs} == {"running"}
+        site.open_gate(runs[0].id)
+        for run in runs:
+            assert_merged_once(site, run, GATED)
+            assert len(site.executions(run.id)) == 3
+            assert [each["losses"] for each in site.attempts(run.id)] == [0, 0, 0]
+        assert_merged_once(site, waiting, THREE)
 
 
 def test_an_outcome_that_meets_a_crash_is_merged_once(site, services):

@@ -43,7 +43,7 @@ def free_port() -> int:
 def bounced(services, tmp_path):
     """A site whose client and workers reach Postgres through PgBouncer alone."""
     with Site(services, tmp_path, worker=STEADY, prepare_statements=False) as site:
-        direct = urlsplit(str(site.settings.database_url))
+        direct = urlsplit(site.settings.database())
         options, listen, folder = parse_qs(direct.query), free_port(), passable_folder()
         host = options.get("host", [direct.hostname])[0]
         port = options.get("port", [str(direct.port)])[0]
@@ -58,7 +58,7 @@ def bounced(services, tmp_path):
         bouncer = subprocess.Popen(["pgbouncer", *account, folder / "pgbouncer.ini"], stderr=subprocess.DEVNULL)
         wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", listen)) == 0, what="pgbouncer does not listen")
         through = f"postgresql://{user}@127.0.0.1:{listen}/{name}"
-        site.settings = site.settings.with_services(through, str(site.settings.broker_url))
+        site.settings = site.settings.with_services(through, site.settings.broker())
         site.client.close()
         site.client = type(site.client)(site.settings)
         yield site

@@ -101,7 +101,7 @@ class Alone:
 @contextmanager
 def quarantine_of(site, *, app=None, **worker):
     """A quarantine that finds the acceptance tests' steps."""
-    store = PostgresStore(str(site.settings.database_url)).open()
+    store = PostgresStore(site.settings.database()).open()
     own = site.settings.worker.model_copy(update=worker)
     settings = site.settings.model_copy(update={"worker": own})
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as threads:

@@ -114,7 +114,7 @@ def deliver_again(site, run):
     """Twice more, while it runs."""
     key = f"{run.id}::gate:1"
     site.wait_for_execution(run.id, "gate")
-    with closing(PostgresStore(site.settings.database_url).open()) as store, closing(Broker(site.settings)) as broker:
+    with closing(PostgresStore(site.settings.database()).open()) as store, closing(Broker(site.settings)) as broker:
         broker.publish(store.envelopes([key]) * 2)
         wait_until(lambda: not any(broker.depths([ATTEMPTS_QUEUE]).values()), what=site.log)
     site.open_gate(run.id)

@@ -49,6 +49,7 @@ def test_an_embedded_service_that_dies_is_told_and_ends_all_of_it(tmp_path):
     with subprocess.Popen(command, cwd=tmp_path, env=alone, stderr=subprocess.PIPE, text=True) as up:
         said = list(takewhile(lambda line: line != "up; Ctrl-C stops everything\n", up.stderr))
         assert up.poll() is None, said
+        assert any(line.startswith("redis     redis://:***@127.0.0.1:") for line in said)
         os.kill(running(tmp_path / ".flujo").redis_pid, signal.SIGKILL)
         talk = up.communicate(timeout=90)[1]
     assert up.returncode == 1, (said, talk)

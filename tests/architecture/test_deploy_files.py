@@ -119,7 +119,7 @@ def test_a_health_check_is_about_that_very_process(name):
 def test_the_environment_is_one_that_is_read():
     settings = read_environment(SERVICES["worker"]["environment"])
     assert settings.allowed_imports == ("examples", "flujo_worker.demo")
-    assert settings.broker_url == "redis://redis:6379/0"
+    assert settings.broker() == "redis://redis:6379/0"
 
 
 def test_services_are_not_open_to_the_network_and_redis_keeps_its_messages():

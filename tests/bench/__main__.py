@@ -99,7 +99,7 @@ def services():
 
 
 def throughput(client: FlujoClient, settings: Settings, rounds: int, wanted: list[str]) -> dict[str, object]:
-    os.environ["FLUJO_BENCH_REDIS"] = f"{str(settings.broker_url).rpartition(chr(47))[0]}/5"
+    os.environ["FLUJO_BENCH_REDIS"] = f"{settings.broker().rpartition(chr(47))[0]}/5"
     from tests.bench import bare
 
     took: dict[str, list[float]] = {}
@@ -253,7 +253,7 @@ def long_loop(client: FlujoClient, settings: Settings) -> dict[str, object]:
             raise RuntimeError(f"the long loop {run.status()}")
     begun = [each.started_at for each in attempts(client, run.id) if each.step == "one"]
     early, late = begun[1000:2000], begun[9000:10000]
-    with psycopg.connect(str(settings.database_url)) as connection:
+    with psycopg.connect(settings.database()) as connection:
         kept = [
             connection.execute(BYTES, {"run": run.id, "low": low, "high": low + 1000}).fetchone()
             for low in (1000, 9000)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos_pipelines import QUEUES
 from chaos_traffic import patiently
+from services import read_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 FROZEN_S = 3.5
 """Longer than the site's lease."""
+FAILOVER_S = (1.0, 4.0)
 GAP_S = (0.5, 1.5)
 LOOK_EVERY_S = 0.05
 MOST_OLD_MESSAGES = 500
@@ -71,6 +73,8 @@ class Injector:
         self._site, self._fleet, self._draw = site, fleet, random.Random(f"faults {seed}")
         self._aside = ThreadPoolExecutor(4, thread_name_prefix="chaos")
         self._frozen: dict[int, Future[None]] = {}
+        self._refusing: Future[None] = Future()
+        self._refusing.set_result(None)
         self._interrupted: list[Interrupted] = []
         self._old: list[tuple[str, bytes]] = []
         self.tally = Tally()
@@ -82,6 +86,7 @@ class Injector:
             "wipe redis": (self.wipe_redis, 1),
             "cut redis connections": (self.cut_redis, 1),
             "crash postgres": (self.crash_postgres, 1),
+            "read-only postgres": (self.read_only_postgres, 1),
             "restart redis": (self.restart_redis, 1),
             "double messages": (self.double, 1),
             "repeat an old message": (self.repeat_old, 1),
@@ -101,8 +106,8 @@ class Injector:
             self.tally.faults[name] += 1
             self._faults[name][0]()
             self._look_around(self._draw.uniform(*GAP_S))
-        for thawed in self._frozen.values():
-            thawed.result()
+        for over in (*self._frozen.values(), self._refusing):
+            over.result()
         self._fleet.mend()
 
     def settle(self) -> Tally:
@@ -168,6 +173,11 @@ class Injector:
         self.tally.deadlocks += self._deadlocks_told()
         self._site.services.restart_postgres()
 
+    def read_only_postgres(self) -> None:
+        """Have Postgres refuse writes for as long as a failover takes; now and then that is longer than a lease."""
+        if self._refusing.done():
+            self._refusing = self._aside.submit(self._refuse_writes, self._draw.uniform(*FAILOVER_S))
+
     def restart_redis(self) -> None:
         self._site.services.restart_redis()
 
@@ -187,6 +197,10 @@ class Injector:
         if not patiently(lambda: handle.cancel(reason="chaos")):
             return None
         return Cancelled(run, picture(self._site, run))
+
+    def _refuse_writes(self, seconds: float) -> None:
+        with read_only(self._site.services):
+            time.sleep(seconds)
 
     def _thaw(self, pid: int) -> None:
         time.sleep(FROZEN_S)

@@ -73,7 +73,7 @@ def test_an_awaited_client_does_the_same(site):
 @pytest.mark.acceptance
 def test_a_run_exists_if_and_only_if_the_caller_commits(site):
     """Design §7: enqueued inside the caller's own transaction."""
-    with psycopg.connect(site.settings.database_url, autocommit=True) as connection:
+    with psycopg.connect(site.settings.database(), autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (customer text UNIQUE)")
         run = in_a_transaction.place_order(site.client, connection, "ada")
         before = site.rows("SELECT id FROM flujo_runs ORDER BY id")

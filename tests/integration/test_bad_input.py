@@ -218,7 +218,7 @@ def test_a_question_that_cannot_be_asked_is_refused(site, method, argument):
 
 def test_a_broker_that_does_not_answer_is_told_before_anything_is_recorded(site):
     """M-001: an enqueue that fails has left nothing; the URL is shown without its password, with the way out."""
-    settings = site.settings.model_copy(update={"broker_url": f"redis://:{SECRET}@127.0.0.1:1/0"})
+    settings = site.settings.with_services(site.settings.database(), f"redis://:{SECRET}@127.0.0.1:1/0")
     for enqueue in (enqueue_fine, enqueue_fine_async):
         with pytest.raises(ServiceUnreachable, match=r"redis://:\*\*\*@127.0.0.1:1/0") as refused:
             enqueue(settings)
@@ -228,7 +228,7 @@ def test_a_broker_that_does_not_answer_is_told_before_anything_is_recorded(site)
 
 def test_a_database_that_does_not_answer_is_told_at_once(site):
     """M-001: as for the broker."""
-    settings = site.settings.model_copy(update={"database_url": f"postgresql://ana:{SECRET}@127.0.0.1:1/shop"})
+    settings = site.settings.with_services(f"postgresql://ana:{SECRET}@127.0.0.1:1/shop", site.settings.broker())
     for enqueue in (enqueue_fine, enqueue_fine_async):
         with pytest.raises(ServiceUnreachable, match=r"postgresql://ana:\*\*\*@127.0.0.1:1/shop") as refused:
             enqueue(settings)
@@ -240,7 +240,7 @@ def test_a_database_that_does_not_answer_is_told_at_once(site):
 def settings(services, site):
     """Settings that name a database without tables."""
     url = fresh_database(services)
-    yield site.settings.model_copy(update={"database_url": url})
+    yield site.settings.with_services(url, site.settings.broker())
     drop_database(services, url)
 
 
@@ -263,8 +263,8 @@ def test_a_database_without_tables_is_refused(settings, is_async):
 )
 def test_a_database_of_another_version_is_refused(settings, is_async, statement, way_out):
     """House §9: neither written to nor read from, newer or older."""
-    migrate(settings.database_url)
-    with psycopg.connect(settings.database_url, autocommit=True) as connection:
+    migrate(settings.database())
+    with psycopg.connect(settings.database(), autocommit=True) as connection:
         connection.execute(statement)
         with pytest.raises(SchemaVersionError, match="the database's schema is") as refused:
             (enqueue_fine_async if is_async else enqueue_fine)(settings)

@@ -62,7 +62,7 @@ def test_our_message_is_the_one_that_celery_would_write(settings, lists, priorit
     Broker(settings).publish([first])
     ours = {key: lists.lpop(key) for key in lists.keys("flujo.attempts*")}
     register()
-    app = Celery(broker=settings.broker_url, set_as_current=False)
+    app = Celery(broker=settings.broker(), set_as_current=False)
     app.send_task(
         TASK_ATTEMPT,
         args=(first.to_wire(),),
@@ -85,7 +85,7 @@ def test_our_message_is_the_one_that_celery_would_write(settings, lists, priorit
 def test_a_key_prefix_is_kombus(settings, lists):
     """An app with `global_keyprefix` reads what is published with `broker_key_prefix`."""
     Broker(settings.model_copy(update={"broker_key_prefix": "shop:"})).publish([enqueued().first])
-    app = Celery(broker=settings.broker_url, set_as_current=False)
+    app = Celery(broker=settings.broker(), set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": "shop:"}
     with app.connection_for_read() as connection:
         assert connection.default_channel.client.llen("flujo.attempts") == 1
@@ -97,7 +97,7 @@ def test_without_acknowledgements_kombu_keeps_nothing_in_redis_and_still_prefetc
     """`broker_acks = false` turns off bookkeeping in Redis, not the window of messages a worker takes."""
     register()
     Broker(settings).publish([enqueued().first for _ in range(5)])
-    app = Celery(broker=settings.broker_url, set_as_current=False)
+    app = Celery(broker=settings.broker(), set_as_current=False)
     app.conf.broker_transport_options = {"ack_emulation": False}
     taken = []
     with (

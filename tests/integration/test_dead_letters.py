@@ -70,7 +70,7 @@ def test_a_redis_that_takes_nothing_stops_nobody(settings, caplog):
 def test_junk_at_the_head_of_a_list_was_sent_at_no_time(settings, lists, name):
     """M-012: a sweep compares the head's time with its rows', and must not stumble over what says none."""
     push(lists, "shop:flujo.attempts", [JUNK[name]])
-    app = Celery(backend=settings.broker_url, set_as_current=False)
+    app = Celery(backend=settings.broker(), set_as_current=False)
     assert RedisPost(settings, app).heads(["flujo.attempts"]) == {"flujo.attempts": 0.0}
 
 
@@ -79,5 +79,5 @@ def test_a_head_that_tells_an_impossible_time_was_sent_at_no_time(settings, list
     """Postgres knows no such time: it would end every sweep for as long as the item lies there."""
     text = str(said) if said == 10**400 else orjson.dumps(said).decode()
     push(lists, "shop:flujo.attempts", [f'{{"headers": {{"{SENT_HEADER}": {text}}}}}'.encode()])
-    app = Celery(backend=settings.broker_url, set_as_current=False)
+    app = Celery(backend=settings.broker(), set_as_current=False)
     assert RedisPost(settings, app).heads(["flujo.attempts"]) == {"flujo.attempts": 0.0}

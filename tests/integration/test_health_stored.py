@@ -168,7 +168,7 @@ def test_each_threshold_that_was_reached_is_told_in_a_line(store, settings, conn
 def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, monkeypatch):
     """M-188: bounded time; and no report of its slot is kept, so that the next one is made."""
     monkeypatch.setattr(question, "LONGEST_S", 0.05)
-    with psycopg.connect(settings.database_url) as holder:
+    with psycopg.connect(settings.database()) as holder:
         holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(StoreError, match="longer than"):
             check(store, settings)
@@ -184,7 +184,7 @@ def bounded(milliseconds):
 
 def test_a_command_that_takes_too_long_is_given_up(settings):
     """It is not told as a database that is away; and the bounds end with it."""
-    with psycopg.connect(settings.database_url) as holder, FlujoClient(settings) as client:
+    with psycopg.connect(settings.database()) as holder, FlujoClient(settings) as client:
         client.ask(bounded(10_000))
         holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(ClientError, match=r"Postgres gave up.*\n.*shorter window"):
@@ -200,7 +200,7 @@ async def given_up(settings):
 
 
 def test_an_awaited_command_that_takes_too_long_is_given_up(settings):
-    with psycopg.connect(settings.database_url) as holder:
+    with psycopg.connect(settings.database()) as holder:
         holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
         asyncio.run(given_up(settings))
 
@@ -208,7 +208,7 @@ def test_an_awaited_command_that_takes_too_long_is_given_up(settings):
 def test_it_waits_for_nobody_who_writes_and_nobody_waits_for_it(store, settings, connection):
     """M-188: it reads a snapshot. A run that is being written, and not committed, is neither counted nor waited for."""
     plant(connection)
-    with psycopg.connect(settings.database_url) as writer:
+    with psycopg.connect(settings.database()) as writer:
         writer.execute("UPDATE flujo_runs SET status = 'failed'")
         writer.execute("DELETE FROM flujo_attempts")
         assert check(store, settings).totals.coercions == 13

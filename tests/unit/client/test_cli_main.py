@@ -198,6 +198,15 @@ def test_a_database_that_cannot_be_migrated_is_told_with_the_reason(monkeypatch)
     assert refused.value.suggestion.startswith("check FLUJO_DATABASE_URL")
 
 
+def test_what_an_unexpected_error_quotes_is_told_without_secrets(plug_in):
+    """Other packages quote URLs and keys; nor does the traceback show them (§2.8)."""
+    said = "cannot use redis://:hunter2@cache/0 with api_key=hunter2"
+    plug_in("leak", f"import click\n@click.command()\ndef command(): raise ValueError({said!r})\n")
+    for arguments in (("leak",), ("--debug", "leak")):
+        told = flujo(*arguments)
+        assert (told.exit_code, "hunter2" in told.stderr, "redis://:***@cache" in told.stderr) == (1, False, True)
+
+
 def test_debug_shows_the_traceback():
     """`--debug` shows how it came to an error; the code stays (§2.8)."""
     told = flujo("--debug", "enqueue", "no colon", input="")

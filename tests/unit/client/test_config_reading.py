@@ -69,18 +69,18 @@ def test_the_environment_names_the_file_and_the_argument_wins():
 @pytest.mark.parametrize("broker", ["FLUJO_BROKER_URL", "CELERY_BROKER_URL", "REDIS_URL"])
 def test_services_are_read_under_all_their_names(database, broker):
     settings = read(**{database: DATABASE, broker: BROKER})
-    assert (settings.database_url, settings.broker_url, settings.result_backend_url) == (DATABASE, BROKER, BROKER)
+    assert (settings.database(), settings.broker(), settings.results()) == (DATABASE, BROKER, BROKER)
     assert not settings.is_embedded
 
 
 def test_our_own_variable_wins_over_the_common_one():
-    assert read(FLUJO_BROKER_URL=BROKER, REDIS_URL="redis://other", DATABASE_URL=DATABASE).broker_url == BROKER
+    assert read(FLUJO_BROKER_URL=BROKER, REDIS_URL="redis://other", DATABASE_URL=DATABASE).broker() == BROKER
 
 
 def test_seed_aliases_are_read_from_the_file():
     """§2.7: `state_uri` and `blueprint_allowed_imports` keep working."""
     settings = read(f'state_uri = "{DATABASE}"\nbroker_url = "{BROKER}"\nblueprint_allowed_imports = ["acme"]')
-    assert (settings.database_url, settings.allowed_imports) == (DATABASE, ("acme",))
+    assert (settings.database(), settings.allowed_imports) == (DATABASE, ("acme",))
 
 
 def test_an_alias_beside_its_name_is_refused():

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.config import ConfigManager, Settings, mask_url
+from flujo_client.config import ConfigManager, Settings
 from flujo_client.errors import SettingsError
+from flujo_client.redact import mask_url
 
 DATABASE = "postgresql://app:hunter2secret@db/app"
 BROKER = "redis://:hunter2secret@cache:6379/0"
@@ -25,6 +26,13 @@ TIMES = st.floats(min_value=0.01, max_value=1e6)
         ("redis://cache:6379/0", "redis://cache:6379/0"),
         ("postgresql://db/app?user=a&password=x&sslmode=off", "postgresql://db/app?user=a&password=***&sslmode=off"),
         ("not a url", "not a url"),
+        ("postgresql://app:hunter2/db", "postgresql://app:***/db"),
+        (
+            "postgresql://a:5432,b:5433/db?target_session_attrs=any",
+            "postgresql://a:5432,b:5433/db?target_session_attrs=any",
+        ),
+        ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("redis://app@cache:6379/0", "redis://app@cache:6379/0"),
     ],
 )
 def test_mask_url_hides_the_password_only(url, masked):
@@ -39,9 +47,11 @@ def test_mask_url_hides_any_password(password):
     assert mask_url(masked) == masked
 
 
-def test_repr_and_str_show_no_secret():
+def test_whatever_shows_or_dumps_settings_shows_no_secret():
+    """By type, not by name: a debugger, an error report or a dump of ours has nothing to leave out."""
     settings = Settings(database_url=DATABASE, broker_url=BROKER, signing_keys={"k": KEY})
-    for text in (repr(settings), str(settings), f"{settings}"):
+    dumps = settings.model_dump_json(), str(settings.model_dump()), str(settings.model_dump(mode="json"))
+    for text in (repr(settings), str(settings), f"{settings}", *dumps):
         assert "hunter2secret" not in text
         assert KEY not in text
         assert "postgresql://app:***@db/app" in text
@@ -54,11 +64,27 @@ def test_an_error_about_a_url_shows_no_secret():
     assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("password", ["hun/ter2secret", "hun#ter2secret", "hun?ter2secret"])
+def test_a_redis_url_that_nobody_could_read_is_refused_at_once(password):
+    """redis-py would quote what it takes for a port."""
+    with pytest.raises(SettingsError, match="%2F") as caught:
+        ConfigManager(environ={"DATABASE_URL": DATABASE, "REDIS_URL": f"redis://:{password}@cache/0"}).settings()
+    assert "ter2" not in str(caught.value)
+    assert "hun" not in str(caught.value)
+
+
 def test_pydantic_s_own_error_shows_no_secret_either():
     """Who builds Settings by hand meets pydantic's error, which would quote its input."""
     with pytest.raises(ValueError, match="database_url") as caught:
         Settings(database_url="mysql://app:hunter2secret@db")
     assert "hunter2secret" not in str(caught.value)
+
+
+def test_urls_are_given_whole_to_who_asks_for_them():
+    settings = Settings(database_url=DATABASE, broker_url=BROKER)
+    assert (settings.database(), settings.broker(), settings.results()) == (DATABASE, BROKER, BROKER)
+    with pytest.raises(SettingsError, match="no services are set"):
+        Settings().database()
 
 
 def test_settings_cannot_be_changed():
@@ -68,13 +94,13 @@ def test_settings_cannot_be_changed():
 
 def test_with_services_makes_embedded_settings_real_and_keeps_the_rest():
     settings = Settings(worker={"concurrency": 2}, log={"json": False}).with_services(DATABASE, BROKER)
-    assert (settings.database_url, settings.result_backend_url, settings.is_embedded) == (DATABASE, BROKER, False)
+    assert (settings.database(), settings.results(), settings.is_embedded) == (DATABASE, BROKER, False)
     assert (settings.worker.concurrency, settings.log.as_json) == (2, False)
 
 
 def test_with_services_keeps_a_result_backend_of_its_own():
     own = Settings(database_url=DATABASE, broker_url=BROKER, result_backend_url="redis://results")
-    assert own.with_services(DATABASE, "redis://new").result_backend_url == "redis://results"
+    assert own.with_services(DATABASE, "redis://new").results() == "redis://results"
 
 
 def test_with_services_refuses_what_is_no_service():
@@ -112,4 +138,4 @@ def test_a_child_keeps_the_rest_of_the_environment_and_loses_what_is_replaced():
     parent = {"PATH": "/bin", "REDIS_URL": "redis://old", "DATABASE_URL": DATABASE}
     child = ConfigManager(environ=parent).child_environment(Settings().with_services(DATABASE, BROKER))
     assert child["PATH"] == "/bin"
-    assert ConfigManager(environ=child).settings().broker_url == BROKER
+    assert ConfigManager(environ=child).settings().broker() == BROKER

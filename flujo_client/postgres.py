@@ -1,0 +1,89 @@
+"""What an error of Postgres means, and how it is told: one table for the client and the worker.
+
+In: what psycopg raised, and the URL that was used. Out: whether to wait, to try again, or to give up; and an error of ours, which shows
+nothing of the password, not even where libpq quotes a URL that it could not read. Must not connect.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
+from urllib.parse import unquote
+
+import psycopg
+
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.redact import mask_url
+
+Fate = Literal["away", "again", "ours"]
+"""`away`: no server takes this now, wait for one. `again`: it met another statement, try at once. `ours`: it will never be taken."""
+
+READ_ONLY: Final = "25006"
+_FATES: Final[dict[str, Fate]] = {
+    "08": "away",  # the connection failed
+    READ_ONLY: "away",  # a standby, an old primary, or a disk that is nearly full
+    "25P": "again",  # the transaction took longer than the server allows
+    "28": "away",  # a password that is being changed
+    "40": "again",  # a deadlock, or another transaction came first
+    "53": "away",  # too many connections, no memory, a full disk
+    "55000": "away",  # a recovery is in progress
+    "55P03": "again",  # a lock was not to be had in time
+    "57014": "again",  # the statement was broken off
+    "57P": "away",  # shut down, crashed, or starting
+    "58": "away",  # the server cannot read or write its files
+}
+"""By SQLSTATE, its class, or the beginning of it. What stands in none of them is ours."""
+
+_OPTIONS: Final = {
+    "connect_timeout": 5,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""A host that vanishes without a word is noticed within half a minute, for the system's own patience is hours."""
+_QUOTED = re.compile(r"""(["'])(.*?)\1""")
+
+
+def fate(error: psycopg.Error) -> Fate:
+    """Tell what is to become of an act that failed with this."""
+    state = error.sqlstate
+    if state is None:  # libpq's own: the connection was lost, refused, or is closed
+        return "away" if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) else "ours"
+    return next((found for start, found in _FATES.items() if state.startswith(start)), "ours")
+
+
+def options(url: str) -> dict[str, Any]:
+    """Give the connection options that the URL leaves open."""
+    return {name: value for name, value in _OPTIONS.items() if f"{name}=" not in url}
+
+
+def unreachable(url: str, error: Exception) -> ServiceUnreachable:
+    """Tell that no server took what was asked. The cause is kept where it shows nothing that is to be hidden."""
+    if isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY:
+        return ServiceUnreachable(
+            f"Postgres takes no writes at {mask_url(url)}: {_first_line(error)}",
+            suggestion="wait for the end of the failover; with several hosts in FLUJO_DATABASE_URL, add target_session_attrs=read-write",
+            cause=error,
+        )
+    text = said(url, error)
+    return ServiceUnreachable(
+        f"Postgres does not answer at {mask_url(url)}: {text}",
+        suggestion="check FLUJO_DATABASE_URL, or unset it and FLUJO_BROKER_URL to use embedded services",
+        cause=error if text == _first_line(error) else None,
+    )
+
+
+def said(url: str, error: Exception) -> str:
+    """Give an error's first line, without what it quotes of the URL, unless it stands in the masked one as well."""
+    shown, known = unquote(mask_url(url)), (url, unquote(url))
+
+    def hide(quoted: re.Match[str]) -> str:
+        is_secret = quoted[2] not in shown and any(quoted[2] in each for each in known)
+        return f"{quoted[1]}***{quoted[1]}" if is_secret else quoted[0]
+
+    return _QUOTED.sub(hide, _first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

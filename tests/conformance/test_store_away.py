@@ -1,0 +1,123 @@
+"""The store while Postgres is away: read-only after a failover, restarted, or out of reach. What was asked waits, and is done once."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from builders import decided, enqueued, member, succeeded
+from fleet import wait_until
+from services import fresh_database, passable_folder, read_only
+from worlds import LEASE_S, MAX_LOST, World
+
+from flujo_client.contract.outcome import Event, Usage
+from flujo_client.embedded.postgres import Postgres as Server
+from flujo_worker.ports import Broker
+from flujo_worker.store.migrate import migrate
+from flujo_worker.store.postgres import PostgresStore
+
+pytestmark = pytest.mark.services
+
+STORE_LOG = "flujo_worker.store.patient"
+
+
+@pytest.fixture
+def world(postgres):
+    postgres.empty()
+    return World(postgres)
+
+
+@pytest.fixture
+def told(caplog):
+    """How often the store has said that Postgres is away."""
+    with caplog.at_level(logging.WARNING, STORE_LOG):
+        yield lambda: sum(record.name == STORE_LOG for record in caplog.records)
+
+
+def test_an_outcome_that_meets_a_read_only_server_is_held_and_merged_once(world, services, told):
+    """Law of design §5, M-013: a failover leaves the old primary read-only, and the call is not repeated for that."""
+    new = world.record(enqueued())
+    fence = world.claim(new)
+    with ThreadPoolExecutor(1) as threads:
+        with read_only(services):
+            verdict = threads.submit(world.conclude, new, succeeded(), fence=fence)
+            wait_until(told, 20)
+            assert not verdict.done()
+        assert verdict.result(20) == "merged"
+    assert world.conclude(new, succeeded(), fence=fence) == "repeated"
+    assert world.scope(new.first.ticket.run).version == 1
+
+
+def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services, told):
+    """Law of design §5: claims, merges, spends, leases, sweeps and events alike."""
+    claimed, concluded, cancelled = (world.record(enqueued()) for _ in range(3))
+    fences = {each.first.key: world.claim(each) for each in (concluded, cancelled)}
+    world.request_cancel(cancelled.first.ticket.run)
+    store, run = world.store, concluded.first.ticket.run
+    acts = [
+        lambda: store.claim(claimed.first.key, "w1", max_lost=MAX_LOST),
+        lambda: store.commit(decided(concluded, succeeded(), fence=1)),
+        lambda: store.spend(run, concluded.first.key, 1, Usage(input_tokens=1)),
+        lambda: store.renew("w1", LEASE_S, fences),
+        lambda: store.enlist(member("w2"), LEASE_S),
+        lambda: store.due(Broker(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=10),
+        lambda: store.stop(cancelled.first.ticket.run, "cancelled", "asked"),
+        lambda: store.note(None, [Event("worker.log", {}, "info", time.time())]),
+        lambda: store.begin_sweep("w1", 0.0),
+    ]
+    with ThreadPoolExecutor(len(acts)) as threads:
+        with read_only(services):
+            done = [threads.submit(act) for act in acts]
+            wait_until(lambda: told() >= len(acts), 20)
+            assert not any(each.done() for each in done)
+        for each in done:
+            each.result(20)
+    assert world.run(cancelled.first.ticket.run).status == "cancelled"
+    assert world.status(concluded) == "succeeded"
+
+
+def test_after_a_failover_the_store_writes_to_the_new_primary(services, told):
+    """With several hosts and target_session_attrs=read-write: no connection to the old primary is kept."""
+    folder = passable_folder()
+    second = Server(folder)
+    second.start()
+    try:
+        urls = [fresh_database(services), second.url]
+        name = urlsplit(urls[0]).path[1:]
+        with psycopg.connect(second.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        urls[1] = urlsplit(second.url)._replace(path=f"/{name}").geturl()
+        for url in urls:
+            migrate(url)
+        folders = ",".join(url.partition("host=")[2].partition("&")[0] for url in urls)
+        both = f"postgresql://postgres@/{name}?host={folders}&port=5432,5432&target_session_attrs=read-write"
+        store = PostgresStore(both).open()
+        store.enlist(member("before"), LEASE_S)
+        with read_only(services):
+            store.enlist(member("after"), LEASE_S)
+            store.note(None, [Event("worker.log", {}, "info", time.time())])
+        store.close()
+        assert [workers_of(url) for url in urls] == [{"before"}, {"after"}]
+        assert told()
+    finally:
+        second.stop()
+        shutil.rmtree(folder)
+
+
+def test_what_postgres_will_never_take_is_not_tried_again(world, told):
+    """A bug of ours is raised at once: nobody waits for ever for what cannot be."""
+    with pytest.raises(psycopg.Error):
+        world.store._do(
+            "note", {"run": None, "attempt": None, "names": ["x"], "levels": [None], "data": ["{"], "at": [0]}
+        )
+    assert not told()
+
+
+def workers_of(url):
+    with psycopg.connect(url) as connection:
+        return {row[0] for row in connection.execute("SELECT id FROM flujo_workers").fetchall()}

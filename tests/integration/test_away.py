@@ -1,0 +1,99 @@
+"""What a client meets while Postgres is read-only or restarts: an error that says so, or a wait; never a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from fleet import Site
+from services import read_only
+
+from flujo_client import AsyncFlujoClient, Pipeline, Step, verbs
+from flujo_client.cli.main import cli
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.gateway.effects import Sleep
+from flujo_worker.store.migrate import migrate
+
+pytestmark = pytest.mark.services
+
+
+def ship(data):
+    return data
+
+
+fine = Pipeline([Step("ship", ship)])
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    """No workers: what is enqueued stays."""
+    with Site(services, tmp_path_factory.mktemp("away")) as site:
+        yield site
+
+
+def test_what_a_read_only_server_refuses_is_told_and_nothing_is_recorded(site, services):
+    """M-428: the error says what is the matter and what to do; the same call goes well afterwards."""
+    run = site.client.enqueue(fine, 1)
+    with read_only(services):
+        for act in (lambda: site.client.enqueue(fine, 1, idempotency_key="k"), run.cancel):
+            with pytest.raises(ServiceUnreachable, match="takes no writes") as caught:
+                act()
+            assert "target_session_attrs=read-write" in str(caught.value)
+        assert run.status() == "queued", "reading goes on"
+    assert site.client.enqueue(fine, 1, idempotency_key="k").status() == "queued"
+
+
+def test_an_awaited_client_is_told_the_same(site, services):
+    async def enqueue():
+        async with AsyncFlujoClient(site.settings) as client:
+            with read_only(services), pytest.raises(ServiceUnreachable, match="takes no writes"):
+                await client.enqueue(fine, 1)
+            return await client.enqueue(fine, 1)
+
+    assert asyncio.run(enqueue()).id
+
+
+@pytest.mark.parametrize("arguments", [("enqueue", "test_away:fine", "--input", "1"), ("migrate",)])
+def test_a_command_ends_with_a_message_and_the_code_for_services(site, services, arguments):
+    env = site.settings.as_environment()
+    with read_only(services):
+        ended = CliRunner().invoke(cli, arguments, env=env)
+    assert (ended.exit_code, "takes no writes" in ended.stderr, "Traceback" in ended.stderr) == (2, True, False)
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_who_waits_for_a_result_waits_through_a_restart(site, services, mode, monkeypatch):
+    polls = threading.Event()
+    monkeypatch.setattr(verbs, "Sleep", lambda seconds: polls.set() or Sleep(seconds))
+    run = site.client.enqueue(fine, 1)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(run.result, timeout=60)
+        assert polls.wait(20)
+        services.restart_postgres(mode)
+        with psycopg.connect(site.settings.database()) as connection:
+            connection.execute("UPDATE flujo_runs SET status = 'cancelled', ended_at = now() WHERE id = %s", [run.id])
+        assert waiting.result(60).run_status == "cancelled"
+
+
+def test_a_statement_that_met_another_is_asked_again(site, monkeypatch):
+    """A deadlock undoes the client's part of it, which nobody but the client asks again."""
+    real, met = psycopg.Cursor.execute, []
+
+    def deadlocked(self, query, *rest, **named):
+        if "flujo_runs" in str(query) and not met:
+            met.append(query)
+            raise psycopg.errors.DeadlockDetected("deadlock detected")
+        return real(self, query, *rest, **named)
+
+    monkeypatch.setattr(psycopg.Cursor, "execute", deadlocked)
+    assert site.client.enqueue(fine, 1).id
+    assert met
+
+
+def test_migrating_what_is_migrated_says_that_it_is_read_only(site, services):
+    with read_only(services), pytest.raises(ServiceUnreachable, match="takes no writes"):
+        migrate(site.settings.database())
