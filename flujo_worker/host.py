@@ -38,6 +38,7 @@ from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
+from flujo_worker.watchdog import Steps, Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +56,9 @@ class Host:
     Args:
         settings: with database and broker set.
         app: the one whose tasks this carries.
+
+    Attributes:
+        steps: what the process does when code blocks its event loop, or too much of it does not end.
     """
 
     def __init__(self, settings: Settings, app: Celery) -> None:
@@ -127,6 +131,8 @@ class Host:
             every_s=own.sweep_s,
             at_once=own.concurrency,
         )
+        self.steps = Steps()
+        self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps)
         self._system = SystemEvents(self._store, lambda: self._lease.worker)
         hide_fields(settings.log.redact)
         self._health = HealthCheck(self._store, self._post, settings)
@@ -135,6 +141,7 @@ class Host:
         """Take a lease and begin to mark and sweep."""
         self._store.open()
         self._lease.start()
+        self._watchdog.start()
         self._sender.start()
         self._sweeper.start()
         self._hook_calls.start()
@@ -152,6 +159,7 @@ class Host:
         self._sender.stop()
         self._lease.stop()
         self._heartbeat.end()
+        self._watchdog.stop()
         self._loop.close()
         self._threads.shutdown()
         self._results.close()

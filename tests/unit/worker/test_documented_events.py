@@ -45,6 +45,7 @@ ELSEWHERE = {
     **dict.fromkeys([f"agent_tool.{name}" for name in ("output_invalid", "returned", "raised")], TOOL),
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "flujo.budget.reserved": "test_limits_in_engine.py",
+    "step.left_behind": "test_left_behind.py",
     "hook.failed": "test_hooks.py",
     "hook.lost": "test_hooks.py",
     "outcome.refused": "test_lost_workers.py",
