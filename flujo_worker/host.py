@@ -31,6 +31,7 @@ from flujo_worker.guards.cells import RedisCells
 from flujo_worker.health import HealthCheck
 from flujo_worker.heartbeat import Heartbeat
 from flujo_worker.hook_calls import HookCalls, HookThread
+from flujo_worker.neighbours import Neighbours, machine
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.redis_cache import RedisCache
@@ -86,9 +87,10 @@ class Host:
             owes=rung.set,
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
+        member = _this_process(own.concurrency)
         self._lease = Lease(
             self._store,
-            _this_process(own.concurrency),
+            member,
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
@@ -104,6 +106,7 @@ class Host:
             settings,
             breakers=breakers_of(settings, self._cells),
         )
+        neighbours = Neighbours(self._store, member.host, machine(), max_lost=own.max_lost)
         self._sweeper = Sweeper(
             self._store,
             self._post,
@@ -115,6 +118,7 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
+            look_beside=neighbours.bury,
         )
         self._hook_calls = HookThread(
             HookCalls(
@@ -212,7 +216,8 @@ class Host:
 
 def _this_process(slots: int) -> Member:
     host = socket.gethostname()
-    return Member(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots)
+    place = machine() or "elsewhere"
+    return Member(f"{host}-{os.getpid()}-{place}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots)
 
 
 def _build() -> str:

@@ -197,6 +197,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def enlist(self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()) -> set[str]:
         with self._lock:
             self._leases[member.id] = self._clock() + lease_s
+            self._members[member.id] = member
             if old is not None:
                 self._leases.pop(old, None)
             rows = [self._attempts[key] for key in held if key in self._attempts]
@@ -232,6 +233,24 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def retire(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
+
+    def neighbours(self, host: str) -> list[tuple[str, int]]:
+        with self._lock:
+            members = [self._members[worker] for worker in self._leases if self._is_leased(worker)]
+            return [(each.id, each.pid) for each in members if each.host == host]
+
+    def bury(self, worker: str, max_lost: int) -> set[str]:
+        with self._lock:
+            if self._leases.pop(worker, None) is None:
+                return set()
+            mine = [row for row in self._attempts.values() if (row.status, row.worker) == ("running", worker)]
+            freed = [row for row in mine if row.losses < max_lost and self._may_run(self._runs[row.key.run])]
+            for row in freed:
+                row.move("ready")
+                row.losses += 1
+                self._tell_again(row, "lost")
+                row.worker, row.available_at = None, self._clock()
+            return {str(row.key) for row in freed}
 
     # backlog
 
