@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from fleet import Site, SiteFleet, wait_until
+from fleet import STEPS, Site, SiteFleet, wait_until
 
 from flujo_client.embedded import Embedded
 from flujo_client.local import Fleet
@@ -112,6 +112,7 @@ def main() -> None:
     options.add_argument("--load", action="store_true")
     options.add_argument("--elsewhere", action="store_true")
     chosen = options.parse_args()
+    sys.path.append(str(STEPS))
     SiteFleet.launch = launch_apart if chosen.elsewhere else Fleet.launch  # a start is measured too: none is forked
     with tempfile.TemporaryDirectory() as folder, load(is_wanted=chosen.load):
         services = Embedded(Path(folder) / "flujo")
