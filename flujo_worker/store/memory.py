@@ -236,7 +236,8 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         with self._lock:
-            members = [self._members[worker] for worker in self._leases if self._is_leased(worker)]
+            at_work = {row.worker for row in self._attempts.values() if row.status == "running"}
+            members = [self._members[worker] for worker in self._leases if worker in at_work]
             return [(each.id, each.pid) for each in members if each.host == host]
 
     def bury(self, worker: str, max_lost: int) -> set[str]:

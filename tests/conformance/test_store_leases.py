@@ -155,9 +155,15 @@ def test_what_was_lost_too_often_or_is_to_stop_does_not_go_out_again(world):
     assert world.due(may_judge=False) == []
 
 
-def test_only_living_workers_of_the_host_are_neighbours(world):
+@pytest.mark.parametrize("lease", ["lives", "is over"])
+def test_neighbours_are_those_of_the_host_that_run_something(world, new, lease):
+    """Also one whose lease ran out before its successor was up: that one may not judge leases yet."""
     world.store.enlist(replace(member("w7"), host="other"), LEASE_S)
-    world.pass_time(LEASE_S + 1)
-    world.store.enlist(member("w8"), LEASE_S)
+    world.enlist("w8")
+    world.claim(world.record(enqueued()), "w7")
+    world.claim(new)
+    if lease == "is over":
+        world.pass_time(LEASE_S + 1)
 
-    assert world.store.neighbours("host") == [("w8", 1)]
+    assert world.store.neighbours("host") == [("w1", 1)]
+    assert world.store.bury("w1", MAX_LOST) == {new.first.key}
