@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
+LATE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -73,7 +75,11 @@ class Watchdog:
             self._thread.join(timeout=5)
 
     def _watch(self) -> None:
+        looked_at = time.monotonic()
         while not self._stopping.wait(self._every_s):
+            late_s, looked_at = time.monotonic() - looked_at - self._every_s, time.monotonic()
+            if late_s > LATE_S:  # the whole process stood still: the loop is to have its turn before it is judged
+                continue
             try:
                 self._look()
             except Exception:

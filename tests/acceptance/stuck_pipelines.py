@@ -41,3 +41,13 @@ deaf_for_long = Pipeline([Step("deaf", ignore_cancellation, config=once(3))])
 blocking = Pipeline([Step("block", block, config=once(60))])
 blocking_for_good = Pipeline([Step("block", block, config=once(0.5))])
 plain = Pipeline([Step("plain", visit)])
+
+
+async def wait_well(trail: Any) -> Any:
+    run, *_ = begin()
+    while not is_open(run):  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(0.02)
+    return trail
+
+
+patient = Pipeline([Step("patient", wait_well, config=once(1))])

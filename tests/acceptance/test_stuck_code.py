@@ -113,3 +113,18 @@ def test_flujo_up_replaces_a_worker_that_retired(site):
             up.send_signal(signal.SIGTERM)
             talk = up.communicate(timeout=60)[1]
     assert "1 worker processes ended and were replaced" in talk
+
+
+def test_a_process_that_stood_still_does_not_blame_its_code(site):
+    """A freeze for longer than the step's timeout and grace: the step is late, and nothing of it is left behind."""
+    fleet, run = site.workers(), enqueue(site, "patient")
+    site.wait_for_execution(run.id, "patient")
+    fleet.signal(signal.SIGSTOP)
+    wait_until(lambda: not fleet.pids & site.live_pids(), what="its lease over")
+    fleet.signal(signal.SIGCONT)
+    site.open_gate(run.id)
+    run.result(timeout=30)
+    assert enqueue(site, "plain").result(timeout=30).output == ["plain"]
+    [process] = fleet.processes
+    assert process.poll() is None
+    assert site.told(run.id, "step.left_behind") == []
