@@ -14,7 +14,7 @@ TEST_PROCESSES ?= 3
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test laws check lint types imports bench bench-aros races chaos clean
+.PHONY: help lock demo test laws check lint types imports bench bench-aros bench-recovery races chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,12 @@ bench: $(STAMP) ## ratios against bare Celery, as a table and JSON
 
 bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds what is installed there
 	@$(ALONE) $(BIN)/python -m tests.bench.aros $(if $(RIVALS),--rivals $(RIVALS))
+
+bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
+	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery
+	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --elsewhere
+	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --load
+	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --load --elsewhere
 
 races: $(STAMP) ## every race between two statements, 120 times each
 	@$(ALONE) FLUJO_RACE_ROUNDS=120 $(BIN)/python -m pytest -q -o timeout=0 tests/conformance -k race

@@ -163,12 +163,16 @@ class Worker(Section):
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
     `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
+    how long its event loop may not answer before it takes no more messages.
     """
 
     lease_s: Seconds = 6.0
     renew_s: Seconds = 2.0
     sweep_s: Seconds = 1.0
     max_lost: Count = 3
+    max_left_behind: Count = 16
+    loop_blocked_s: Seconds = 2.0
     pool_max: Count = 10
     concurrency: Count = 8
     broker_acks: bool = False
@@ -228,11 +232,13 @@ ModelName = Annotated[str, Field(min_length=1)]
 class Agents(Section):
     """What holds for every agent call that says nothing else. Times in seconds.
 
+    `cancel_grace_s` is how long code may take to end after it was cancelled; then its attempt ends without it.
     `default_…_model` is the model of that recipe of `flujo_worker.agents`, where none is given (requirements §2.5).
     """
 
     agent_timeout_s: Seconds = 60.0
     function_timeout_s: Seconds = 30.0
+    cancel_grace_s: Seconds = 5.0
     default_review_model: ModelName = "openai:gpt-4o"
     default_solution_model: ModelName = "openai:gpt-4o"
     default_validator_model: ModelName = "openai:gpt-4o"

@@ -1,6 +1,14 @@
 """`python -m flujo_worker`: the operator's commands, for processes that are started by other processes."""
 
-from flujo_worker.cli import commands
+import sys
+
+from flujo_client.cli.entry import INTERRUPT, listen
 
 if __name__ == "__main__":
-    commands()
+    listen()
+    try:
+        from flujo_worker.cli import commands
+
+        commands()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPT)

@@ -1,20 +1,34 @@
-"""One event loop per process, in a thread of its own. Agents and their clients live on it; Celery's threads wait for it."""
+"""One event loop per process, in a thread of its own. Agents and their clients live on it; Celery's threads wait for it.
+
+User code that ignores its cancellation is left behind: whoever waits for it gets a timeout, and the coroutine goes on without effect.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
+import sys
 import threading
+import time
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flujo_worker.frames import Place, place_of
+
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from concurrent.futures import Future
+    from collections.abc import Callable, Coroutine
+    from types import TracebackType
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+CLOSING_S = 1.0
+"""How long code may take to end when the process does."""
 
 
 def is_async(function: Any) -> bool:
@@ -22,17 +36,200 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
+class within:  # noqa: N801 - used as asyncio.timeout is
+    """Bound a block of user code in time: `async with within(seconds)`. An answer after that is a timeout too.
+
+    Args:
+        seconds: how long the block may take.
+        left: makes the error that whoever waits for the coroutine gets when the block is left behind; a TimeoutError without it.
+
+    Raises:
+        TimeoutError: the block was cancelled, or ended too late.
+    """
+
+    def __init__(self, seconds: float, left: Callable[[TimeoutError], BaseException] = lambda error: error) -> None:
+        self._seconds, self._left, self._call = seconds, left, _current.get()
+        self._timeout = asyncio.timeout(seconds)
+        self.ends_at = time.monotonic() + seconds
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        if self._call is not None:
+            self._call.limits.append(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._call is not None:
+            self._call.limits.remove(self)
+        await self._timeout.__aexit__(kind, error, at)
+        if kind is None and time.monotonic() > self.ends_at:  # it blocked the loop, or answered its cancellation
+            raise TimeoutError
+
+    def error(self, why: str, place: Place) -> BaseException:
+        """Make the error of a block that is left behind."""
+        timeout = TimeoutError(f"no answer within {self._seconds:g} s, and {why}")
+        timeout.flujo_left_behind = place  # type: ignore[attr-defined]
+        return self._left(timeout)
+
+
+class _Call:
+    """A coroutine on the loop, and the future of whoever waits for it."""
+
+    def __init__(self, name: str, late: Callable[[asyncio.Task[Any]], object]) -> None:
+        self.name, self.future, self._late = name, Future[Any](), late
+        self.task: asyncio.Task[Any] | None = None
+        self.limits: list[within] = []
+        self.dropped_at: float | None = None
+        self.is_left = False
+
+    def end(self, task: asyncio.Task[Any]) -> None:
+        """Hand on what came of it. If nobody waits any more, that goes nowhere but to `late`."""
+        error = None if task.cancelled() else task.exception()
+        if self.future.done():
+            self._late(task)
+            return
+        with suppress(InvalidStateError):  # left behind at this very moment
+            if task.cancelled():
+                self.future.cancel()
+            elif error is not None:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(task.result())
+
+    def is_overdue(self, now: float, grace_s: float) -> bool:
+        """Tell whether it ought to have ended a grace time ago; note since when nobody waits for it."""
+        if self.future.done() and self.dropped_at is None:
+            self.dropped_at = now
+        since = [each.ends_at for each in tuple(self.limits)] if self.dropped_at is None else [self.dropped_at]
+        return any(now > each + grace_s for each in since)
+
+    def leave(self, why: str, place: Place) -> None:
+        """Give whoever waits the timeout of the outermost block that is over."""
+        self.is_left = True
+        limit = min(tuple(self.limits), key=lambda each: each.ends_at, default=None)
+        if limit is not None:
+            with suppress(InvalidStateError):
+                self.future.set_exception(limit.error(why, place))
+
+
+_kept: list[asyncio.AbstractEventLoop] = []
+"""Loops with coroutines that did not end: to drop one would run their code again, with a GeneratorExit."""
+_current: ContextVar[_Call | None] = ContextVar("call", default=None)
+
+
 class Loop:
     """The process's event loop. Make it after a fork, never before."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._calls: dict[_Call, None] = {}
+        self._asked_at: float | None = None
+        self.is_given_up = False
+        self.answers = threading.Event()
+        self.answers.set()
         self._thread = threading.Thread(target=self._serve, name="flujo-loop", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop, with the caller's context variables."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    def submit(
+        self,
+        work: Coroutine[Any, Any, T],
+        name: str = "",
+        late: Callable[[asyncio.Task[T]], object] = lambda task: task,
+    ) -> Future[T]:
+        """Start a coroutine on the loop, with the caller's context variables.
+
+        Args:
+            work: the coroutine.
+            name: what it is called in warnings.
+            late: called on the loop with a task that ended when nobody waited for it any more.
+        """
+        call = _Call(name, late)
+        self._calls[call] = None
+        self._loop.call_soon_threadsafe(self._begin, call, work)
+        return call.future
+
+    @property
+    def left_behind(self) -> int:
+        """How many coroutines were left behind and have not ended."""
+        return sum(each.is_left for each in tuple(self._calls))
+
+    @property
+    def silent_s(self) -> float:
+        """For how many seconds the loop has owed an answer to `ask`."""
+        asked_at = self._asked_at
+        return 0.0 if asked_at is None else time.monotonic() - asked_at
+
+    def ask(self) -> None:
+        """Ask the loop for a sign of life, if none is owed."""
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def leave_overdue(self, grace_s: float) -> list[tuple[str, Place]]:
+        """Leave behind what has not ended within its grace; give their names and places. To be called from another thread."""
+        now, left = time.monotonic(), []
+        for call in tuple(self._calls):
+            if call.is_left or not call.is_overdue(now, grace_s):
+                continue
+            place = self.place(call.task)
+            call.leave(
+                "the code ignored its cancellation" if self.answers.is_set() else "the event loop is blocked", place
+            )
+            left.append((call.name, place))
+        return left
+
+    def running(self) -> tuple[str, Place]:
+        """The name of the call that the loop works on, and the place that its thread is at."""
+        task = asyncio.current_task(self._loop)
+        call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
+        return "" if call is None else call.name, place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
+
+    def place(self, task: asyncio.Task[Any] | None) -> Place:
+        """The place that a task is at."""
+        if task is None or asyncio.current_task(self._loop) is task:
+            return self.running()[1]
+        return place_of(task.get_coro())
+
+    def give_up(self) -> None:
+        """Let go whoever waits for this loop: it is blocked for good."""
+        self.is_given_up = True
+        for call in tuple(self._calls):
+            call.future.cancel()
+        self.answers.set()
+
+    def close(self) -> None:
+        """Cancel what still runs and stop the thread; what ignores that ends with the process."""
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(_cancel_all(self._loop)))
+        self._thread.join(timeout=2 * CLOSING_S)
+        if self._thread.is_alive():
+            logger.warning("the event loop is blocked and cannot be closed")
+        elif self._calls:
+            _kept.append(self._loop)
+        else:
+            self._loop.close()
+
+    def _begin(self, call: _Call, work: Coroutine[Any, Any, Any]) -> None:
+        if call.future.cancelled():
+            work.close()
+            self._calls.pop(call, None)
+            return
+        _current.set(call)  # in this callback's own copy of the context, which the task copies
+        call.task = task = self._loop.create_task(work)
+        task.add_done_callback(partial(self._end, call))
+        call.future.add_done_callback(partial(self._cancel, task))
+
+    def _end(self, call: _Call, task: asyncio.Task[Any]) -> None:
+        self._calls.pop(call, None)
+        call.end(task)
+
+    def _cancel(self, task: asyncio.Task[Any], future: Future[Any]) -> None:
+        if future.cancelled():
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(task.cancel)
+
+    def _answer(self) -> None:
+        self._asked_at = None
 
     def _serve(self) -> None:
         """Run until closed: a `sys.exit()` in a task that an agent made would end the loop, and with it everybody's work."""
@@ -44,18 +241,14 @@ class Loop:
             else:
                 return
 
-    def close(self) -> None:
-        """Cancel what still runs and stop the thread."""
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(timeout=5)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=5)
-        if not self._thread.is_alive():
-            self._loop.close()
 
-
-async def _cancel_all() -> None:
+async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
+    if others:
+        await asyncio.wait(others, timeout=CLOSING_S)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSING_S / 2):
+            await loop.shutdown_asyncgens()
+    loop.stop()

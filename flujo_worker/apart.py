@@ -45,7 +45,7 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     line = _Line(channel)
     try:
         settings = _settings()
-        host = Host(settings, _app(order["app"], settings), is_own_app=True)
+        host = Host(settings, _app(order["app"], settings), is_own_app=True, is_child=True)
         host.begin()
     except Exception as error:
         logger.exception("this process cannot run attempts")

@@ -23,6 +23,7 @@ from flujo_client.redact import mask_url
 from flujo_client.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer import Gate, guarding
+from flujo_worker.intake import Intake, retire, retire_parent
 from flujo_worker.refusals import Refusals
 
 if TYPE_CHECKING:
@@ -111,14 +112,18 @@ class FlujoWorker:
         configure(self.settings.log)
 
     def _start_in_child(self, **_: Any) -> None:
-        self.host()
+        self.host().steps.retire = lambda _: retire_parent()
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Pools that run tasks in the main process start here; prefork's children start for themselves."""
         pool = getattr(getattr(sender, "controller", None), "pool_cls", None)
         if sender is None or sender.app is not self.app or "prefork" in getattr(pool, "__module__", ""):
             return
-        self.host()
+        steps = self.host().steps
+        steps.retire = lambda _: retire()
+        if self._is_own:
+            intake = Intake(sender)
+            steps.pause, steps.resume = intake.pause, intake.resume
 
     def _stop(self, **_: Any) -> None:
         host = self._hosts.pop(os.getpid(), None)

@@ -31,6 +31,7 @@ from flujo_worker.guards.cells import RedisCells
 from flujo_worker.health import HealthCheck
 from flujo_worker.heartbeat import Heartbeat
 from flujo_worker.hook_calls import HookCalls, HookThread
+from flujo_worker.neighbours import Neighbours, machine
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.quarantine import Quarantine
@@ -39,6 +40,7 @@ from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
+from flujo_worker.watchdog import Steps, Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,12 +61,16 @@ class Host:
         settings: with database and broker set.
         app: the one whose tasks this carries.
         is_own_app: whether it is ours, and not one that pipelines were attached to.
+        is_child: whether a worker process started this one for one attempt, and so is the witness of its death.
+
+    Attributes:
+        steps: what the process does when code blocks its event loop, or too much of it does not end.
     """
 
-    def __init__(self, settings: Settings, app: Celery, *, is_own_app: bool = True) -> None:
+    def __init__(self, settings: Settings, app: Celery, *, is_own_app: bool = True, is_child: bool = False) -> None:
         database = settings.database()
         require_current(database)
-        own = settings.worker
+        own, place = settings.worker, "" if is_child else machine()
         self._stopping = threading.Event()
         self._store = PostgresStore(
             database, pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self._stopping
@@ -86,9 +92,10 @@ class Host:
             owes=rung.set,
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
+        member = _this_process(own.concurrency, place)
         self._lease = Lease(
             self._store,
-            _this_process(own.concurrency),
+            member,
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
@@ -106,6 +113,7 @@ class Host:
             breakers=breakers_of(settings, self._cells),
             processes=self._quarantine,
         )
+        neighbours = Neighbours(self._store, member.host, place, max_lost=own.max_lost)
         self._sweeper = Sweeper(
             self._store,
             self._post,
@@ -117,6 +125,7 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
+            look_beside=neighbours.bury,
         )
         self._hook_calls = HookThread(
             HookCalls(
@@ -133,6 +142,8 @@ class Host:
             every_s=own.sweep_s,
             at_once=own.concurrency,
         )
+        self.steps = Steps()
+        self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps)
         self._system = SystemEvents(self._store, lambda: self._lease.worker)
         hide_fields(settings.log.redact)
         self._health = HealthCheck(self._store, self._post, settings)
@@ -151,6 +162,7 @@ class Host:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
         self._store.open()
         self._lease.start()
+        self._watchdog.start()
         self._sender.start()
 
     def start(self) -> None:
@@ -182,6 +194,7 @@ class Host:
         self._sender.stop()
         self._lease.stop()
         self._heartbeat.end()
+        self._watchdog.stop()
         self._loop.close()
         self._threads.shutdown()
         self._results.close()
@@ -236,9 +249,11 @@ class Host:
         self._health.check()
 
 
-def _this_process(slots: int) -> Member:
+def _this_process(slots: int, place: str) -> Member:
     host = socket.gethostname()
-    return Member(f"{host}-{os.getpid()}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots)
+    return Member(
+        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots
+    )
 
 
 def _build() -> str:

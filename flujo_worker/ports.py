@@ -169,6 +169,12 @@ class Leases(Protocol):
     def retire(self, worker: str) -> None:
         """End the incarnation; whatever it still held may be taken at once."""
 
+    def neighbours(self, host: str) -> list[tuple[str, int]]:
+        """List the workers of a host that have not ended and run something, whatever their leases: id and pid."""
+
+    def bury(self, worker: str, max_lost: int) -> set[str]:
+        """End a worker whose process is known to be gone; give back, to be sent at once, what it ran and may be lost once more."""
+
 
 class Ledger(Protocol):
     """What an attempt and the coordinator do to a run."""

@@ -54,6 +54,7 @@ class Sweeper:
         max_lost: how often an attempt may be lost.
         control_queue: where doorbells wait.
         keep_events_days: for how many days events are kept; None: for ever.
+        look_beside: looks for processes of this machine that are gone, before each turn to sweep.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -69,13 +70,14 @@ class Sweeper:
         max_lost: int = 3,
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
+        look_beside: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
         self._control_queue = control_queue
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
-        self._keep_events_days = keep_events_days
+        self._keep_events_days, self._look_beside = keep_events_days, look_beside
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -201,6 +203,7 @@ class Sweeper:
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
+                self._look_beside()
                 if self._store.begin_sweep(self._worker(), self._every_s * 0.8):
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass

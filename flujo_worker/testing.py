@@ -43,6 +43,7 @@ from flujo_worker.hook_calls import HookCalls
 from flujo_worker.ports import Broker, Member
 from flujo_worker.store.memory import MemoryStore
 from flujo_worker.threads import Threads
+from flujo_worker.watchdog import Steps, Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +73,9 @@ class LocalEngine:
         self.bus: deque[bytes] = deque()
         self.cache = InMemoryCache(clock=lambda: self.now)
         self._loop, self._threads = Loop(), Threads("flujo-user")
+        self.watchdog_steps = Steps()
+        self._watchdog = Watchdog(self._loop, self._threads, self.settings, self.watchdog_steps)
+        self._watchdog.start()
         self._local = _LocalCatalog(self.settings.allowed_imports, self.store.plan)
         self._chords = _Chords()
         bench = bench_of(self.settings, self._loop, self._threads, self.cache)
@@ -109,6 +113,7 @@ class LocalEngine:
 
     def close(self) -> None:
         """Let go of the event loop and the threads."""
+        self._watchdog.stop()
         self._loop.close()
         self._threads.shutdown()
 
@@ -117,6 +122,11 @@ class LocalEngine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def left_behind(self) -> int:
+        """How many calls go on though their time and their grace are over."""
+        return self._watchdog.left_behind
 
     def run(self, pipeline: Pipeline, value: Any = None, **options: Any) -> PipelineResult:
         """Enqueue and run to the end. Takes the options of `enqueue`."""

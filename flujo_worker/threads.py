@@ -7,7 +7,9 @@ How many attempts run at once is limited elsewhere.
 
 from __future__ import annotations
 
+import contextvars
 import threading
+import time
 from collections import deque
 from concurrent.futures import Executor, Future
 from functools import partial
@@ -20,7 +22,34 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_Inbox = SimpleQueue[tuple["Future[Any]", "Callable[[], Any]"] | None]
+
+def carried(call: Callable[[], T]) -> Callable[[], T]:
+    """Make a user's call ready for another thread: with this context's variables, and without StopIteration.
+
+    A future of asyncio does not take that one, and whoever waits for it would wait for ever.
+    """
+    return partial(contextvars.copy_context().run, _plain, call)
+
+
+def _plain(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error  # as coroutines have it
+
+
+class _Sought(Future[T]):
+    """A call's future, which keeps since when nobody wants its result any more."""
+
+    dropped_at: float | None = None
+
+    def cancel(self) -> bool:
+        if not super().cancel() and not self.done() and self.dropped_at is None:
+            self.dropped_at = time.monotonic()
+        return self.cancelled()
+
+
+_Inbox = SimpleQueue[tuple["_Sought[Any]", "Callable[[], Any]"] | None]
 
 
 class Threads(Executor):
@@ -29,13 +58,20 @@ class Threads(Executor):
     def __init__(self, name: str) -> None:
         self._name = name
         self._idle: deque[_Inbox] = deque()
+        self._at_work: dict[_Sought[Any], None] = {}
         self._is_closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call `fn` in a thread that is idle, or in a new one."""
-        future: Future[T] = Future()
+        future: _Sought[T] = _Sought()
+        self._at_work[future] = None
         self._idle_or_new().put((future, partial(fn, *args, **kwargs)))
         return future
+
+    def left_behind(self, grace_s: float) -> int:
+        """Count the calls that go on though nobody has wanted their result for a grace time."""
+        since = time.monotonic() - grace_s
+        return sum(each.dropped_at is not None and each.dropped_at < since for each in tuple(self._at_work))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Executor's signature; nobody is waited for
         """Let the idle threads go; one that is still at work goes when it is done."""
@@ -54,6 +90,7 @@ class Threads(Executor):
     def _serve(self, inbox: _Inbox) -> None:
         while (work := inbox.get()) is not None:
             _call(*work)
+            self._at_work.pop(work[0], None)
             del work  # an idle thread must hold nobody's values
             if self._is_closed:
                 return

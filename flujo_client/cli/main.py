@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from flujo_client.cli.entry import listen
 from flujo_client.cli.joined import load, no_worker
 from flujo_client.cli.output import Exits
 
@@ -86,4 +87,5 @@ def _joined() -> dict[str, EntryPoint]:
 
 
 if __name__ == "__main__":
+    listen()
     main()

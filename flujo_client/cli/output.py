@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from flujo_client.cli.entry import INTERRUPT
 from flujo_client.cli.words import printable
 from flujo_client.errors import (
     BlueprintError,
@@ -29,7 +30,7 @@ from flujo_client.redact import redact
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION, INTERRUPT = 0, 1, 2, 3, 4, 130
+OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 _REFUSED = (PipelineError, BlueprintError, MissingAgentError, PipelineContextInitializationError, SerializationError)
 # A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.aio import is_async
 from flujo_worker.attempts.inject import injectable
+from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,8 +79,7 @@ def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) ->
 async def _await(run: Any, call: Callable[[], Any], threads: Executor | None) -> Any:
     if is_async(run):
         return await call()
-    context = contextvars.copy_context()
-    given = await asyncio.get_running_loop().run_in_executor(threads, context.run, call)
+    given = await asyncio.get_running_loop().run_in_executor(threads, carried(call))
     return await given if inspect.isawaitable(given) else given
 
 

@@ -9,6 +9,7 @@ import asyncio
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+from flujo_worker.aio import within
 from flujo_worker.attempts.work import Stumble
 
 if TYPE_CHECKING:
@@ -33,6 +34,24 @@ async def blaming(during: During, usage: Usage, timeout_s: float | None = None) 
         if _are_we_cancelled():
             raise
         raise Stumble(error, during, getattr(error, "flujo_usage", usage), timeout_s) from error
+
+
+@asynccontextmanager
+async def bounded(during: During, usage: Usage, timeout_s: float, left_s: float | None = None) -> AsyncIterator[None]:
+    """Blame what is raised on its place, and bound the block in time, whether its code obeys or not.
+
+    Args:
+        during: the place.
+        usage: what was spent until then.
+        timeout_s: the limit in force, in seconds.
+        left_s: what is left of it, where something was taken from it already.
+    """
+
+    def left(error: TimeoutError) -> Stumble:
+        return Stumble(error, during, usage, timeout_s)
+
+    async with blaming(during, usage, timeout_s), within(timeout_s if left_s is None else left_s, left):
+        yield
 
 
 @contextmanager

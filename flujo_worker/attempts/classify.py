@@ -108,6 +108,7 @@ _OUTAGES = {
 }
 _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
 """What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
+_EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _OUTAGE_STATUS = {408, 429}
 _RETRYABLE_STATUS = {408, 409, 425, 429}
@@ -217,10 +218,13 @@ def root_cause(error: BaseException) -> BaseException:
     """Find the innermost error behind this one (M-026, C-26).
 
     Follows `__cause__`, else `__context__` unless `raise … from None` hides it; a group of one stands for its member.
-    A cycle ends where it would repeat, and what is no Exception, such as a cancellation, is never the cause.
+    A cycle ends where it would repeat. What is no Exception, such as a cancellation, is never the cause, unless user code raised it
+    to end the process.
     """
     seen = {id(error)}
-    while (behind := _behind(error)) is not None and id(behind) not in seen and isinstance(behind, Exception):
+    while (
+        (behind := _behind(error)) is not None and id(behind) not in seen and isinstance(behind, (Exception, *_EXITS))
+    ):
         seen.add(id(behind))
         error = behind
     return error

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
+
+from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,4 +41,4 @@ async def in_thread(call: Callable[[], T]) -> T:
     """Call in a thread of the attempt's: the loop's own, which serve outside of attempts, are few, and one that hangs keeps its place."""
     work = _work.get()
     threads = None if work is None else work.threads
-    return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, call)
+    return await asyncio.get_running_loop().run_in_executor(threads, carried(call))

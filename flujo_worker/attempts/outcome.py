@@ -31,9 +31,11 @@ from flujo_worker.attempts.watch import noting
 from flujo_worker.attempts.work import Done, Notes, Stumble, Work
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.evaluate.fetch import fetched
+from flujo_worker.observe.log import tell
 from flujo_worker.observe.templates import filling_of
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.catalog import Entry
     from flujo_worker.attempts.lease import Held, Lease
     from flujo_worker.evaluate.hooks import Hooks
+    from flujo_worker.frames import Place
     from flujo_worker.ports import Ledger, Reply
 
 
@@ -99,11 +102,12 @@ class Outcomes:
             done = self._run(self._work(claimed, entry, notes), envelope, held)
             output, context = self._packed(envelope, done)
         except CancelledError:
-            if held.cancelled or self._lease.is_stopping:
+            if held.cancelled or self._lease.is_stopping or self._loop.is_given_up:
                 return None
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), NO_USAGE
         except Stumble as stumble:
             fault, usage = fault_of(stumble.error, stumble.during, stumble.timeout_s), stumble.usage
+            _tell_left(stumble.error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
             fault, usage = fault_of(error, "system", None), NO_USAGE
         else:
@@ -144,11 +148,18 @@ class Outcomes:
         )
 
     def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
-        future = self._loop.submit(_perform(envelope.kind, work, self._settings))
+        late = partial(self._spend_late, envelope, held, work.notes)
+        future = self._loop.submit(_perform(envelope.kind, work, self._settings), envelope.key, late)
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
         return future.result()
+
+    def _spend_late(self, envelope: Envelope, held: Held, notes: Notes, ended: asyncio.Task[Done]) -> None:
+        """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
+        error = None if ended.cancelled() else ended.exception()
+        own = getattr(error, "usage", NO_USAGE) if ended.cancelled() or error is not None else ended.result().usage
+        self._threads.submit(self._ledger.spend, envelope.ticket.run, envelope.key, held.fence or 0, own + notes.spent)
 
     def _packed(self, envelope: Envelope, done: Done) -> tuple[Packed, Packed | None]:
         output = self._pack(done.output, f"output of step '{envelope.step}'", done.usage)
@@ -175,6 +186,12 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
     """Make the outcome of a fault; `started` is when the attempt was, by this process's clock."""
     kind: Literal["aborted", "failure"] = "aborted" if fault.category == ErrorCategory.CONTROL_FLOW else "failure"
     return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
+
+
+def _tell_left(error: BaseException) -> None:
+    place: Place | None = getattr(error, "flujo_left_behind", None)
+    if place is not None:
+        tell("step.left_behind", "warning", function=place.function, place=place.at)
 
 
 def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:

@@ -94,7 +94,7 @@ class Attempts:
         processes: Processes | None = None,
     ) -> None:
         self._breakers, self._isolation = breakers, Isolation(ledger, processes)
-        self._ledger, self._coordinator, self._lease = ledger, coordinator, lease
+        self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog, self._settings = hooks.catalog, settings
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings)
         cost = settings.cost
@@ -118,7 +118,13 @@ class Attempts:
         return envelope is not None and self.deliver(envelope)
 
     def perform(self, envelope: Envelope) -> Delivered:
-        """Perform one attempt, or refuse the delivery; say which."""
+        """Perform one attempt, or refuse the delivery; say which.
+
+        While the event loop is blocked nothing is claimed: what waits here for long is sent again, and another worker has it.
+        """
+        self._loop.answers.wait()
+        if self._loop.is_given_up:
+            return Delivered("busy")
         with self._lease.holding(envelope.key) as held:
             if held is None:
                 return Delivered("busy")

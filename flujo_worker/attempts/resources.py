@@ -7,7 +7,6 @@ nobody waits for the entering any more. Sync code runs in threads, which need no
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import logging
 from dataclasses import replace
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
-from flujo_worker.aio import is_async
-from flujo_worker.attempts.blame import blaming
+from flujo_worker.aio import is_async, within
+from flujo_worker.attempts.blame import bounded
 from flujo_worker.attempts.classify import fault_of
 from flujo_worker.attempts.work import Done, Stumble, Work
+from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,14 +36,14 @@ async def holding(work: Work, policy: Callable[[Work], Awaitable[Done]]) -> Done
     """
     if work.resources is None:
         return await policy(work)
-    async with blaming("system", NO_USAGE, work.timeout_s), asyncio.timeout(work.timeout_s):
+    async with bounded("system", NO_USAGE, work.timeout_s):
         held = await _enter(await _made(work.resources, work.threads), work.threads)
     try:
         done = await policy(replace(work, resources=held.value))
     except BaseException as error:
         await _leave_after(held, error, work)
         raise
-    async with blaming("system", done.usage, work.timeout_s), asyncio.timeout(work.timeout_s):
+    async with bounded("system", done.usage, work.timeout_s):
         await held.leave(None)
     return done
 
@@ -99,7 +99,7 @@ async def _leave_after(held: _Held, error: BaseException, work: Work) -> None:
     """Leave after a failure, which stays the attempt's: what leaving raises besides is only logged."""
     cause = error.error if isinstance(error, Stumble) else error
     try:
-        async with asyncio.timeout(work.timeout_s):
+        async with within(work.timeout_s, lambda _: error):
             await held.leave(cause)
     except BaseException as own:  # noqa: BLE001 - the failure before it is told
         if own is not cause:
@@ -112,4 +112,4 @@ def _details(error: BaseException | None) -> tuple[Any, Any, Any]:
 
 
 def _in_thread(threads: Executor, call: Callable[..., Any], *args: Any) -> Future[Any]:
-    return threads.submit(contextvars.copy_context().run, call, *args)
+    return threads.submit(carried(partial(call, *args)))

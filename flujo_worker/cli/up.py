@@ -54,7 +54,7 @@ def _supervise(stopping: threading.Event, services: Embedded | None, fleet: Flee
             say(f"{ended}\nstopping the workers; `flujo up` starts everything again, and runs go on where they were")
             return RUNTIME
         if dead := fleet.mend():
-            say(f"{dead} worker processes died and were replaced")
+            say(f"{dead} worker processes ended and were replaced")
         if beat.mend():
             say("the beat died and was replaced")
     return OK

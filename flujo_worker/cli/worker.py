@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 
 import click
+from celery import signals
 from celery.concurrency import get_available_pool_names
 
 from flujo_client.config import ConfigManager
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.parent import follow, parent_option
+
+INTERRUPTED = "Warm SIGINT"
+"""A stop in order, for which Celery has the exit code of a crash: one Ctrl-C."""
 
 
 @click.command("worker")
@@ -42,5 +46,7 @@ def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, 
         without_mingle=True,
         without_heartbeat=True,
     )
+    told: list[str] = []
+    signals.worker_shutting_down.connect(lambda sig="", how="", **_: told.append(f"{how} {sig}"), weak=False)
     worker.start()
-    ctx.exit(worker.exitcode or 0)
+    ctx.exit(0 if told == [INTERRUPTED] else worker.exitcode or 0)

@@ -67,9 +67,9 @@ class Hooks:
                 live = self.catalog.hook(hook)
                 if kind in wanted(live):
                     self._bench.call(live, partial(live, make()))
-            except (StoreError, KeyboardInterrupt):
+            except StoreError:
                 raise
-            except BaseException as error:  # noqa: BLE001 - a hook may not end a worker either, by sys.exit()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the hook has failed
                 fault = self._fault(hook, error)
                 events.append(_told(hook, kind, fault))
                 if kind is not PostRunPayload and self._stops(error):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ import pydantic
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.errors import ContextMergeError, PipelineError, SnapshotTooLarge
 from flujo_client.serial import Packed, decode, encode
-from flujo_worker.aio import is_async
+from flujo_worker.aio import is_async, within
 from flujo_worker.attempts.inject import injectable
+from flujo_worker.errors import StoreError
+from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,15 +60,23 @@ class Bench:
 
         `ready` is the function with all it is called with.
         """
-        if is_async(function):
-            return self._awaited(ready())
-        given = self.threads.submit(contextvars.copy_context().run, ready).result(self.timeout_s)
-        return self._awaited(given) if inspect.isawaitable(given) else given
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        given = ready() if is_async(function) else self._in_thread(ready)
+        return self._awaited(given, name) if inspect.isawaitable(given) else given
 
-    def _awaited(self, given: Awaitable[Any]) -> Any:
+    def _in_thread(self, ready: Callable[[], Any]) -> Any:
+        future = self.threads.submit(carried(partial(_contained, ready)))
         try:
-            return self.loop.submit(_within(self.timeout_s, given)).result()
+            return future.result(self.timeout_s)
+        finally:
+            future.cancel()  # if it is still at work, it is left behind
+
+    def _awaited(self, given: Awaitable[Any], name: str) -> Any:
+        try:
+            return self.loop.submit(_awaited_within(self.timeout_s, given), name).result()
         except CancelledError as error:
+            if self.loop.is_given_up:
+                raise StoreError("this process has given up its event loop") from error
             raise RuntimeError("it cancelled its own task") from error
 
 
@@ -125,9 +134,28 @@ class Question:
         return self.bench.call(function, partial(function, *given, **{name: optional[name] for name in taken}))
 
 
-async def _within(timeout_s: float, given: Awaitable[Any]) -> Any:
-    async with asyncio.timeout(timeout_s):
-        return await given
+def _contained(ready: Callable[[], Any]) -> Any:
+    """Call user code; what would end a process or a loop is a failure of the code that raised it."""
+    try:
+        return ready()
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _exited(error) from error
+
+
+async def _awaited_within(timeout_s: float, given: Awaitable[Any]) -> Any:
+    async with within(timeout_s):
+        try:
+            return await given
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise _exited(error) from error
+
+
+def _exited(error: BaseException) -> RuntimeError:
+    return RuntimeError(f"the function raised {type(error).__name__}")
 
 
 def field_at(context: Any, path: str) -> Any:

@@ -197,6 +197,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def enlist(self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()) -> set[str]:
         with self._lock:
             self._leases[member.id] = self._clock() + lease_s
+            self._members[member.id] = member
             if old is not None:
                 self._leases.pop(old, None)
             rows = [self._attempts[key] for key in held if key in self._attempts]
@@ -232,6 +233,25 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def retire(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
+
+    def neighbours(self, host: str) -> list[tuple[str, int]]:
+        with self._lock:
+            at_work = {row.worker for row in self._attempts.values() if row.status == "running"}
+            members = [self._members[worker] for worker in self._leases if worker in at_work]
+            return [(each.id, each.pid) for each in members if each.host == host]
+
+    def bury(self, worker: str, max_lost: int) -> set[str]:
+        with self._lock:
+            if self._leases.pop(worker, None) is None:
+                return set()
+            mine = [row for row in self._attempts.values() if (row.status, row.worker) == ("running", worker)]
+            freed = [row for row in mine if not row.is_poison(max_lost) and self._may_run(self._runs[row.key.run])]
+            for row in freed:
+                row.lose()
+                row.move("ready")
+                self._tell_again(row, "lost")
+                row.worker, row.available_at, row.sends = None, self._clock(), 0
+            return {str(row.key) for row in freed}
 
     # backlog
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
+    from flujo_worker.ports import Member
 
 
 class Tables:
@@ -39,6 +40,7 @@ class Tables:
         self._standing: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
         self._contexts: dict[tuple[str, int], Packed | None] = {}
         self._leases: dict[str, float] = {}
+        self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
         self._epochs: dict[str, float] = {}

@@ -109,6 +109,12 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def retire(self, worker: str) -> None:
         self._do("retire", {"id": worker})
 
+    def neighbours(self, host: str) -> list[tuple[str, int]]:
+        return [(row["id"], row["pid"]) for row in self._rows("neighbours", {"host": host})]
+
+    def bury(self, worker: str, max_lost: int) -> set[str]:
+        return {row["key"] for row in self._rows("bury", {"id": worker, "max_lost": max_lost})}
+
     # ledger
 
     def claim(  # noqa: PLR0913 - one for each condition of a claim

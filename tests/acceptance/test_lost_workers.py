@@ -87,3 +87,16 @@ def nobody_left(request):
     if "site" in request.fixturenames:
         site = request.getfixturevalue("site")
         site.dismiss()
+
+
+def test_a_neighbour_sees_that_a_worker_is_gone_long_before_its_lease_is_over(services, tmp_path):
+    """Also a new one that may not judge leases yet, and with a lease that would last as long as this test."""
+    with Site(services, tmp_path, worker={"lease_s": 600.0}) as site:
+        fleet, run = site.workers(), site.enqueue("gated")
+        site.wait_for_execution(run.id, "gate")
+        fleet.kill()
+        site.unready_workers()
+        again = site.wait_for_execution(run.id, "gate", times=2)
+        site.open_gate(run.id)
+        assert_merged_once(site, run, GATED)
+    assert again.attempt == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from fleet import assert_merged_once, wait_until
 
@@ -25,6 +27,14 @@ def test_a_worker_told_to_stop_keeps_its_lease_until_its_step_is_done(site, pool
     assert site.executions(run.id, "gate") == [begun]
     assert stopping.wait(timeout=60) == 0
     assert begun.pid not in site.live_pids()
+
+
+def test_ctrl_c_stops_a_worker_in_order_too(site):
+    """Not with the exit code of a crash, which Celery gives it (§2.8)."""
+    leaving = site.workers()
+    [process] = leaving.processes
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 0
 
 
 def prefork(site):

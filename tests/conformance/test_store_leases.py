@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import enqueued, member, succeeded
-from worlds import LEASE_S
+from worlds import LEASE_S, MAX_LOST
 
 
 @pytest.fixture
@@ -118,3 +120,50 @@ def test_what_nobody_works_on_is_disowned_and_counts_as_lost(world):
     assert world.store.disown("w1", {kept.first.key}, older_s=1.0) == {forgotten.first.key}
 
     assert [(each.why, each.envelope.key) for each in world.due()] == [("lost", forgotten.first.key)]
+
+
+def test_what_a_worker_ran_whose_process_is_gone_goes_out_at_once(world, new):
+    """Nobody need judge its lease, which lives; the attempt keeps its number and has been lost once (M-013)."""
+    fence = world.claim(new)
+    assert world.store.neighbours("host") == [("w1", 1)]
+
+    assert world.store.bury("w1", MAX_LOST) == {new.first.key}
+
+    assert world.store.neighbours("host") == []
+    assert [(due.why, due.envelope.key) for due in world.due(may_judge=False)] == [("ready", new.first.key)]
+    assert world.conclude(new, succeeded(), fence=fence) == "stale"
+    [lost] = [event for event in world.setting.read_events(new.first.ticket.run) if event.name == "attempt.lost"]
+    assert lost.data == {"worker": "w1", "losses": 1, "losses_alone": 0}
+
+
+def test_a_worker_is_buried_once(world, new):
+    world.claim(new)
+    world.store.bury("w1", MAX_LOST)
+
+    assert world.store.bury("w1", MAX_LOST) == set()
+    assert world.store.bury("nobody", MAX_LOST) == set()
+
+
+def test_what_was_lost_too_often_or_is_to_stop_does_not_go_out_again(world):
+    """That is for the sweep, which fails the one and winds the other down."""
+    deadly, cancelled = world.record(enqueued()), world.record(enqueued())
+    world.claim(deadly, room="alone")
+    world.claim(cancelled)
+    world.request_cancel(cancelled.first.ticket.run)
+
+    assert world.store.bury("w1", 0) == set()
+    assert world.due(may_judge=False) == []
+
+
+@pytest.mark.parametrize("lease", ["lives", "is over"])
+def test_neighbours_are_those_of_the_host_that_run_something(world, new, lease):
+    """Also one whose lease ran out before its successor was up: that one may not judge leases yet."""
+    world.store.enlist(replace(member("w7"), host="other"), LEASE_S)
+    world.enlist("w8")
+    world.claim(world.record(enqueued()), "w7")
+    world.claim(new)
+    if lease == "is over":
+        world.pass_time(LEASE_S + 1)
+
+    assert world.store.neighbours("host") == [("w1", 1)]
+    assert world.store.bury("w1", MAX_LOST) == {new.first.key}

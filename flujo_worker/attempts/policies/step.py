@@ -6,7 +6,6 @@ AROS on, under what is left of the attempt's time.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from contextlib import asynccontextmanager
@@ -21,8 +20,9 @@ from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
+from flujo_worker.aio import within
 from flujo_worker.attempts.absorb import absorb
-from flujo_worker.attempts.blame import besides, blaming
+from flujo_worker.attempts.blame import besides, blaming, bounded
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators
 from flujo_worker.attempts.conversation import history_of, said
 from flujo_worker.attempts.inside import performing_on
@@ -58,7 +58,7 @@ async def perform_step(work: Work) -> Done:
     with performing_on(work):
         prompt, answer = await _first(work)
         answer = await _passed(work, prompt, answer, began)
-        async with blaming("validator", answer.usage):
+        async with bounded("validator", answer.usage, work.timeout_s):
             await consult_validators(work, answer.output)
     async with blaming("system", answer.usage):
         for reply, value in work.notes.replies:
@@ -73,7 +73,7 @@ async def _first(work: Work) -> tuple[Any, Answer]:
     As far as this goes an attempt's failures are tried again, those of what judges the answer are not.
     """
     async with _shape_of(work) as shape:
-        async with blaming("agent", Usage(), work.timeout_s):
+        async with bounded("agent", Usage(), work.timeout_s):
             prompt = await processed(work.step.processors.prompt_processors, input_of(work), work)
         answer = await (_ask(work, prompt) if shape is None else _ask_prechecked(work, prompt, shape))
         return prompt, await _finished(work, answer)
@@ -88,7 +88,7 @@ async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answ
     """Ask the plugins; as long as one sends the prompt to another agent, ask that one, and all plugins again."""
     tried = [identify(work.agent)]
     while True:
-        async with blaming("plugin", answer.usage):
+        async with bounded("plugin", answer.usage, work.timeout_s):
             verdict = await consult_plugins(work, answer.output)
             if not isinstance(verdict, Redirect):
                 return replace(answer, output=verdict)
@@ -128,7 +128,7 @@ async def _redirected(work: Work, prompt: Any, spent_s: float) -> Answer:
 async def _finished(work: Work, answer: Answer) -> Answer:
     """Pass an answer through the user's own processors."""
     own, tells = work.step.processors.output_processors, work.processing is not None
-    async with blaming("agent", answer.usage):
+    async with bounded("agent", answer.usage, work.timeout_s):
         output = await processed(own, answer.output, work, tells=tells)
     return replace(answer, output=output)
 
@@ -155,10 +155,23 @@ async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s
         told = {"guidance": work.guidance, "history": work.history and work.history.text}
         options = {**work.at_hand, **told, **work.step.config.options()}
         with watching(work.agent, most_s=left_s), telling_what_is_asked(work):
-            async with asyncio.timeout(left_s):
-                answer = await call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
-        answer = replace(answer, usage=declared(answer.output, answer.usage))
+            asked = call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
+            answer = await _in_time(left_s, work, asked)
         tell_answer(work, answer)
+    return answer
+
+
+async def _in_time(left_s: float, work: Work, call: Awaitable[Answer]) -> Answer:
+    """Give an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
+    answer = None
+    try:
+        async with within(left_s, lambda error: Stumble(error, "agent", timeout_s=work.timeout_s)):
+            answer = await call
+            answer = replace(answer, usage=declared(answer.output, answer.usage))
+    except TimeoutError as error:
+        if answer is not None:
+            error.flujo_usage = answer.usage  # type: ignore[attr-defined]
+        raise
     return answer
 
 
@@ -193,14 +206,14 @@ async def _ask_prechecked(work: Work, data: Any, shape: Shape) -> Answer:
 
 async def _checked(work: Work, data: Any, check: Precheck, shape: Shape) -> Answer:
     began = time.monotonic()
-    async with blaming("agent", Usage(), work.timeout_s):
+    async with bounded("agent", Usage(), work.timeout_s):
         data = await _counted(check.before(data), Usage())
     try:
         answer, output = await _ask_shaped(work, data, shape, time.monotonic() - began)
     except Stumble:
         await check.after(None, None)
         raise
-    async with blaming("agent", answer.usage):
+    async with bounded("agent", answer.usage, work.timeout_s):
         said = answer.output if isinstance(answer.output, str) else None
         await _counted(check.after(shape.raw or said, output), answer.usage)
     return replace(answer, output=output)

@@ -1,10 +1,13 @@
 """The `flujo` command: quick to load, tells errors in a line or two, and ends with the codes of requirements §2.8 (SYS-29)."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
 import time
+from functools import partial
 
 import click
 import pytest
@@ -373,3 +376,26 @@ def test_json_is_not_cut(capsys):
     """A program gets all it asked for, however long a trace is (SYS-29)."""
     show_json([{"event": number} for number in range(30_000)])
     assert json.loads(capsys.readouterr().out)[-1] == {"event": 29_999}
+
+
+@pytest.mark.parametrize("interrupted", ["raise", "exec"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "from flujo_client.cli.entry import main; main()",
+        "import runpy; runpy.run_module('flujo_worker', run_name='__main__')",
+    ],
+)
+def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path, start, interrupted):
+    """A command imports for most of a second: exit code 130 and no traceback, also out of an `exec` such as a dataclass's (§2.8)."""
+    sends = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "click.py").write_text(sends if interrupted == "raise" else f"exec({sends!r})")
+    done = subprocess.run(
+        [sys.executable, "-c", start, "up"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "")

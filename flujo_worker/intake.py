@@ -1,0 +1,61 @@
+"""Whether a Celery worker takes messages: paused for a while, or never again, because the process retires and is to be replaced.
+
+It must not touch what the worker has taken already. In: Celery's consumer; out: nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from celery.worker import state
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
+logger = logging.getLogger(__name__)
+
+RETIRED = 75
+"""The exit code of a worker that retired: EX_TEMPFAIL, for whoever starts it again."""
+
+
+class Intake:
+    """What a consumer takes. Safe to use from another thread.
+
+    Args:
+        consumer: Celery's.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._queues: list[str] = []
+
+    def pause(self) -> None:
+        """Take no more messages; one that is on its way goes back to its queue."""
+        self._consumer.call_soon(self._pause)
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self._consumer.call_soon(self._resume)
+
+    def _pause(self) -> None:
+        self._queues += self._consumer.app.amqp.queues.consume_from
+        for queue in self._queues:
+            self._consumer.cancel_task_queue(queue)
+
+    def _resume(self) -> None:
+        while self._queues:
+            self._consumer.add_task_queue(self._queues.pop())
+
+
+def retire() -> None:
+    """Stop this worker in order, as SIGTERM does, with an exit code that says that it wants to be replaced."""
+    if state.should_stop in (None, False):
+        state.should_stop = RETIRED  # type: ignore[assignment]  # Celery puts exit codes there as well
+
+
+def retire_parent() -> None:
+    """Stop the worker whose pool this process belongs to, in order."""
+    os.kill(os.getppid(), signal.SIGTERM)

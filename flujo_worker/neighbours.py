@@ -1,0 +1,67 @@
+"""The other worker processes of this very machine: one that is gone is seen at once, where its lease would tell seconds later.
+
+It must never call a process dead that may live: one of another machine, of a container beside this one, or whose pid is in use again is
+left to its lease. In: who stands in the store as at work; out: the end of those whose process is gone (ADR 56).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flujo_worker.ports import Leases
+
+logger = logging.getLogger(__name__)
+
+_BOOT, _PIDS = "/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"
+
+
+def machine() -> str:
+    """Name the place in which pids mean the same: this boot of this machine, and this container. Empty where that cannot be told."""
+    try:
+        place = Path(_BOOT).read_text(encoding="ascii") + str(Path(_PIDS).readlink())
+    except OSError:
+        return ""
+    return hashlib.sha256(place.encode()).hexdigest()[:8]
+
+
+class Neighbours:
+    """The worker processes beside this one.
+
+    Args:
+        leases: who is alive.
+        host: this machine's name, as its workers have it.
+        place: what `machine` gives; it stands in the ids of its workers.
+        max_lost: how often an attempt may be lost.
+    """
+
+    def __init__(self, leases: Leases, host: str, place: str, *, max_lost: int) -> None:
+        self._leases, self._host, self._place, self._max_lost = leases, host, place, max_lost
+
+    def bury(self) -> None:
+        """End the leases of those whose process is gone; what they ran is sent again at once."""
+        if not self._place:
+            return
+        for worker, pid in self._leases.neighbours(self._host):
+            if f"-{self._place}-" in worker and _is_gone(pid):
+                freed = self._leases.bury(worker, self._max_lost)
+                logger.warning(
+                    "the process of worker %s is gone; %d of its attempts are sent again", worker, len(freed)
+                )
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except OSError:
+        return False

@@ -1,0 +1,5 @@
+-- The worker processes of one host that have not ended and run something. Their leases may be over: whoever replaces one may take longer
+-- to start than its lease lasted.
+SELECT w.id, w.pid FROM flujo_workers w
+WHERE w.host = %(host)s AND w.ended_at IS NULL
+  AND w.id IN (SELECT a.worker FROM flujo_attempts a WHERE a.status = 'running');

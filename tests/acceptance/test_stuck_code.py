@@ -1,0 +1,130 @@
+"""Workers whose code does not end when it should: slots come back, a worker that has too much of it is replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from fleet import BRISK, STEPS, Site, wait_until
+
+from flujo_worker.intake import RETIRED
+
+pytestmark = pytest.mark.acceptance
+
+GRACE = {"agents": {"cancel_grace_s": 0.3}}
+
+
+@pytest.fixture
+def site(services, tmp_path):
+    with Site(services, tmp_path, worker={**BRISK, "loop_blocked_s": 0.3, "max_left_behind": 2}, **GRACE) as site:
+        yield site
+
+
+def enqueue(site, name):
+    return site.client.enqueue(f"stuck_pipelines:{name}", [])
+
+
+def test_a_worker_with_code_left_behind_takes_the_next_step_and_stops_in_time(site):
+    """SIGTERM does not wait for code that ignores its cancellation; its slot is free already."""
+    fleet, stuck = site.workers(arguments=("--concurrency", "1")), enqueue(site, "deaf")
+    assert stuck.result(timeout=30).run_status == "failed"
+    assert enqueue(site, "plain").result(timeout=30).output == ["plain"]
+    [process] = fleet.processes
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+
+
+def test_sigterm_does_not_outlast_a_steps_timeout_and_grace(site):
+    """The step is under way when the worker is told to stop."""
+    fleet, stuck = site.workers(), enqueue(site, "deaf_for_long")
+    site.wait_for_execution(stuck.id, "deaf")
+    [process] = fleet.processes
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+    assert stuck.result(timeout=5).run_status == "failed"
+
+
+def test_a_worker_with_too_much_left_behind_retires(site):
+    fleet = site.workers()
+    [process] = fleet.processes
+    runs = [enqueue(site, "deaf") for _ in range(2)]
+    for run in runs:
+        assert run.result(timeout=30).run_status == "failed"
+    assert process.wait(timeout=30) == RETIRED, site.log()
+    assert fleet.mend() == 1
+    assert enqueue(site, "plain").result(timeout=30).output == ["plain"]
+
+
+def test_a_worker_whose_loop_is_blocked_takes_no_messages(site):
+    """Others take what is enqueued meanwhile, the blocked step is named, and the worker goes on when it has ended."""
+    site.workers(arguments=("--concurrency", "8"))
+    blocking = enqueue(site, "blocking")
+    blocked = site.wait_for_execution(blocking.id, "block")
+    wait_until(lambda: "blocks the event loop" in site.log(), what=site.log)
+    wait_until(lambda: "Canceling queue flujo.attempts" in (site.folder / "workers.log").read_text(), what=site.log)
+    site.workers()
+    plain = [enqueue(site, "plain") for _ in range(12)]
+    for run in plain:
+        assert run.result(timeout=15).output == ["plain"]
+        assert site.executions(run.id)[0].pid != blocked.pid
+    site.open_gate(blocking.id)
+    assert blocking.result(timeout=30).run_status == "succeeded"
+    wait_until(lambda: any(site.executions(again.id)[0].pid == blocked.pid for again in ran(site, 8)), what=site.log)
+
+
+def ran(site, count):
+    runs = [enqueue(site, "plain") for _ in range(count)]
+    for run in runs:
+        run.result(timeout=30)
+    return runs
+
+
+def test_a_worker_whose_loop_is_blocked_for_good_retires(site):
+    """The step fails with its timeout, though no timer of its loop can fire."""
+    fleet = site.workers()
+    [process] = fleet.processes
+    stuck = enqueue(site, "blocking_for_good")
+    site.wait_for_execution(stuck.id, "block")
+    result = stuck.result(timeout=30)
+    assert "TimeoutError: no answer within 0.5 s" in result.step_history[0].feedback
+    assert process.wait(timeout=30) == RETIRED, site.log()
+
+
+def test_flujo_up_replaces_a_worker_that_retired(site):
+    own = {
+        "FLUJO_DATABASE_URL": str(site.settings.database_url),
+        "FLUJO_BROKER_URL": str(site.settings.broker_url),
+        "FLUJO_WORKER_MAX_LEFT_BEHIND": "1",
+        "FLUJO_AGENTS_CANCEL_GRACE_S": "0.3",
+        "ACCEPTANCE_FOLDER": str(site.folder),
+        "PYTHONPATH": str(STEPS),
+    }
+    command = [sys.executable, "-m", "flujo_worker", "up", "--workers", "1"]
+    with subprocess.Popen(command, cwd=site.folder, env=os.environ | own, stderr=subprocess.PIPE, text=True) as up:
+        try:
+            stuck = enqueue(site, "deaf")
+            stuck.result(timeout=60)
+            assert enqueue(site, "plain").result(timeout=60).success
+            wait_until(lambda: len(site.rows("SELECT DISTINCT pid FROM flujo_workers")) >= 2, what="a new worker")
+        finally:
+            up.send_signal(signal.SIGTERM)
+            talk = up.communicate(timeout=60)[1]
+    assert "1 worker processes ended and were replaced" in talk
+
+
+def test_a_process_that_stood_still_does_not_blame_its_code(site):
+    """A freeze for longer than the step's timeout and grace: the step is late, and nothing of it is left behind."""
+    fleet, run = site.workers(), enqueue(site, "patient")
+    site.wait_for_execution(run.id, "patient")
+    fleet.signal(signal.SIGSTOP)
+    wait_until(lambda: not fleet.pids & site.live_pids(), what="its lease over")
+    fleet.signal(signal.SIGCONT)
+    site.open_gate(run.id)
+    run.result(timeout=30)
+    assert enqueue(site, "plain").result(timeout=30).output == ["plain"]
+    [process] = fleet.processes
+    assert process.poll() is None
+    assert site.told(run.id, "step.left_behind") == []
