@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from flujo_client import Pipeline, Step
-from flujo_client.contract.run import EventRecord
+from flujo_client.contract.records import EventRecord
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.scripted import scripted_model
 

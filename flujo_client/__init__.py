@@ -9,9 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flujo_client.attempt import AttemptInfo, current_attempt
-    from flujo_client.client import AsyncFlujoClient, FlujoClient
-    from flujo_client.config import ConfigManager, Settings
+    from flujo_client.api.client import AsyncFlujoClient, FlujoClient
+    from flujo_client.api.handle import AsyncRunHandle, RunHandle
+    from flujo_client.api.registry import PipelineRegistry
+    from flujo_client.api.runner import Flujo, TaskClient, run_agentic_loop_pipeline, run_default_pipeline
+    from flujo_client.attempt_info import AttemptInfo, current_attempt
+    from flujo_client.config.manager import ConfigManager, Settings
+    from flujo_client.contract.approval import Approval
     from flujo_client.contract.checklist import Candidate, Checklist, ChecklistItem
     from flujo_client.contract.commands import (
         AgentCommand,
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
         PreStepPayload,
     )
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
-    from flujo_client.contract.question import Approval
     from flujo_client.contract.refine import Refinement, RefinementCheck
     from flujo_client.contract.results import (
         Aborted,
@@ -45,25 +48,22 @@ if TYPE_CHECKING:
     from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
-    from flujo_client.handle import AsyncRunHandle, RunHandle
     from flujo_client.pipeline.agentic import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
-    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.checklist_pipeline import make_default_pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.conversation import HistoryManagement
-    from flujo_client.pipeline.default import make_default_pipeline
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.machine import StateMachineStep, Transition
     from flujo_client.pipeline.map import MapStep
     from flujo_client.pipeline.nested import ImportStep
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
+    from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import AgentProcessors, Backoff, Step, StepConfig, step
     from flujo_client.pipeline.tree_search import TreeSearchStep
-    from flujo_client.registry import PipelineRegistry
-    from flujo_client.runner import Flujo, TaskClient, run_agentic_loop_pipeline, run_default_pipeline
     from flujo_client.serial import (
         register_custom_deserializer,
         register_custom_serializer,
@@ -76,11 +76,11 @@ _HOME = {
     "AgentCommand": "contract.commands",
     "AgentProcessors": "pipeline.step",
     "AgenticLoopStep": "pipeline.agentic",
-    "Approval": "contract.question",
+    "Approval": "contract.approval",
     "AskHumanCommand": "contract.commands",
-    "AsyncFlujoClient": "client",
-    "AsyncRunHandle": "handle",
-    "AttemptInfo": "attempt",
+    "AsyncFlujoClient": "api.client",
+    "AsyncRunHandle": "api.handle",
+    "AttemptInfo": "attempt_info",
     "BackgroundLaunched": "contract.results",
     "Backoff": "pipeline.step",
     "BranchFailureStrategy": "pipeline.parallel",
@@ -90,7 +90,7 @@ _HOME = {
     "Checklist": "contract.checklist",
     "ChecklistItem": "contract.checklist",
     "ConditionalStep": "pipeline.conditional",
-    "ConfigManager": "config",
+    "ConfigManager": "config.manager",
     "ContextState": "contract.context",
     "ConversationTurn": "contract.context",
     "DynamicParallelRouterStep": "pipeline.router",
@@ -98,8 +98,8 @@ _HOME = {
     "ExecutedCommandLog": "contract.commands",
     "Failure": "contract.results",
     "FinishCommand": "contract.commands",
-    "Flujo": "runner",
-    "FlujoClient": "client",
+    "Flujo": "api.runner",
+    "FlujoClient": "api.client",
     "HookPayload": "contract.hooks",
     "HistoryManagement": "pipeline.conversation",
     "HumanInTheLoopStep": "pipeline.human",
@@ -113,9 +113,9 @@ _HOME = {
     "OnStepFailurePayload": "contract.hooks",
     "ParallelStep": "pipeline.parallel",
     "Paused": "contract.results",
-    "Pipeline": "pipeline.compose",
+    "Pipeline": "pipeline.pipeline",
     "PipelineContext": "contract.context",
-    "PipelineRegistry": "registry",
+    "PipelineRegistry": "api.registry",
     "PipelineResult": "contract.results",
     "PluginOutcome": "contract.verdict",
     "PostRunPayload": "contract.hooks",
@@ -126,14 +126,14 @@ _HOME = {
     "Refinement": "contract.refine",
     "RefinementCheck": "contract.refine",
     "RunAgentCommand": "contract.commands",
-    "RunHandle": "handle",
-    "Settings": "config",
+    "RunHandle": "api.handle",
+    "Settings": "config.manager",
     "StateMachineStep": "pipeline.machine",
     "Step": "pipeline.step",
     "StepConfig": "pipeline.step",
     "StepResult": "contract.results",
     "Success": "contract.results",
-    "TaskClient": "runner",
+    "TaskClient": "api.runner",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
     "TreeSearchResult": "contract.search",
@@ -142,13 +142,13 @@ _HOME = {
     "UsageGovernor": "contract.limits",
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
-    "current_attempt": "attempt",
+    "current_attempt": "attempt_info",
     "make_agentic_loop_pipeline": "pipeline.agentic",
-    "make_default_pipeline": "pipeline.default",
+    "make_default_pipeline": "pipeline.checklist_pipeline",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
-    "run_agentic_loop_pipeline": "runner",
-    "run_default_pipeline": "runner",
+    "run_agentic_loop_pipeline": "api.runner",
+    "run_default_pipeline": "api.runner",
     "safe_deserialize": "serial",
     "safe_serialize": "serial",
     "step": "pipeline.step",

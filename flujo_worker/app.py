@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
-from flujo_client.config import ConfigManager, Settings
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
-from flujo_client.local import join_services
 from flujo_client.redact import mask_url
-from flujo_client.wire import CONTENT_TYPE, SERIALIZER, register
+from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
-from flujo_worker.consumer import Gate, guarding
-from flujo_worker.intake import Intake, retire, retire_parent
-from flujo_worker.refusals import Refusals
+from flujo_worker.consumer.gate import Gate, guarding
+from flujo_worker.consumer.intake import Intake, retire, retire_parent
+from flujo_worker.consumer.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ class FlujoWorker:
 
     def _require_readiness(self) -> None:
         """End the worker before it takes a message that it could not carry; Celery swallows any exception but this one."""
-        from flujo_worker.heartbeat import Heartbeat
+        from flujo_worker.liveness.heartbeat import Heartbeat
         from flujo_worker.store.migrate import require_current
 
         try:
@@ -146,7 +146,7 @@ def _own_app(settings: Settings) -> Celery:
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_consumer="flujo_worker.consumer:SafeConsumer",
+        worker_consumer="flujo_worker.consumer.gate:SafeConsumer",
         worker_send_task_events=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,

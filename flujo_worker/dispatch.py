@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import redis
 
-from flujo_client.broker import PRIORITY_STEPS, SENT_HEADER, Broker
-from flujo_client.chord import group_of
 from flujo_client.errors import ServiceUnreachable
+from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
+from flujo_client.transport.chords import group_of
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import FanOut
     from flujo_worker.ports import Backlog, Post

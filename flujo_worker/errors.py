@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from flujo_client.errors import FlujoError
 
 if TYPE_CHECKING:
-    from flujo_client.dead_letters import Reason
+    from flujo_client.transport.dead_letters import Reason
 
 
 class WorkerError(FlujoError):

@@ -11,18 +11,18 @@ import structlog
 
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
-from flujo_client.health.question import Question
+from flujo_client.health.query import Question
 from flujo_worker.errors import DispatchError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Protocol
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
+    from flujo_client.config.models import Health
     from flujo_client.health.facts import ArosFacts, MachineFacts
     from flujo_client.health.report import Report
-    from flujo_client.sections import Health
-    from flujo_worker.store.health import HealthInPostgres
+    from flujo_worker.store.postgres.health import HealthInPostgres
 
     class Queues(Protocol):
         """What it asks of the broker."""

@@ -11,43 +11,43 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.join_signal import Doorbell
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.step import Backoff
 from flujo_client.redact import hide_fields
-from flujo_worker.aio import Loop
-from flujo_worker.attempts.catalog import Catalog
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
-from flujo_worker.coordinator import Coordinator
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.errors import WireError
-from flujo_worker.evaluate.evaluator import Evaluator, bench_of
-from flujo_worker.evaluate.hooks import Hooks
+from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
+from flujo_worker.guards.result_cache import RedisCache
 from flujo_worker.health import HealthCheck
-from flujo_worker.heartbeat import Heartbeat
-from flujo_worker.hook_calls import HookCalls, HookThread
-from flujo_worker.neighbours import Neighbours, machine
+from flujo_worker.hook_delivery import HookCalls, HookThread
+from flujo_worker.liveness.heartbeat import Heartbeat
+from flujo_worker.liveness.neighbours import Neighbours, machine
+from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.quarantine import Quarantine
-from flujo_worker.redis_cache import RedisCache
 from flujo_worker.store.migrate import require_current
-from flujo_worker.store.postgres import PostgresStore
+from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
-from flujo_worker.watchdog import Steps, Watchdog
+from flujo_worker.user_code.code_registry import Catalog
+from flujo_worker.user_code.evaluator import Evaluator, bench_of
+from flujo_worker.user_code.hooks import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from celery import Celery
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_worker.attempts.delivered import Delivered
     from flujo_worker.ports import Room
 

@@ -17,7 +17,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.outcome import Event
 from flujo_worker.attempts.delivered import Delivered
 from flujo_worker.attempts.isolation import NoPlace, NoProcess
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.ports import Room, Store
 
@@ -45,7 +45,7 @@ GONE_S = 1.0
 BOOT = (
     "import json, socket, sys; channel = socket.socket(fileno=int(sys.argv[1])); channel.set_inheritable(False); "
     "order = json.loads(channel.makefile().readline()); sys.path[:] = order['path']; "
-    "from flujo_worker.apart import main; main(channel, order)"
+    "from flujo_worker.quarantine_process import main; main(channel, order)"
 )
 
 

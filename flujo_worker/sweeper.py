@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
-from flujo_worker.attempts.catalog import Unfit
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
 from flujo_worker.ports import Broker
+from flujo_worker.user_code.code_registry import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.attempts.catalog import Catalog
-    from flujo_worker.coordinator import Coordinator
+    from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.ports import Due, Post, Store
+    from flujo_worker.user_code.code_registry import Catalog
 
 logger = logging.getLogger(__name__)
 

@@ -21,17 +21,17 @@ from flujo_client.contract.envelope import (
     TASK_SWEEP,
     TASKS,
 )
-from flujo_client.wire import SERIALIZER
+from flujo_client.transport.wire import SERIALIZER
+from flujo_worker.consumer.strategy import strategy
 from flujo_worker.errors import WireError
-from flujo_worker.strategy import strategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery import Celery
 
+    from flujo_worker.consumer.refusals import Refusals
     from flujo_worker.host import Host
-    from flujo_worker.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 

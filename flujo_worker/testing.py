@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.address import new_run_id
-from flujo_client.config import Settings
-from flujo_client.contract.doorbell import Doorbell
+from flujo_client.api.retry import order_of
+from flujo_client.config.manager import Settings
+from flujo_client.contract.approval import OPEN, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
-from flujo_client.contract.question import OPEN, check_answer, choose, closed
+from flujo_client.contract.join_signal import Doorbell
 from flujo_client.contract.read import read_result
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.check import check
@@ -28,32 +29,31 @@ from flujo_client.pipeline.reference import reference_to
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.pipeline.walk import walk
-from flujo_client.retrying import order_of
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
-from flujo_worker.aio import Loop
-from flujo_worker.attempts.catalog import Catalog, Entry
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
-from flujo_worker.coordinator import Coordinator
-from flujo_worker.evaluate.evaluator import Evaluator, bench_of
-from flujo_worker.evaluate.hooks import Hooks
+from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import MemoryCells
-from flujo_worker.hook_calls import HookCalls
+from flujo_worker.hook_delivery import HookCalls
+from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.ports import Broker, Member
-from flujo_worker.store.memory import MemoryStore
+from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.threads import Threads
-from flujo_worker.watchdog import Steps, Watchdog
+from flujo_worker.user_code.code_registry import Catalog, Entry
+from flujo_worker.user_code.evaluator import Evaluator, bench_of
+from flujo_worker.user_code.hooks import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from flujo_client.contract.question import Approval
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord
-    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.pipeline import Pipeline
     from flujo_worker.domain.values import FanOut
 
 LEASE_S = 3600.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
 from flujo_client.contract.outcome import Fault, Outcome, Usage
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Backoff, Step, StepConfig
 from flujo_client.pipeline.submit import Limits, Order, new_run
@@ -18,7 +18,7 @@ from flujo_worker.ports import Member
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.run import NewRun
+    from flujo_client.contract.records import NewRun
 
 BACKOFF = Backoff(base_s=4.0, jitter=0.0)
 SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)

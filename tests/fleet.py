@@ -20,9 +20,9 @@ from nursery import nursery
 from psycopg.rows import dict_row
 from services import drop_database, migrated_database
 
-from flujo_client.client import FlujoClient
-from flujo_client.config import Settings
-from flujo_client.local import Fleet
+from flujo_client.api.client import FlujoClient
+from flujo_client.config.manager import Settings
+from flujo_client.embedded.local import Fleet
 
 if TYPE_CHECKING:
     import signal
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from nursery import Forked
 
+    from flujo_client.api.handle import RunHandle
     from flujo_client.embedded import Embedded
-    from flujo_client.handle import RunHandle
 
 T = TypeVar("T")
 

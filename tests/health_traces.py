@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg.types.json import Jsonb
 
+from flujo_client.config.models import Health
 from flujo_client.gateway import health as asked
 from flujo_client.gateway.requests import statement
-from flujo_client.sections import Health
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from flujo_client.gateway.requests import Request
     from flujo_client.health.facts import ArosFacts, MachineFacts
-    from flujo_client.health.question import Question
+    from flujo_client.health.query import Question
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 """When the golden reports were made."""

@@ -6,13 +6,6 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.meanings import (
-    JsonSchema,
-    Named,
-    Processing,
-    Reference,
-    is_function,
-)
 from flujo_client.blueprint.shapes import (
     ANY,
     TEXT,
@@ -22,6 +15,13 @@ from flujo_client.blueprint.shapes import (
     MapOf,
     Number,
     Table,
+)
+from flujo_client.blueprint.value_types import (
+    JsonSchema,
+    Named,
+    Processing,
+    Reference,
+    is_function,
 )
 from flujo_client.pipeline.declared import is_made_here
 

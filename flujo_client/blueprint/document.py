@@ -15,18 +15,18 @@ from flujo_client.blueprint.keys import VERSION
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.compiled_text import Changes
 from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_client.pipeline.fits import Fits
-from flujo_client.pipeline.formula import Changes
 from flujo_client.pipeline.hooks import HOOK
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import reference_of
+from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import reference
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.pipeline import Body
 
 Data = dict[str, Any]
 
@@ -142,7 +142,7 @@ class Writing:
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
         """Write steps; the one that makes the changes before a loop or a map becomes a part of that."""
-        from flujo_client.blueprint.kinds import INIT
+        from flujo_client.blueprint.from_yaml import INIT
 
         written: list[Data] = []
         init: Step | None = None
@@ -161,7 +161,7 @@ class Writing:
 
     def step(self, step: Step) -> Data:
         """Write a step of any kind."""
-        from flujo_client.blueprint.writers import WRITERS
+        from flujo_client.blueprint.to_yaml import WRITERS
 
         self.trail.append(step.name)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint import agents, items, keys, meanings, shapes
+from flujo_client.blueprint import agents, items, keys, shapes, value_types
 from flujo_client.contract import processing
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _number(shape: shapes.Number) -> Schema:
     return schema | {name: bound for name, bound in bounds if bound is not None}
 
 
-def _model(shape: meanings.Model) -> Schema:
+def _model(shape: value_types.Model) -> Schema:
     """A pydantic model's own schema, in place of which editors need no other file; with the other names of its fields."""
     made: Any = shape.model.model_json_schema()
     inner = made.pop("$defs", {})
@@ -145,14 +145,16 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     shapes.Either: lambda shape: {"anyOf": [of(each) for each in shape.shapes]},
     shapes.Nothing: lambda _: {"type": "null"},
     shapes.Table: _table,
-    meanings.Reference: _ref("text"),
-    meanings.WordOr: lambda shape: {"anyOf": [{"enum": list(shape.words.words)}, {"type": "string", "pattern": ":"}]},
-    meanings.Named: _ref("text"),
-    meanings.Formula: _ref("text"),
-    meanings.Templates: lambda _: {},
-    meanings.JsonSchema: lambda _: {"type": "object"},
-    meanings.Model: _model,
-    meanings.Processing: lambda _: _processing(),
+    value_types.Reference: _ref("text"),
+    value_types.WordOr: lambda shape: {
+        "anyOf": [{"enum": list(shape.words.words)}, {"type": "string", "pattern": ":"}]
+    },
+    value_types.Named: _ref("text"),
+    value_types.Formula: _ref("text"),
+    value_types.Templates: lambda _: {},
+    value_types.JsonSchema: lambda _: {"type": "object"},
+    value_types.Model: _model,
+    value_types.Processing: lambda _: _processing(),
     items.ItemsShape: _ref("text"),
     agents.ModelShape: _ref("text"),
     agents.SettingsShape: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},

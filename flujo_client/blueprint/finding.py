@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from flujo_client.contract.likely import likely
+from flujo_client.contract.suggestions import likely
 from flujo_client.errors import BlueprintError
 
 if TYPE_CHECKING:

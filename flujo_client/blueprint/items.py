@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.pipeline.formula import TEMPLATE_NAMES
-from flujo_client.pipeline.place import is_dotted
+from flujo_client.pipeline.compiled_text import TEMPLATE_NAMES
+from flujo_client.pipeline.context_info import is_dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

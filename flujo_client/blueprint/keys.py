@@ -14,18 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.items import ItemsShape
-from flujo_client.blueprint.meanings import (
-    EXPRESSION,
-    TEMPLATE,
-    Formula,
-    JsonSchema,
-    Model,
-    Named,
-    Reference,
-    Templates,
-    WordOr,
-    is_function,
-)
 from flujo_client.blueprint.shapes import (
     ANY,
     FLAG,
@@ -40,16 +28,28 @@ from flujo_client.blueprint.shapes import (
     Word,
     refused,
 )
+from flujo_client.blueprint.value_types import (
+    EXPRESSION,
+    TEMPLATE,
+    Formula,
+    JsonSchema,
+    Model,
+    Named,
+    Reference,
+    Templates,
+    WordOr,
+    is_function,
+)
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.pipeline.agentic import FAILURES as AGENT_FAILURES
 from flujo_client.pipeline.agentic import MAX_TURNS, registry_findings
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conversation import AI_TURN_SOURCES, HistoryManagement, history_template_of
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.human import ON_EXPIRY
 from flujo_client.pipeline.machine import ENDINGS
 from flujo_client.pipeline.nested import FAILURES, INPUTS
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import RESOURCES, is_file
 from flujo_client.pipeline.step import Step, StepConfig

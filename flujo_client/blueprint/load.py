@@ -17,21 +17,21 @@ from flujo_client.blueprint.finding import Finding, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.asking import ask
+from flujo_client.blueprint.rules.document_index import Scene, agents_of
 from flujo_client.blueprint.rules.named import in_place, named, untold
-from flujo_client.blueprint.rules.scene import Scene, agents_of
 from flujo_client.blueprint.shapes import Spot, wrong
-from flujo_client.blueprint.where import Places
+from flujo_client.blueprint.source_map import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError, FlujoError
+from flujo_client.expressions.templates import MAX_OUTPUT, compile_template
 from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.reference import is_file
-from flujo_client.text.templates import MAX_OUTPUT, compile_template
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.pipeline import Pipeline
 
 NO_NAME: Final = "pipeline"
 """What runs are listed under where neither the text nor a file gives a name."""

@@ -10,13 +10,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.errors import BlueprintTextError
-from flujo_client.text.tokens import tokens
+from flujo_client.expressions.tokens import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.blueprint.spans import Edit, Entry
-    from flujo_client.text.tokens import Token
+    from flujo_client.blueprint.token_spans import Edit, Entry
+    from flujo_client.expressions.tokens import Token
 
 _OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")
 _OTHER_TAG: Final = re.compile(r"\{\{[ \t\r\n]*(?:/if|/each|else)[ \t\r\n]*\}\}")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path as File
 from typing import TYPE_CHECKING
 
+from flujo_client.blueprint.autofix import Mended, mend
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import Finding, in_order
 from flujo_client.blueprint.load import Loading, bytes_of
-from flujo_client.blueprint.mending import Mended, mend
 from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import rule_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.blueprint.profile import Profile
-    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.api.client import FlujoClient
 from flujo_client.cli.inputs import json_option, one_value
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.tables import approvals_list
-from flujo_client.client import FlujoClient
-from flujo_client.contract.question import choose
+from flujo_client.contract.approval import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.contract.question import Approval
-    from flujo_client.handle import RunHandle
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.approval import Approval
 
 
 @click.group("approvals")

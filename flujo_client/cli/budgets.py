@@ -13,9 +13,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from flujo_client.cli.format import cost, counted, printable
 from flujo_client.cli.output import show, show_json
-from flujo_client.cli.words import cost, counted, printable
-from flujo_client.config import FILE_NAME, ConfigManager
+from flujo_client.config.manager import FILE_NAME, ConfigManager
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.pipeline.limits import of_pipeline, of_tenant
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.api.client import FlujoClient
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.output import say, show_json, show_value
-from flujo_client.client import FlujoClient
 from flujo_client.gateway import requests
 
 if TYPE_CHECKING:

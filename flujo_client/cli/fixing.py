@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.blueprint.validate import mend_file
+from flujo_client.cli.format import counted
 from flujo_client.cli.output import say, show_value
-from flujo_client.cli.words import counted
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.reference import is_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flujo_client.blueprint.autofix import Mended
     from flujo_client.blueprint.finding import Finding
-    from flujo_client.blueprint.mending import Mended
     from flujo_client.blueprint.profile import Profile
 
 

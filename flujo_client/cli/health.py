@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.api.client import FlujoClient
+from flujo_client.api.operations import health
 from flujo_client.cli.health_text import health_text
 from flujo_client.cli.numbers import hours
 from flujo_client.cli.output import RUNTIME, say, show, show_value
-from flujo_client.client import FlujoClient
-from flujo_client.config import FILE_NAME, ConfigManager
+from flujo_client.config.manager import FILE_NAME, ConfigManager
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health.export import to_csv, to_json
-from flujo_client.health.question import NEWEST, Question
-from flujo_client.verbs import health
+from flujo_client.health.query import NEWEST, Question
 
 if TYPE_CHECKING:
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_client.health.report import Report
 
 STDOUT = "-"

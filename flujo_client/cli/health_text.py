@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flujo_client.cli.words import age, counted, printable
+from flujo_client.cli.format import age, counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flujo_client.cli.joined import load
+from flujo_client.cli.json_output import run_shape
 from flujo_client.cli.lens_show import get_run, show_run
 from flujo_client.cli.lens_stats import stats
 from flujo_client.cli.lens_trace import draw_file, spans_run, trace_run
 from flujo_client.cli.lens_watch import watch_run
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json
-from flujo_client.cli.patience import read, timeout_option
-from flujo_client.cli.shapes import run_shape
+from flujo_client.cli.plugins import load
 from flujo_client.cli.tables import runs_table
+from flujo_client.cli.timeouts import read, timeout_option
 
 if TYPE_CHECKING:
-    from flujo_client.client import FlujoClient
-    from flujo_client.contract.run import RunRecord
+    from flujo_client.api.client import FlujoClient
+    from flujo_client.contract.records import RunRecord
 
 GROUP = "flujo.lens"
 STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")

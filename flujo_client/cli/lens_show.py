@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.api.operations import peek_at
+from flujo_client.cli.json_output import details_shape
 from flujo_client.cli.lookup import find_part, find_run
 from flujo_client.cli.output import say, show, show_json, show_value
-from flujo_client.cli.patience import read, timeout_option
 from flujo_client.cli.prompts import prompts_shape, said_of
-from flujo_client.cli.shapes import details_shape
 from flujo_client.cli.tables import error_section, run_card, section
+from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.errors import ClientError, SerializationError
 from flujo_client.gateway import requests
 from flujo_client.serial import Resolver, decode, safe_deserialize
-from flujo_client.verbs import peek_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.client import FlujoClient
+    from flujo_client.api.client import FlujoClient
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.records import BudgetRecord, RunRecord
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.run import BudgetRecord, RunRecord
     from flujo_client.contract.trace import TraceNode
-    from flujo_client.handle import RunHandle
     from flujo_client.serial import Packed
 
     Find = Callable[[FlujoClient, str], RunHandle]

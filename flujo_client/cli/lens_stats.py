@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flujo_client.cli.json_output import stats_shape
 from flujo_client.cli.numbers import hours
 from flujo_client.cli.output import show, show_json
-from flujo_client.cli.patience import read, timeout_option
-from flujo_client.cli.shapes import stats_shape
 from flujo_client.cli.tables import stats_card
+from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.gateway import stats as requests
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 from pydantic import ValidationError
 
+from flujo_client.cli.json_output import span_shapes
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json
-from flujo_client.cli.patience import read, timeout_option
 from flujo_client.cli.render import PREVIEW, trace_tree
-from flujo_client.cli.shapes import span_shapes
 from flujo_client.cli.tables import spans_table
+from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError
 

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.json_output import event_shape
 from flujo_client.cli.lens_trace import preview_option
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json, tell
-from flujo_client.cli.patience import patiently, timeout_option
-from flujo_client.cli.shapes import event_shape
 from flujo_client.cli.story import event_line, question_lines, summary
-from flujo_client.client import FlujoClient
-from flujo_client.contract.question import Approval
+from flujo_client.cli.timeouts import patiently, timeout_option
+from flujo_client.contract.approval import Approval
 from flujo_client.errors import ServiceUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.contract.run import EventRecord
-    from flujo_client.handle import RunHandle
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.records import EventRecord
 
 LOOK_EVERY_S = 0.5
 AT_ONCE = 1000

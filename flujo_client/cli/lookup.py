@@ -9,9 +9,9 @@ from flujo_client.errors import ClientError, RunNotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.client import FlujoClient
-    from flujo_client.contract.run import RunRecord
-    from flujo_client.handle import RunHandle
+    from flujo_client.api.client import FlujoClient
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.records import RunRecord
 
 CANDIDATES = 10
 RUN_OF_RUN = "."

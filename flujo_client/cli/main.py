@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 
 from flujo_client.cli.entry import listen
-from flujo_client.cli.joined import load, no_worker
 from flujo_client.cli.output import Exits
+from flujo_client.cli.plugins import load, no_worker
 
 GROUP = "flujo.commands"
 _OURS = {

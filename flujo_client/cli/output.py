@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flujo_client.cli.entry import INTERRUPT
-from flujo_client.cli.words import printable
+from flujo_client.cli.format import printable
 from flujo_client.errors import (
     BlueprintError,
     ConfigurationError,

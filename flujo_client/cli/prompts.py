@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.cli.shapes import path_of
+from flujo_client.cli.json_output import path_of
 from flujo_client.redact import PREVIEW
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.text import Text
 from rich.tree import Tree
 
-from flujo_client.cli.shapes import feedback_of
-from flujo_client.cli.words import cost, counted, duration, in_a_line, printable
+from flujo_client.cli.format import cost, counted, duration, in_a_line, printable
+from flujo_client.cli.json_output import feedback_of
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
 
 if TYPE_CHECKING:

@@ -9,25 +9,25 @@ import click
 from rich.text import Text
 
 from flujo_client.address import STEP
+from flujo_client.api.runner import Flujo
+from flujo_client.cli.format import counted, duration, in_a_line
 from flujo_client.cli.inputs import input_options, limit_options
+from flujo_client.cli.json_output import details_shape
 from flujo_client.cli.output import say, show_json, show_value, stderr, tell
-from flujo_client.cli.shapes import details_shape
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
-from flujo_client.cli.words import counted, duration, in_a_line
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
-from flujo_client.runner import Flujo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from flujo_client.client import FlujoClient
+    from flujo_client.api.client import FlujoClient
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.question import Approval
+    from flujo_client.contract.records import AttemptRecord
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.run import AttemptRecord
-    from flujo_client.handle import RunHandle
 
 LOOK_EVERY_S = 0.5
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import CANCEL_PATIENCE_S
 from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
-from flujo_client.client import FlujoClient
-from flujo_client.handle import CANCEL_PATIENCE_S
 
 
 @click.group("runs")

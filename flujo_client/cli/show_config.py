@@ -14,9 +14,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from flujo_client.cli.format import printable
 from flujo_client.cli.output import say, show, show_json
-from flujo_client.cli.words import printable
-from flujo_client.config import FILE_NAME, ConfigManager
+from flujo_client.config.manager import FILE_NAME, ConfigManager
 
 
 @click.command("show-config")

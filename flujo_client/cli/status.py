@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.json_output import budget_shape
 from flujo_client.cli.numbers import Real
 from flujo_client.cli.output import RUNTIME, show, show_json
-from flujo_client.cli.patience import LONGEST_S, within
-from flujo_client.cli.shapes import budget_shape
 from flujo_client.cli.tables import services_table
-from flujo_client.client import FlujoClient
-from flujo_client.config import ConfigManager
-from flujo_client.contract.run import LIVE_ATTEMPT
+from flujo_client.cli.timeouts import LONGEST_S, within
+from flujo_client.config.manager import ConfigManager
+from flujo_client.contract.records import LIVE_ATTEMPT
 from flujo_client.embedded import running
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import CountRefused
@@ -28,10 +28,10 @@ from flujo_client.gateway.effects import CountRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.config import Settings
-    from flujo_client.contract.run import WorkerRecord
-    from flujo_client.dead_letters import Refused
-    from flujo_client.verbs import Doing
+    from flujo_client.api.operations import Doing
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.records import WorkerRecord
+    from flujo_client.transport.dead_letters import Refused
 
 WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at")
 

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from flujo_client.address import AttemptKey
+from flujo_client.cli.format import cost, counted, duration, in_a_line, printable
 from flujo_client.cli.render import happened
-from flujo_client.cli.words import cost, counted, duration, in_a_line, printable
 
 if TYPE_CHECKING:
-    from flujo_client.contract.question import Approval
-    from flujo_client.contract.run import EventRecord, RunRecord
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.records import EventRecord, RunRecord
 
 OF_THE_RUN = "run."
 _PLACE_WIDTH = 18

@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flujo_client.cli.format import age, cost, counted, duration, in_a_line, printable, written
+from flujo_client.cli.json_output import step_shape
 from flujo_client.cli.lookup import RUN_OF_RUN
 from flujo_client.cli.render import headline, status
-from flujo_client.cli.shapes import step_shape
-from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rich.console import JustifyMethod, RenderableType
 
-    from flujo_client.contract.question import Approval
-    from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.records import RunRecord
     from flujo_client.contract.stats import RunStats
     from flujo_client.contract.trace import TraceNode
 

@@ -14,11 +14,11 @@ from flujo_client.blueprint.profile import Profile, checked
 from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.validate import Report, validate
 from flujo_client.cli.fixing import Fixed, fix_files, how_to_fix
+from flujo_client.cli.format import counted, printable
 from flujo_client.cli.output import OK, VALIDATION, exit_code, say, show_json, show_value
-from flujo_client.cli.words import counted, printable
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
+from flujo_client.config.toml_positions import read
 from flujo_client.errors import SettingsError
-from flujo_client.toml_file import read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

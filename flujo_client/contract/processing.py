@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from flujo_client.contract.expect import flag, known, number, one_of, refused, text, texts
-from flujo_client.contract.likely import did_you_mean
+from flujo_client.contract.suggestions import did_you_mean
+from flujo_client.contract.validators import flag, known, number, one_of, refused, text, texts
 
 MODES: Final = ("off", "minimal", "full")
 LEVELS: Final = (0, 1, 2)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
+    from flujo_client.contract.approval import Approval
     from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.question import Approval
-    from flujo_client.contract.run import AttemptRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
     from flujo_client.contract.tree import NodeRows, SequenceRows
 
     Fetch = Callable[[Collection[str]], Mapping[str, Packed]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import AttemptRecord, RunRecord, ScopeRecord
+from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.serial import Packed
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.run import LIVE_RUN
+from flujo_client.contract.records import LIVE_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
     from flujo_client.contract.tool_calls import ToolCall
     from flujo_client.contract.tree import NodeRows, SequenceRows
 

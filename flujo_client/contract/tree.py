@@ -11,13 +11,13 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_client.address import ROOT, STEP
-from flujo_client.contract.run import SEQUENCE
+from flujo_client.contract.records import SEQUENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from flujo_client.contract.run import AttemptRecord, ScopeRecord
+    from flujo_client.contract.records import AttemptRecord, ScopeRecord
 
 LOOP, FALLBACK, CACHE = "loop", "fallback", "cache"
 TRIES = (STEP, "resume")

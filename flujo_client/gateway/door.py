@@ -18,12 +18,12 @@ from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import Ask, CountRefused, Depth, Effect, Publish, Reach, Ring, Sleep
 from flujo_client.gateway.post import Post
 from flujo_client.gateway.requests import schema_version, statement
-from flujo_client.postgres import fate, options, unreachable
+from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
 
 SCHEMA = 17
 """The schema this code reads and writes: the number of the newest migration."""

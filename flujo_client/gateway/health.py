@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_client.gateway.requests import Request
 from flujo_client.health.facts import ArosFacts, MachineFacts, read_aros, read_machine
-from flujo_client.health.question import Question
+from flujo_client.health.query import Question
 from flujo_client.health.report import Report
 
 if TYPE_CHECKING:
-    from flujo_client.sections import Health
+    from flujo_client.config.models import Health
 
 _HOME: Final = "flujo_client.health"
 _BOUNDS: Final[Request[None]] = Request("bounds", Question.bounds(), lambda _: None, _HOME)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from flujo_client.broker import Broker
+from flujo_client.transport.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.dead_letters import Refused
+    from flujo_client.transport.dead_letters import Refused
 
 logger = logging.getLogger(__name__)
 

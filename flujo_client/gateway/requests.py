@@ -11,10 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.outcome import Correction, Fault
-from flujo_client.contract.question import Approval, state_of
-from flujo_client.contract.rows import attempt_record, fault_of, packed, run_record, scope_record
-from flujo_client.contract.run import (
+from flujo_client.contract.records import (
     AttemptRecord,
     BudgetRecord,
     CorrectionRecord,
@@ -26,6 +25,7 @@ from flujo_client.contract.run import (
     ScopeRecord,
     WorkerRecord,
 )
+from flujo_client.contract.rows import attempt_record, fault_of, packed, run_record, scope_record
 from flujo_client.errors import ClientError
 from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed, storable_text, stored
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.run import Again, NewRun
+    from flujo_client.contract.records import Again, NewRun
 
 T = TypeVar("T")
 Row = dict[str, Any]

@@ -11,16 +11,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.health.advice import advise
-from flujo_client.health.machine import judge, machine_of
+from flujo_client.health.infrastructure import judge, machine_of
 from flujo_client.health.report import Bucket, Figures, Part, Report, Shadow, Trend, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from flujo_client.config.models import Health
     from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
-    from flujo_client.health.question import Question
-    from flujo_client.sections import Health
+    from flujo_client.health.query import Question
 
 STAGES: Final = ("extract", "syntactic", "tolerant", "semantic", "custom")
 _STAGE, _SHADOW_STAGE = "aros.coercion.stage.", "aros.shadow.coercion.stage."

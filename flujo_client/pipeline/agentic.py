@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.commands import COMMAND_SCHEMA
 from flujo_client.contract.context import PipelineContext
-from flujo_client.pipeline import turns
+from flujo_client.pipeline import agentic_protocol
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.background import KIND as BACKGROUND
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.container import names_findings
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.nested import TELL, ImportStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import AgentProcessors, Step
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 PLANNER, ACT, RECORD = "planner", "act", "record"
 """What the steps of a turn are called; a planner that is given as a step keeps its own name."""
@@ -72,10 +72,12 @@ class AgenticLoopStep(LoopStep):
     def __post_init__(self) -> None:
         super().__post_init__()
         agents = self._agents()
-        briefing = turns.Briefing(tuple(agents), self.max_loops)
+        briefing = agentic_protocol.Briefing(tuple(agents), self.max_loops)
         made = {
-            "loop_body_pipeline": Pipeline([_planning(self.planner), _acting(agents), Step(RECORD, turns.record)]),
-            "exit_condition_callable": turns.is_finished,
+            "loop_body_pipeline": Pipeline(
+                [_planning(self.planner), _acting(agents), Step(RECORD, agentic_protocol.record)]
+            ),
+            "exit_condition_callable": agentic_protocol.is_finished,
             "initial_input_to_loop_body_mapper": briefing.first,
             "iteration_input_mapper": briefing.following,
         }
@@ -84,7 +86,7 @@ class AgenticLoopStep(LoopStep):
 
     def findings(self, place: Place) -> Iterator[str]:
         yield from super().findings(place)
-        yield from place.lacks("the log of its turns", turns.LOG)
+        yield from place.lacks("the log of its turns", agentic_protocol.LOG)
         if isinstance(self.planner, Step | Pipeline) and not _is_plain(self.planner):
             yield f"planner, a {type(self.planner).__name__}, is neither an agent nor a plain step that is waited for"
         if self.on_agent_failure not in FAILURES:
@@ -133,7 +135,7 @@ def registry_findings(name: Any) -> Iterator[str]:
     """Find what is wrong with an agent's name."""
     if not isinstance(name, str):
         yield f"{str(name)[:40]} is a {type(name).__name__}, and an agent's name is a text"
-    elif name in (turns.ASK, turns.FINISH, turns.UNKNOWN):
+    elif name in (agentic_protocol.ASK, agentic_protocol.FINISH, agentic_protocol.UNKNOWN):
         yield f"'{name}' is a path of the loop's own; give the agent another name"
     else:
         yield from names_findings("agent", [name])
@@ -157,7 +159,7 @@ def _planning(planner: Any) -> Step:
         step,
         agent=agent,
         processing={**_shape(agent), **(step.processing or {})},
-        processors=AgentProcessors(own.prompt_processors, [*own.output_processors, turns.read_command]),
+        processors=AgentProcessors(own.prompt_processors, [*own.output_processors, agentic_protocol.read_command]),
         fallback_step=None if step.fallback_step is None else _planning(step.fallback_step),
     )
 
@@ -170,16 +172,16 @@ def _shape(agent: Any) -> dict[str, Any]:
 
 def _acting(agents: Mapping[str, Body]) -> ConditionalStep:
     """Make the step that carries a command out."""
-    registry = turns.Registry(tuple(agents))
+    registry = agentic_protocol.Registry(tuple(agents))
     own: dict[str, Body] = {
-        turns.ASK: HumanInTheLoopStep(turns.ASK, turns.question_of),
-        turns.FINISH: Step(turns.FINISH, turns.answer_of),
-        turns.UNKNOWN: Step(turns.UNKNOWN, registry.refuse),
+        agentic_protocol.ASK: HumanInTheLoopStep(agentic_protocol.ASK, agentic_protocol.question_of),
+        agentic_protocol.FINISH: Step(agentic_protocol.FINISH, agentic_protocol.answer_of),
+        agentic_protocol.UNKNOWN: Step(agentic_protocol.UNKNOWN, registry.refuse),
     }
     return ConditionalStep(
         ACT,
         condition_callable=registry.path,
         branches={**agents, **own},
         branch_input_mapper=registry.given,
-        branch_output_mapper=turns.carried_out,
+        branch_output_mapper=agentic_protocol.carried_out,
     )

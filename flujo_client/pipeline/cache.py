@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.pipeline.backend import CacheBackend
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 TTL_S = 3600.0
 

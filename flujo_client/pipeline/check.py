@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flujo_client.address import is_name
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.contract.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.backend import backend_findings
-from flujo_client.pipeline.compose import Pipeline, steps_of
+from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
+from flujo_client.pipeline.context_info import Place, is_dotted
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
-from flujo_client.pipeline.formula import OWN_NAMES, template_of
 from flujo_client.pipeline.hooks import hooks_findings
-from flujo_client.pipeline.place import Place, is_dotted
+from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.pipeline import Body
 
 _QUEUE = rf"[\w.:-]{{1,{MAX_QUEUE}}}"
 

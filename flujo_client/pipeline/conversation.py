@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.errors import FlujoError, PipelineError
+from flujo_client.expressions.templates import compile_template
 from flujo_client.pipeline.walk import walk
-from flujo_client.text.templates import compile_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from flujo_client.expressions.templates import Template, Undefined
+    from flujo_client.pipeline.context_info import Place
     from flujo_client.pipeline.loop import LoopStep
-    from flujo_client.pipeline.place import Place
     from flujo_client.pipeline.step import Step
-    from flujo_client.text.templates import Template, Undefined
 
 OPTIONS: Final = (
     "conversation",

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.agentic import AgenticLoopStep
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.pipeline.cache import CacheStep
-    from flujo_client.pipeline.compose import Body
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.map import MapStep
     from flujo_client.pipeline.parallel import ParallelStep
+    from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import Step
     from flujo_client.pipeline.tree_search import TreeSearchStep

@@ -15,8 +15,8 @@ from flujo_client.pipeline.step import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 KIND = "fallback"
 PRIMARY, FALLBACK = "primary", "fallback"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
-from flujo_client.contract.run import LIVE_RUN
+from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import RetryError
 from flujo_client.pipeline.identity import digest
 from flujo_client.pipeline.submit import first_of, kept_metadata

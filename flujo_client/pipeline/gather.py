@@ -11,7 +11,7 @@ from flujo_client.pipeline.step import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
 
 
 @dataclass(frozen=True, eq=False)

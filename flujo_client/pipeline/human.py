@@ -15,19 +15,19 @@ import pydantic
 from pydantic import TypeAdapter
 
 from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.contract.approval import check_schema
 from flujo_client.contract.json_schema import fits_schema
-from flujo_client.contract.question import check_schema
+from flujo_client.contract.sizes import MAX_QUESTION
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.container import Container, function_findings
 from flujo_client.pipeline.identity import digest, identify, whole
 from flujo_client.serial import encode
-from flujo_client.sizes import MAX_QUESTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
 
 ON_EXPIRY = ("fail", "default", "escalate")
 

@@ -16,8 +16,8 @@ from flujo_client.pipeline.background import KIND as BACKGROUND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from flujo_client.config.models import Budgets
     from flujo_client.pipeline.plan import Node, Plan
-    from flujo_client.sections import Budgets
 
 Entry = tuple[tuple[str, ...], UsageLimits]
 """What `[budgets]` says of something, and the key under which it says so."""

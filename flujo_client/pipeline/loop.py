@@ -19,8 +19,8 @@ from flujo_client.pipeline.conversation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 
 @aliases(body="loop_body_pipeline", max_iterations="max_loops")

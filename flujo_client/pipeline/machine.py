@@ -11,8 +11,8 @@ from flujo_client.pipeline.container import Container, count_findings, function_
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 ANY = "*"
 ENDINGS = ("success", "failure", "pause")

@@ -7,14 +7,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.context_info import is_dotted
 from flujo_client.pipeline.parallel import FanOutStep
-from flujo_client.pipeline.place import is_dotted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 
 @aliases(body="pipeline_to_run", strategy="on_branch_failure")

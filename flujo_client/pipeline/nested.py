@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import SerializationError
-from flujo_client.pipeline.compose import Pipeline, model_name
 from flujo_client.pipeline.container import Container
-from flujo_client.pipeline.place import is_dotted
+from flujo_client.pipeline.context_info import is_dotted
+from flujo_client.pipeline.pipeline import Pipeline, model_name
 from flujo_client.serial import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 INPUTS = ("initial_prompt", "import_artifacts", "both")
 TELL = "tell"

@@ -11,16 +11,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.contract.sizes import MAX_PLAN_BYTES
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import KIND as BACKGROUND
-from flujo_client.pipeline.compose import Pipeline, model_name, steps_of
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.identity import digest, identify, whole
+from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.walk import walk
 from flujo_client.serial import stored
-from flujo_client.sizes import MAX_PLAN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

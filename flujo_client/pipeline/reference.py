@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.identity import importable
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver, is_ours
 

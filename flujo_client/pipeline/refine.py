@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.compose import Pipeline, steps_of
 from flujo_client.pipeline.identity import identify
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import Pipeline, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.contract.refine import Refinement, RefinementCheck
-    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.step import Step
 
 GENERATOR = "generator"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flujo_client.contract.limits import UsageLimits
-    from flujo_client.pipeline.compose import Body, Pipeline
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body, Pipeline
 
 
 class Backoff(BaseModel):
@@ -157,7 +157,7 @@ class Step(Factories):
         )
 
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        from flujo_client.pipeline.compose import Pipeline
+        from flujo_client.pipeline.pipeline import Pipeline
 
         if isinstance(other, Pipeline):
             return replace(other, steps=[self, *other.steps], blueprint=None)

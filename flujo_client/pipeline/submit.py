@@ -14,7 +14,8 @@ from flujo_client.address import ROOT, is_run_id
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, Ticket
-from flujo_client.contract.run import NewRun
+from flujo_client.contract.records import NewRun
+from flujo_client.contract.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 from flujo_client.errors import (
     ConfigurationError,
     PipelineContextInitializationError,
@@ -24,7 +25,6 @@ from flujo_client.errors import (
 from flujo_client.pipeline.identity import digest
 from flujo_client.pipeline.plan import PERFORMED
 from flujo_client.serial import Packed, Resolver, decode, encode, loads, stored
-from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

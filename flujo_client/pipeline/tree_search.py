@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.search import SearchBounds, TreeSearchContext
-from flujo_client.pipeline.beam import Begin, candidates_of, expand, is_over, keep, score_of, settle
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.container import count_findings
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.pipeline.tree_search_steps import Begin, candidates_of, expand, is_over, keep, score_of, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from flujo_client.pipeline.compose import Body
-    from flujo_client.pipeline.place import Place
+    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.pipeline import Body
 
 BOUNDS: Final = (
     "branching_factor",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flujo_client.contract.sizes import MAX_CONTAINERS, MAX_STEPS
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.compose import steps_of
-from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
+from flujo_client.pipeline.pipeline import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.step import Step
 
 

@@ -13,7 +13,7 @@ from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.telling import hidden, most_told, text_of
-from flujo_worker.attempts.inside import current_work, in_thread
+from flujo_worker.runtime.attempt_context import current_work, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

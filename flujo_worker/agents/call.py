@@ -15,8 +15,8 @@ from flujo_worker.agents.asking import ask, tell_dropped
 from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
-from flujo_worker.aio import is_async
-from flujo_worker.attempts.inject import injectable
+from flujo_worker.event_loop import is_async
+from flujo_worker.runtime.call_args import injectable
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:

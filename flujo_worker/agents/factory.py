@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.identity import agent_traits, identify, model_name
 from flujo_worker.agents.asking import ask
-from flujo_worker.aio import is_async
-from flujo_worker.attempts.inject import accepts_param
-from flujo_worker.attempts.inside import in_thread
+from flujo_worker.event_loop import is_async
+from flujo_worker.runtime.attempt_context import in_thread
+from flujo_worker.runtime.call_args import accepts_param
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

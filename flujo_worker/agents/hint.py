@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.agents import soe
 from flujo_worker.aros.typed import schema_hash
-from flujo_worker.attempts.inject import injectable
+from flujo_worker.runtime.call_args import injectable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import decode
-from flujo_worker.attempts.inside import current_work, in_thread
-from flujo_worker.attempts.wording import message_of
+from flujo_worker.runtime.attempt_context import current_work, in_thread
+from flujo_worker.runtime.fault_text import message_of
 
 if TYPE_CHECKING:
     from flujo_client.errors import PausedException

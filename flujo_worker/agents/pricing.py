@@ -16,17 +16,17 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.config.models import Cost
 from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PricingNotConfiguredError
-from flujo_client.sections import Cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pydantic_ai.usage import RunUsage
 
-    from flujo_client.sections import ModelPrice
+    from flujo_client.config.models import ModelPrice
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.outputs import has_fields, is_structured_dict, under_key
 from flujo_worker.aros.decode import ERRORS, decode
-from flujo_worker.aros.misfit import misfit
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
+from flujo_worker.aros.validation_feedback import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

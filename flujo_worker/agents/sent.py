@@ -11,7 +11,7 @@ import orjson
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelRequest, SystemPromptPart
 
-from flujo_client.attempt import current_attempt
+from flujo_client.attempt_info import current_attempt
 from flujo_client.redact import preview
 from flujo_worker.agents.telling import hidden, text_of
 from flujo_worker.observe.log import tell

@@ -24,26 +24,26 @@ from flujo_client.redact import preview, redact_tree
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.base import DEFAULT_TEMPLATE, rendered
 from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.call_events import tell_answer, telling_what_is_asked
+from flujo_worker.agents.call_stats import watching
 from flujo_worker.agents.contract import Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
 from flujo_worker.agents.pause import answer_to
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.tool import INPUT_INVALID
-from flujo_worker.attempts.inject import injectable
-from flujo_worker.attempts.inside import current_work, in_thread
-from flujo_worker.attempts.spent import noted
-from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
-from flujo_worker.attempts.watch import watching
-from flujo_worker.attempts.wording import message_of
-from flujo_worker.attempts.work import Notes
+from flujo_worker.agents.usage import noted
 from flujo_worker.observe.log import bound, tell
+from flujo_worker.runtime.attempt_context import current_work, in_thread
+from flujo_worker.runtime.call_args import injectable
+from flujo_worker.runtime.fault_text import message_of
+from flujo_worker.runtime.work import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from flujo_worker.agents.shaping import Shaping
     from flujo_worker.agents.tool import AgentTool, Asked
-    from flujo_worker.attempts.work import Work
+    from flujo_worker.runtime.work import Work
 
 _LONGEST: Final = 200
 _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})

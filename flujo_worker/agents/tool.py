@@ -19,7 +19,7 @@ from flujo_client.pipeline.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
 from flujo_worker.agents.contract import Contract, Judgement, refused
 from flujo_worker.agents.factory import asker_of
-from flujo_worker.attempts.inject import innermost
+from flujo_worker.runtime.call_args import innermost
 
 if TYPE_CHECKING:
     from pathlib import Path

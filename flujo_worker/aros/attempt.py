@@ -14,9 +14,9 @@ from flujo_worker.aros.coerce import Coerced, Coercer
 from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
 from flujo_worker.aros.feedback import Misfit
+from flujo_worker.aros.json_repair_fallback import salvaged
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, Refused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
-from flujo_worker.aros.salvage import salvaged
 from flujo_worker.aros.scalars import REPAIR, Budget
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from flujo_client.serial import decode
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.domain.human import asks_again
 from flujo_worker.domain.retry import may_retry
-from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import tell
+from flujo_worker.user_code.fetch import fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault, Outcome
     from flujo_client.pipeline.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.attempts.catalog import Entry
-    from flujo_worker.evaluate.hooks import Hooks
     from flujo_worker.ports import Ledger
+    from flujo_worker.user_code.code_registry import Entry
+    from flujo_worker.user_code.hooks import Hooks
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ import asyncio
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from flujo_worker.aio import within
-from flujo_worker.attempts.work import Stumble
+from flujo_worker.event_loop import within
+from flujo_worker.runtime.work import Stumble
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from flujo_client.contract.outcome import Usage
-    from flujo_worker.attempts.classify import During
+    from flujo_worker.runtime.faults import During
 
 
 @asynccontextmanager

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import date
 
+    from flujo_client.config.models import Cost
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.processing import PrecheckSettings
     from flujo_client.pipeline.step import Step
-    from flujo_client.sections import Cost
     from flujo_worker.agents.tool import AgentTool
-    from flujo_worker.attempts.catalog import Entry
+    from flujo_worker.user_code.code_registry import Entry
 
 _BUILT_IN = (
     (re.compile(r"(?i)\bgpt-?4"), UsageEstimate(cost_usd=0.10, tokens=500)),

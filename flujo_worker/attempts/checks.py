@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, ValidationError
 from flujo_worker.agents.call import call_agent
-from flujo_worker.attempts.spent import noted
+from flujo_worker.agents.usage import noted
 
 if TYPE_CHECKING:
-    from flujo_worker.attempts.work import Work
+    from flujo_worker.runtime.work import Work
 
 
 @dataclass(frozen=True, slots=True)

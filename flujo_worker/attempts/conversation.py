@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.contract.context import ConversationTurn
+from flujo_client.pipeline.agentic_protocol import record
+from flujo_client.pipeline.compiled_text import Changes, Filling, current_filling
 from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
-from flujo_client.pipeline.formula import Changes, Filling, current_filling
-from flujo_client.pipeline.turns import record
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.telling import hidden
-from flujo_worker.attempts.inside import in_thread, performing_on
-from flujo_worker.attempts.work import History
 from flujo_worker.domain.conversation import bounded, role_of
-from flujo_worker.evaluate.question import checked, put
+from flujo_worker.runtime.attempt_context import in_thread, performing_on
+from flujo_worker.runtime.work import History
+from flujo_worker.user_code.question import checked, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_worker.attempts.work import Work
     from flujo_worker.domain.conversation import Rules
+    from flujo_worker.runtime.work import Work
 
 
 async def history_of(work: Work) -> History | None:

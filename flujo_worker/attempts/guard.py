@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.attempts.watch import Call
+    from flujo_worker.agents.call_stats import Call
     from flujo_worker.guards.breakers import Breakers, Turned
     from flujo_worker.ports import Ledger
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
+    from flujo_client.config.models import Historical
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.limits import UsageEstimate
-    from flujo_client.sections import Historical
     from flujo_worker.domain.history import Place
     from flujo_worker.ports import Ledger
 

@@ -15,39 +15,39 @@ from typing import TYPE_CHECKING, Literal
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, FlujoError, PausedException, SnapshotTooLarge
-from flujo_client.pipeline.formula import filling_by
+from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.pipeline.identity import defaults_of
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, decode, encode
+from flujo_worker.agents.call_stats import noting
 from flujo_worker.agents.pricing import priced_by
 from flujo_worker.agents.prompts.render import rendering_by
 from flujo_worker.agents.telling import telling_prompts
-from flujo_worker.aros.tally import tally
+from flujo_worker.aros.metrics import tally
 from flujo_worker.attempts.around import Around
-from flujo_worker.attempts.classify import ErrorCategory, fault_of
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.resources import holding
-from flujo_worker.attempts.watch import noting
-from flujo_worker.attempts.work import Done, Notes, Stumble, Work
 from flujo_worker.domain.conversation import conversation_at
-from flujo_worker.evaluate.fetch import fetched
 from flujo_worker.observe.log import tell
 from flujo_worker.observe.templates import filling_of
+from flujo_worker.runtime.faults import ErrorCategory, fault_of
+from flujo_worker.runtime.work import Done, Notes, Stumble, Work
+from flujo_worker.user_code.fetch import fetched
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
-    from flujo_worker.aio import Loop
-    from flujo_worker.attempts.catalog import Entry
     from flujo_worker.attempts.lease import Held, Lease
-    from flujo_worker.evaluate.hooks import Hooks
+    from flujo_worker.event_loop import Loop
     from flujo_worker.frames import Place
     from flujo_worker.ports import Ledger, Reply
+    from flujo_worker.user_code.code_registry import Entry
+    from flujo_worker.user_code.hooks import Hooks
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.usage import noted
 from flujo_worker.aros.typed import decoded, schema_of, structured_type, validated
-from flujo_worker.attempts.spent import noted
 from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from flujo_worker.agents.answer import Answer
     from flujo_worker.attempts.shape import Shape
-    from flujo_worker.attempts.work import Work
+    from flujo_worker.runtime.work import Work
 
 
 async def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:

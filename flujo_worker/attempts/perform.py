@@ -12,45 +12,45 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from flujo_client.attempt import AttemptInfo, performing
+from flujo_client.attempt_info import AttemptInfo, performing
+from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import NO_USAGE, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.redact import redact
-from flujo_client.sections import Historical
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
-from flujo_worker.attempts.catalog import Unfit
-from flujo_worker.attempts.classify import fault_of
 from flujo_worker.attempts.delivered import Delivered
 from flujo_worker.attempts.guard import Guard
 from flujo_worker.attempts.history import History
 from flujo_worker.attempts.isolation import Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.attempts.policies.resume import is_for_tool
-from flujo_worker.attempts.work import Notes
 from flujo_worker.domain.values import Notice
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
 from flujo_worker.observe.log import telling
 from flujo_worker.ports import PlanName
+from flujo_worker.runtime.faults import fault_of
+from flujo_worker.runtime.work import Notes
+from flujo_worker.user_code.code_registry import Unfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
     from flujo_client.pipeline.step import Step
-    from flujo_worker.aio import Loop
     from flujo_worker.attempts.budget import ExpectedCall
-    from flujo_worker.attempts.catalog import Entry
     from flujo_worker.attempts.isolation import Processes
     from flujo_worker.attempts.lease import Held, Lease
-    from flujo_worker.coordinator import Coordinator
+    from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.evaluate.hooks import Hooks
+    from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
     from flujo_worker.ports import Claim, Ledger, Reply, Room
+    from flujo_worker.user_code.code_registry import Entry
+    from flujo_worker.user_code.hooks import Hooks
 
 logger = logging.getLogger(__name__)
 

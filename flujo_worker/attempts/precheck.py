@@ -17,6 +17,7 @@ import orjson
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.call_stats import watching
 from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
@@ -29,9 +30,8 @@ from flujo_worker.aros.precheck import (
     plan_in,
     verdict_of,
 )
-from flujo_worker.attempts.classify import ErrorHandler
-from flujo_worker.attempts.watch import watching
 from flujo_worker.observe.log import tell
+from flujo_worker.runtime.faults import ErrorHandler
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

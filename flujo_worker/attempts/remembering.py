@@ -11,8 +11,8 @@ from flujo_client.contract.context import ContextState, HumanInteraction, Pipeli
 from flujo_worker.attempts.conversation import answered
 
 if TYPE_CHECKING:
-    from flujo_worker.attempts.work import Work
     from flujo_worker.ports import Reply
+    from flujo_worker.runtime.work import Work
 
 
 def remember(work: Work, reply: Reply, output: Any) -> Any:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
-from flujo_worker.aio import is_async, within
 from flujo_worker.attempts.blame import bounded
-from flujo_worker.attempts.classify import fault_of
-from flujo_worker.attempts.work import Done, Stumble, Work
+from flujo_worker.event_loop import is_async, within
+from flujo_worker.runtime.faults import fault_of
+from flujo_worker.runtime.work import Done, Stumble, Work
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:

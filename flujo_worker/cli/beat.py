@@ -12,13 +12,13 @@ import click
 from celery.beat import Scheduler
 
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
-from flujo_client.wire import SERIALIZER
+from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.parent import follow, parent_option
-from flujo_worker.heartbeat import Heartbeat
+from flujo_worker.liveness.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
 
 SWEEP_EVERY_S = 10.0
 

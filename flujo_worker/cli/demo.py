@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.format import counted
 from flujo_client.cli.output import say, show, show_json, stderr, tell
 from flujo_client.cli.render import trace_tree
-from flujo_client.cli.words import counted
-from flujo_client.client import FlujoClient
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.embedded.local import Fleet
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
-from flujo_client.local import Fleet
 from flujo_worker.cli.terminal import answer_at_terminal, need_terminal
 from flujo_worker.demo.license_audit import ASKED, EACH, REFERENCE, TO_APPROVE, Audited, Finding
 from flujo_worker.demo.report import answers, approval, findings_of, notes, report, spent, summary
@@ -26,8 +26,8 @@ from flujo_worker.demo.report import answers, approval, findings_of, notes, repo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flujo_client.api.handle import RunHandle
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.handle import RunHandle
     from flujo_worker.demo.ruling import Ruling
 
 PATIENCE_S = 300.0

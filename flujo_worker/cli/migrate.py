@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from flujo_client.cli.output import say, show_json
-from flujo_client.config import ConfigManager
-from flujo_client.local import join_services
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import join_services
 from flujo_worker.store.migrate import migrate
 
 

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import click
 
+from flujo_client.api.client import FlujoClient
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show_json
-from flujo_client.client import FlujoClient
 from flujo_client.gateway import requests
 from flujo_worker.replay.replay import replay
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flujo_client.cli.format import printable
 from flujo_client.cli.output import say
-from flujo_client.cli.words import printable
 from flujo_client.errors import ConfigurationError
 from flujo_worker.demo.ruling import Ruling, read_ruling
 
 if TYPE_CHECKING:
-    from flujo_client.contract.question import Approval
-    from flujo_client.handle import RunHandle
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.approval import Approval
 
 ACTOR = "flujo demo"
 

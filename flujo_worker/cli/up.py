@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from flujo_client.cli.output import OK, RUNTIME, say
-from flujo_client.config import ConfigManager
-from flujo_client.local import Fleet, migrate, open_services
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import Fleet, migrate, open_services
 
 if TYPE_CHECKING:
     from flujo_client.embedded import Embedded

@@ -8,7 +8,7 @@ import click
 from celery import signals
 from celery.concurrency import get_available_pool_names
 
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.parent import follow, parent_option
 

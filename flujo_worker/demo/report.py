@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flujo_client.cli.words import cost
+from flujo_client.cli.format import cost
 from flujo_worker.demo.ruling import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.question import Approval
     from flujo_client.contract.trace import TraceNode
     from flujo_worker.demo.license_audit import Audited, Finding
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from flujo_client.address import child_run_id
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import SEQUENCE
+from flujo_client.contract.records import SEQUENCE
 from flujo_client.pipeline.limits import of_task
 from flujo_worker.domain.draft import Scope
 from flujo_worker.domain.values import ChildRun, Look

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flujo_client.address import ROOT
 from flujo_client.contract.outcome import Event
-from flujo_client.contract.run import SEQUENCE
+from flujo_client.contract.records import SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
 from flujo_worker.domain.values import Ask, Begun, Close, Decision, End, Look, Move, NextAttempt, Opening
 

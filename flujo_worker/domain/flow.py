@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flujo_client.chord import NO_LANE
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import SEQUENCE
+from flujo_client.contract.records import SEQUENCE
+from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.draft import MAX_HOPS, Asked, Draft, Scope, Steps
 from flujo_worker.domain.values import Ask, BranchEnd, End, Refused
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import branch_of
-from flujo_client.chord import NO_LANE
+from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import fail, refusal, succeed
 from flujo_worker.domain.values import Ask, Close, LaneLeft, Refused

@@ -304,7 +304,7 @@ class Ask:
     """A question to user code, or to what only live values can tell; asked without any lock held.
 
     Attributes:
-        role: what is asked, a key of `flujo_worker.evaluate.ROLES`.
+        role: what is asked, a key of `flujo_worker.user_code.ROLES`.
         path: the node's path in the plan.
         values: packed arguments.
         data: plain arguments.

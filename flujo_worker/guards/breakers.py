@@ -10,7 +10,7 @@ from flujo_worker.domain import breaker as machine
 from flujo_worker.domain.breaker import Permit, Rules
 
 if TYPE_CHECKING:
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
     from flujo_worker.domain.breaker import Breaker, Report
     from flujo_worker.guards.cells import Cells
 

@@ -21,7 +21,7 @@ from flujo_worker.domain.breaker import Breaker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.config import Settings
+    from flujo_client.config.manager import Settings
 
 logger = logging.getLogger(__name__)
 

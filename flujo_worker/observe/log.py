@@ -23,8 +23,8 @@ from flujo_client.serial import safe_serialize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
+    from flujo_client.config.models import Log
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.sections import Log
 
 MAX_EVENTS = 1000
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flujo_client.pipeline.formula import Filling
+from flujo_client.pipeline.compiled_text import Filling
 from flujo_worker.observe.log import tell
 
 if TYPE_CHECKING:
-    from flujo_client.sections import Template
+    from flujo_client.config.models import Template
 
 
 def filling_of(section: Template, **place: str) -> Filling:

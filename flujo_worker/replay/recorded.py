@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.outcome import Event, Fault
 from flujo_client.serial import Packed
 from flujo_worker.domain.values import Cached, Refused
-from flujo_worker.store.memory import MemoryStore
+from flujo_worker.store.memory.store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
     from flujo_client.contract.envelope import Ticket
-    from flujo_client.contract.run import RunRecord
+    from flujo_client.contract.records import RunRecord
     from flujo_worker.domain.values import Ask, ChildRun, Keep
-    from flujo_worker.store.memory_rows import Attempt
+    from flujo_worker.store.memory.rows import Attempt
 
 ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 

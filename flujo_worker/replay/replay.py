@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from flujo_client.contract.envelope import Envelope, Ticket
 from flujo_client.contract.outcome import Outcome
-from flujo_client.contract.run import NewRun
+from flujo_client.contract.records import NewRun
 from flujo_client.errors import ReplayError
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.coordinator import Coordinator
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import Notice
 from flujo_worker.ports import Member
 from flujo_worker.replay.recorded import Answers, RecordedStore, Unlike, token
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flujo_client.contract.outcome import OutcomeKind
-    from flujo_client.contract.run import NoticeRecord, Recording, RunRecord, ScopeRecord
+    from flujo_client.contract.records import NoticeRecord, Recording, RunRecord, ScopeRecord
 
 WORKER = "replay"
 CONCLUDED = ("succeeded", "failed")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 
 from flujo_client.errors import SchemaVersionError
-from flujo_client.postgres import fate, options, unreachable
+from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from acceptance_pipelines import ONCE, Visits, visit, wait_at_gate
 from flujo_client import Pipeline, Step
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.compose import Body
+    from flujo_client.pipeline.pipeline import Body
 
 
 def of(*steps: Step, name: str | None = None) -> Pipeline:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from fleet import Site
 
+    from flujo_client.api.handle import RunHandle
     from flujo_client.contract.results import PipelineResult, StepResult
-    from flujo_client.handle import RunHandle
 
 LIVE = ["ready", "queued", "running"]
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fleet import BRISK, PATIENCE_S, Site, wait_until
 
+from flujo_client.api.operations import peek_at
 from flujo_client.errors import ResumeError
-from flujo_client.verbs import peek_at
 
 pytestmark = pytest.mark.acceptance
 

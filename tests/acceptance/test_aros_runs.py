@@ -12,7 +12,7 @@ from fleet import BRISK, Site, wait_until
 from openai_server import OpenAIServer, Said
 
 from flujo_client import FlujoClient
-from flujo_client.sections import Aros
+from flujo_client.config.models import Aros
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

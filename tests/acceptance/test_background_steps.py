@@ -10,8 +10,8 @@ from fleet import wait_until
 
 from examples import order
 from flujo_client import AsyncFlujoClient, BackgroundLaunched, Flujo, FlujoClient
+from flujo_client.config.models import BackgroundTasks
 from flujo_client.errors import ResumeError
-from flujo_client.sections import BackgroundTasks
 
 pytestmark = pytest.mark.acceptance
 

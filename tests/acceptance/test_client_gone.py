@@ -11,7 +11,7 @@ import sys
 import pytest
 from fleet import STEPS, Site, assert_merged_once, wait_until
 
-from flujo_client.client import AsyncFlujoClient
+from flujo_client.api.client import AsyncFlujoClient
 from flujo_client.errors import IdempotencyConflict, RunExpired
 
 pytestmark = pytest.mark.acceptance

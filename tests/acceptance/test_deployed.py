@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fleet import FOLDER, STEPS, Site, assert_merged_once, wait_until
 
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 
 pytestmark = pytest.mark.acceptance
 

@@ -13,7 +13,7 @@ from fleet import BRISK, Site, wait_until
 from openai_server import OpenAIServer, Said
 
 from flujo_client.cli.main import cli
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

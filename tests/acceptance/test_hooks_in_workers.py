@@ -7,8 +7,8 @@ import pytest
 from fleet import PATIENCE_S, wait_until
 
 from flujo_client import Flujo
+from flujo_client.config.models import Hooks
 from flujo_client.errors import PipelineAbortSignal, UsageLimitExceededError
-from flujo_client.sections import Hooks
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

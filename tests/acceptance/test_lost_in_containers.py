@@ -12,10 +12,10 @@ from container_checks import DEADLOCKS, assert_joined_once, begun, enqueue, ring
 from container_pipelines import LETTERS
 from fleet import BRISK, Site, wait_until
 
-from flujo_client.broker import celery_message
-from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN
-from flujo_client.wire import dump
+from flujo_client.contract.join_signal import Doorbell
+from flujo_client.transport.broker import celery_message
+from flujo_client.transport.wire import dump
 
 pytestmark = pytest.mark.acceptance
 

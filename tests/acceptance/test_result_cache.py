@@ -9,8 +9,8 @@ import pytest
 from fleet import BRISK, PATIENCE_S, Site, wait_until
 
 if TYPE_CHECKING:
+    from flujo_client.api.handle import RunHandle
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.handle import RunHandle
 
 pytestmark = pytest.mark.acceptance
 

@@ -16,9 +16,9 @@ from fleet import Site, wait_until
 from turn_table import GENEROUS, limit
 
 from flujo_client import UsageLimits
-from flujo_client.broker import Broker
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE
-from flujo_worker.store.postgres import PostgresStore
+from flujo_client.transport.broker import Broker
+from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.acceptance
 

@@ -18,11 +18,11 @@ from fleet import FOLDER, PATIENCE_S, Site, wait_until
 from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
 
 from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
+from flujo_client.api.operations import peek_at
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.errors import FlujoError, PausedException
 from flujo_client.gateway import requests
 from flujo_client.serial import loads
-from flujo_client.verbs import peek_at
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:

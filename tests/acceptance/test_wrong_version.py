@@ -8,9 +8,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from flujo_client.broker import Broker
 from flujo_client.contract.envelope import Envelope
-from flujo_client.wire import load
+from flujo_client.transport.broker import Broker
+from flujo_client.transport.wire import load
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from flujo_client.cli.main import cli
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flujo_client.blueprint import agents, keys
-from flujo_client.blueprint.meanings import Model
 from flujo_client.blueprint.shapes import Table
+from flujo_client.blueprint.value_types import Model
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/blueprints.md").read_text()
 INSIDE = ("loop", "map", "router", "config")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from deployed import PROCESSES, ROOT, read_command, read_environment, unknown
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES = COMPOSE["services"]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from deployed import PROCESSES, ROOT, SECRETS, read_command, read_environment, unknown
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 
 FOLDER = ROOT / "deploy/kubernetes"
 

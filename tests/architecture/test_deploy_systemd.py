@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from deployed import PROCESSES, ROOT, read_command, read_environment
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 
 FOLDER = ROOT / "deploy/systemd"
 FLUJO = "/opt/flujo/bin/flujo"

@@ -13,9 +13,10 @@ import click
 import pytest
 
 import flujo_client
-from flujo_client import elsewhere, errors
+from flujo_client import errors
 from flujo_client.cli.main import _OPERATORS, _OURS, cli
-from flujo_client.config import _VARIABLES, ConfigManager, Settings, _flat
+from flujo_client.config import legacy_names
+from flujo_client.config.manager import _VARIABLES, ConfigManager, Settings, _flat
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker import errors as worker_errors
 from flujo_worker import failpoints
@@ -175,7 +176,7 @@ def written(default):
 
 def test_every_variable_of_the_original_that_is_refused_is_listed():
     rows = table("docs/reference/configuration.md", columns=2, heading="From the original project")
-    assert {name for row in rows for name in words(row[0])} == elsewhere._VARIABLES.keys()
+    assert {name for row in rows for name in words(row[0])} == legacy_names._VARIABLES.keys()
 
 
 def test_every_public_name_is_in_the_reference():

@@ -1,4 +1,4 @@
-"""Only `flujo_client/config.py` reads the environment, and `flujo.toml` through `toml_file.py` (M-045). What comes near is named here."""
+"""Only `flujo_client/config/manager.py` reads the environment, and `flujo.toml` through `toml_file.py` (M-045). What comes near is named here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flujo_client.config import _FOREIGN
+from flujo_client.config.manager import _FOREIGN
 
 ROOT = Path(__file__).parents[2]
 MODULES = {
@@ -21,14 +21,14 @@ LIBRARIES = {"tomllib", "tomli", "tomlkit", "dotenv", "environs", "decouple", "p
 STARTING = {"system", "popen", "execv", "execl", "execvp", "spawnv", "posix_spawn", "fork", "forkpty"}
 
 ALLOWED = {
-    "flujo_client/config.py": {"environ"},
-    "flujo_client/toml_file.py": {"tomllib"},
+    "flujo_client/config/manager.py": {"environ"},
+    "flujo_client/config/toml_positions.py": {"tomllib"},
     # Options of the command line that click reads.
     "flujo_client/cli/inputs.py": {"envvar FLUJO_INPUT"},
     "flujo_client/cli/main.py": {"envvar FLUJO_DEBUG"},
-    "flujo_client/cli/patience.py": {"envvar FLUJO_LENS_TIMEOUT"},
+    "flujo_client/cli/timeouts.py": {"envvar FLUJO_LENS_TIMEOUT"},
     # Workers get their environment from ConfigManager.
-    "flujo_client/local.py": {"subprocess with env"},
+    "flujo_client/embedded/local.py": {"subprocess with env"},
     "flujo_worker/quarantine.py": {"subprocess with env"},
     # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
     "flujo_client/embedded/process.py": {"subprocess"},

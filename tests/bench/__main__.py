@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flujo_client import FlujoClient, Settings, UsageLimits
-from flujo_client.contract.run import LIVE_RUN
+from flujo_client.contract.records import LIVE_RUN
 from flujo_client.embedded import Embedded
+from flujo_client.embedded.local import Fleet, migrate
 from flujo_client.gateway.requests import statuses
-from flujo_client.local import Fleet, migrate
 from tests.bench.pipelines import prose
 from tests.services import passable_folder
 

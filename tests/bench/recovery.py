@@ -28,7 +28,7 @@ from typing import IO, TYPE_CHECKING
 from fleet import STEPS, Site, SiteFleet, wait_until
 
 from flujo_client.embedded import Embedded
-from flujo_client.local import Fleet
+from flujo_client.embedded.local import Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fleet import Site, SiteFleet
 
-    from flujo_client.handle import RunHandle
+    from flujo_client.api.handle import RunHandle
 
 FROZEN_S = 3.5
 """Longer than the site's lease."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fleet import Site
 
-    from flujo_client.handle import RunHandle
+    from flujo_client.api.handle import RunHandle
 
 T = TypeVar("T")
 

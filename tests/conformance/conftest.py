@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from worlds import Memory, Postgres, World, deadlocks
 
-from flujo_worker.store.postgres import PostgresStore
+from flujo_worker.store.postgres.store import PostgresStore
 
-STORE_LOG = "flujo_worker.store.patient"
+STORE_LOG = "flujo_worker.store.postgres.pool"
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from builders import member
 from worlds import Postgres
 
 from flujo_client.address import new_run_id
-from flujo_client.config import Settings
-from flujo_client.contract.doorbell import Doorbell
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.contract.join_signal import Doorbell
 from flujo_client.gateway import requests
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.limits import in_force
@@ -23,16 +23,16 @@ from flujo_client.pipeline.reference import load_pipeline
 from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import dumps, loads
-from flujo_worker.aio import Loop
-from flujo_worker.attempts.catalog import Catalog
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
-from flujo_worker.coordinator import Coordinator
-from flujo_worker.evaluate.evaluator import Evaluator, bench_of
-from flujo_worker.evaluate.hooks import Hooks
-from flujo_worker.store.postgres import PostgresStore
+from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.event_loop import Loop
+from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
+from flujo_worker.user_code.code_registry import Catalog
+from flujo_worker.user_code.evaluator import Evaluator, bench_of
+from flujo_worker.user_code.hooks import Hooks
 
 if TYPE_CHECKING:
     import random

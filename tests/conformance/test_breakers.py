@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_worker.domain.breaker import Counts, Permit, Report, Rules
 from flujo_worker.guards.breakers import Breakers, Turned, breakers_of
 from flujo_worker.guards.cells import KEY, MemoryCells, RedisCells

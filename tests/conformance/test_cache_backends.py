@@ -9,10 +9,10 @@ import pytest
 import redis
 from fleet import wait_until
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.pipeline.backend import MOST_ENTRIES, InMemoryCache
-from flujo_worker import redis_cache
-from flujo_worker.redis_cache import PATIENCE_S, PREFIX, RedisCache
+from flujo_worker.guards import result_cache
+from flujo_worker.guards.result_cache import PATIENCE_S, PREFIX, RedisCache
 
 KEY = "price:" + "0" * 64
 
@@ -114,6 +114,6 @@ def test_a_redis_that_is_away_is_not_waited_for():
 
 
 def test_a_redis_that_hangs_is_waited_for_once(monkeypatch):
-    monkeypatch.setattr(redis_cache, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(result_cache, "PATIENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         assert 0.5 <= asked(hanging.getsockname()[1]) < 0.9

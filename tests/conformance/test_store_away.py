@@ -19,11 +19,11 @@ from flujo_client.contract.outcome import Event, Usage
 from flujo_client.embedded.postgres import Postgres as Server
 from flujo_worker.ports import Broker
 from flujo_worker.store.migrate import migrate
-from flujo_worker.store.postgres import PostgresStore
+from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.services
 
-STORE_LOG = "flujo_worker.store.patient"
+STORE_LOG = "flujo_worker.store.postgres.pool"
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from trees import concluded, moved, opening
 from worlds import World
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import Again
+from flujo_client.contract.records import Again
 from flujo_client.gateway import requests
 from flujo_worker.domain.values import ChildRun, End, NextAttempt
-from flujo_worker.store.promises import GRACE_S
+from flujo_worker.store.shared_rules import GRACE_S
 
 BOX, ROOT = "mail", "mail/body"
 FAULT = Fault("agent", "ValueError", "no", "it broke")

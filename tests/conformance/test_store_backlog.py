@@ -10,7 +10,7 @@ import pytest
 from builders import BACKOFF, decided, enqueued, failed, following, pipeline_of, succeeded
 from worlds import LEASE_S, MAX_LOST
 
-from flujo_worker.store.promises import GRACE_S
+from flujo_worker.store.shared_rules import GRACE_S
 
 GONE_S = 5.0
 NUMBERS = itertools.count()

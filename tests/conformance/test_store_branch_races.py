@@ -12,7 +12,7 @@ from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joi
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
 from flujo_worker.domain.values import BranchEnd, Move
-from flujo_worker.store.bind import bind_tree
+from flujo_worker.store.postgres.bind import bind_tree
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 

@@ -11,7 +11,7 @@ from worlds import World, key_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.values import BranchEnd, ChildRun, End, NextAttempt
-from flujo_worker.store.promises import GRACE_S
+from flujo_worker.store.shared_rules import GRACE_S
 
 BOX, ROOT = "legal", "legal/body"
 FAULT = Fault("agent", "ValueError", "no", "it broke")

@@ -23,7 +23,7 @@ from trees import (
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.ports import Claim
-from flujo_worker.store.promises import GRACE_S
+from flujo_worker.store.shared_rules import GRACE_S
 
 LIVE = {"ready", "queued", "running"}
 

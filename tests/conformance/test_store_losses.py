@@ -9,7 +9,7 @@ from builders import enqueued, failed, member, succeeded
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.ports import Claim
-from flujo_worker.store.promises import SUSPECT_AFTER
+from flujo_worker.store.shared_rules import SUSPECT_AFTER
 
 NAMES = map("process-{}".format, itertools.count())
 

@@ -10,8 +10,8 @@ from builders import enqueued, envelopes, packed, pipeline_of
 from trees import FAN, closing, concluded, fanned_out, moved, ring
 from worlds import Postgres, World, key_of, run_of
 
-from flujo_client.chord import NO_LANE
 from flujo_client.contract.outcome import Fault
+from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.values import End, LaneLeft, NextAttempt
 
 ASKED = {"message": "go?", "schema": {"type": "string"}, "expires_s": None}

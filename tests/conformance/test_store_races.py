@@ -14,7 +14,7 @@ from services import drop_database, fresh_database
 from worlds import LEASE_S, MAX_LOST, ROUNDS, World, deadlocks, say, waits
 
 from flujo_client.gateway import requests
-from flujo_worker.store.bind import bind_decision
+from flujo_worker.store.postgres.bind import bind_decision
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 

@@ -6,7 +6,7 @@ import pytest
 from builders import decided, echo, enqueued, failed, pipeline_of
 from trees import FAN, concluded, moved, opening
 
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 MANY = 10_000

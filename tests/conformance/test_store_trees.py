@@ -11,7 +11,7 @@ from worlds import World
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.values import BranchEnd, End
-from flujo_worker.store.promises import GRACE_PER_ROW_S, GRACE_S
+from flujo_worker.store.shared_rules import GRACE_PER_ROW_S, GRACE_S
 
 FAULT = Fault("agent", "ValueError", "no", "it broke")
 LOOP = "loop"

@@ -6,10 +6,10 @@ import pytest
 from trees import FAN, closing, fanned_out
 
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.attempts.catalog import Catalog
-from flujo_worker.coordinator import Coordinator
-from flujo_worker.evaluate.evaluator import Evaluator
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.sweeper import UNRUNG_S, Sweeper
+from flujo_worker.user_code.code_registry import Catalog
+from flujo_worker.user_code.evaluator import Evaluator
 
 
 class Post:

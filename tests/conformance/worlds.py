@@ -18,18 +18,18 @@ from flujo_client.gateway import forks, requests
 from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.submit import Order
 from flujo_worker.ports import Broker
-from flujo_worker.store.budgets import budget_of
-from flujo_worker.store.memory import MemoryStore
-from flujo_worker.store.statements import statement
+from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.postgres.budgets import budget_of
+from flujo_worker.store.postgres.statements import statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
-    from flujo_client.contract.question import Approval
-    from flujo_client.contract.run import (
+    from flujo_client.contract.records import (
         AttemptRecord,
         CorrectionRecord,
         EventRecord,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Budget
     from flujo_worker.domain.values import Decision, ScopeRow
     from flujo_worker.ports import Due, Room, Store, Verdict
-    from flujo_worker.store.postgres import PostgresStore
+    from flujo_worker.store.postgres.store import PostgresStore
 
 ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "12"))
 """How often a race is run: every order of few acts comes up within a check; `make races` looks for what is rare."""

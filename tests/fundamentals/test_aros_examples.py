@@ -14,9 +14,9 @@ from fleet import Site
 
 from examples import invoice, processing, reading, rollout
 from flujo_client import Pipeline
+from flujo_client.config.models import Aros
 from flujo_client.contract import processing as contract
 from flujo_client.contract.processing import PrecheckSettings, ProcessingConfigModel, ProcessingSettings
-from flujo_client.sections import Aros
 from flujo_worker.aros import outcome as outcomes
 from flujo_worker.aros import parse, prepare
 from flujo_worker.testing import LocalEngine

@@ -9,7 +9,7 @@ import pytest
 
 from examples import crawl_plan
 from flujo_client import Settings
-from flujo_client.sections import Log
+from flujo_client.config.models import Log
 from flujo_worker.testing import LocalEngine
 
 SCHEMA = json.loads((crawl_plan.CONTRACTS / "input.schema.json").read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 from examples.review import pipeline
 from flujo_client import Settings
-from flujo_client.sections import Log
+from flujo_client.config.models import Log
 from flujo_worker.testing import LocalEngine
 
 PROMPT = """Review this text for lawyers:

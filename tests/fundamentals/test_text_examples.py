@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from flujo_client.errors import FlujoError
-from flujo_client.text import blocks, comparing, expressions, filters, parser, templates, tokens, values, writing
+from flujo_client.expressions import blocks, comparing, expressions, filters, parser, templates, tokens, values, writing
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 EXPRESSIONS = (REFERENCE / "expressions.md").read_text(encoding="utf-8")

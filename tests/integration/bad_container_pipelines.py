@@ -8,9 +8,9 @@ from typing import Any
 
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import NonRetryableError
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 
 ONCE = StepConfig(max_retries=0)

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from fleet import Site
 from services import read_only
 
-from flujo_client import AsyncFlujoClient, Pipeline, Step, verbs
+from flujo_client import AsyncFlujoClient, Pipeline, Step
+from flujo_client.api import operations
 from flujo_client.cli.main import cli
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.gateway.effects import Sleep
@@ -68,7 +69,7 @@ def test_a_command_ends_with_a_message_and_the_code_for_services(site, services,
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_who_waits_for_a_result_waits_through_a_restart(site, services, mode, monkeypatch):
     polls = threading.Event()
-    monkeypatch.setattr(verbs, "Sleep", lambda seconds: polls.set() or Sleep(seconds))
+    monkeypatch.setattr(operations, "Sleep", lambda seconds: polls.set() or Sleep(seconds))
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(run.result, timeout=60)

@@ -15,9 +15,9 @@ from fleet import STEADY, Site
 from pydantic import BaseModel
 
 from flujo_client.errors import InfiniteFallbackError, PipelineError
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.testing import LocalEngine
 

@@ -14,12 +14,12 @@ from builders import enqueued
 from celery import Celery, chord
 from kombu import Queue
 
-from flujo_client.broker import Broker
-from flujo_client.chord import membership
-from flujo_client.config import Settings
-from flujo_client.contract.doorbell import Doorbell
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_ATTEMPT
-from flujo_client.wire import SERIALIZER, register
+from flujo_client.contract.join_signal import Doorbell
+from flujo_client.transport.broker import Broker
+from flujo_client.transport.chords import membership
+from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker.app import _own_app
 from flujo_worker.dispatch import RedisPost
 from flujo_worker.errors import DispatchError

@@ -16,11 +16,11 @@ from celery.app.task import Context
 from celery.contrib.testing.worker import start_worker
 from fleet import wait_until
 
-from flujo_client.broker import Broker, celery_message
-from flujo_client.chord import group_of, membership
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.errors import SerializationError
-from flujo_client.wire import dump, load, register
+from flujo_client.transport.broker import Broker, celery_message
+from flujo_client.transport.chords import group_of, membership
+from flujo_client.transport.wire import dump, load, register
 from flujo_worker.app import _carry, _own_app
 from flujo_worker.dispatch import RedisPost
 

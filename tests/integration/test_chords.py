@@ -15,10 +15,10 @@ from builders import enqueued
 from celery.contrib.testing.worker import start_worker
 from fleet import wait_until
 
-from flujo_client.config import Settings
-from flujo_client.contract.doorbell import Doorbell
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
-from flujo_client.wire import register
+from flujo_client.contract.join_signal import Doorbell
+from flujo_client.transport.wire import register
 from flujo_worker.app import _carry, _own_app
 from flujo_worker.dispatch import RedisPost, Sender
 from flujo_worker.domain.values import FanOut

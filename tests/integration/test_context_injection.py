@@ -12,7 +12,7 @@ from injection_pipelines import MyContext
 
 from flujo_client import Flujo
 from flujo_client.errors import RunFailed
-from flujo_worker.attempts.inject import injectable
+from flujo_worker.runtime.call_args import injectable
 
 pytestmark = pytest.mark.acceptance
 

@@ -10,12 +10,12 @@ import redis
 from celery import Celery
 from junk import JUNK, push
 
-from flujo_client.broker import SENT_HEADER, Broker
-from flujo_client.config import Settings
-from flujo_client.dead_letters import MOST_BYTES, MOST_KEPT, DeadLetters, Refused
+from flujo_client.config.manager import Settings
+from flujo_client.transport.broker import SENT_HEADER, Broker
+from flujo_client.transport.dead_letters import MOST_BYTES, MOST_KEPT, DeadLetters, Refused
+from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.dispatch import RedisPost
 from flujo_worker.errors import WireError
-from flujo_worker.refusals import Refusals
 
 pytestmark = pytest.mark.services
 

@@ -16,11 +16,11 @@ from psycopg.rows import dict_row
 from rich.console import Console
 
 from flujo_client.cli.health_text import health_text
+from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import Depths, MachineFacts
-from flujo_client.health.question import Question
-from flujo_client.sections import Health
+from flujo_client.health.query import Question
 
 pytestmark = pytest.mark.services
 

@@ -10,10 +10,10 @@ from health_traces import machine_facts, plant_attempt, plant_run, plant_worker,
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from flujo_client.config.models import Health
 from flujo_client.health.facts import Depths
-from flujo_client.health.machine import judge, machine_of
-from flujo_client.health.question import Question
-from flujo_client.sections import Health
+from flujo_client.health.infrastructure import judge, machine_of
+from flujo_client.health.query import Question
 
 pytestmark = pytest.mark.services
 

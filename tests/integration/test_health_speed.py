@@ -12,13 +12,13 @@ from health_traces import aros_facts, machine_facts, plant_run
 from psycopg.rows import dict_row
 from services import drop_database, migrated_database
 
+from flujo_client.config.models import Health
 from flujo_client.gateway.requests import runs, statement
 from flujo_client.gateway.stats import stats
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_json
 from flujo_client.health.facts import Depths
-from flujo_client.health.question import Question
-from flujo_client.sections import Health
+from flujo_client.health.query import Question
 
 pytestmark = pytest.mark.services
 

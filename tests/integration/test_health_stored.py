@@ -16,17 +16,17 @@ from psycopg.rows import dict_row
 from services import drop_database, migrated_database
 from structlog.testing import capture_logs
 
-from flujo_client.client import AsyncFlujoClient, FlujoClient
-from flujo_client.config import Settings
+from flujo_client.api.client import AsyncFlujoClient, FlujoClient
+from flujo_client.api.operations import health
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import Health
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
-from flujo_client.health import question
+from flujo_client.health import query
 from flujo_client.health.report import Report
-from flujo_client.sections import Health
-from flujo_client.verbs import health
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.health import HealthCheck, question_of
-from flujo_worker.store.postgres import PostgresStore
+from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.services
 
@@ -167,7 +167,7 @@ def test_each_threshold_that_was_reached_is_told_in_a_line(store, settings, conn
 
 def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, monkeypatch):
     """M-188: bounded time; and no report of its slot is kept, so that the next one is made."""
-    monkeypatch.setattr(question, "LONGEST_S", 0.05)
+    monkeypatch.setattr(query, "LONGEST_S", 0.05)
     with psycopg.connect(settings.database()) as holder:
         holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(StoreError, match="longer than"):
@@ -178,7 +178,7 @@ def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, mo
 
 
 def bounded(milliseconds):
-    request = requests.machine(question.Question(), Health())
+    request = requests.machine(query.Question(), Health())
     return replace(request, bounds=replace(request.bounds, parameters={"timeout_ms": f"{milliseconds}"}))
 
 

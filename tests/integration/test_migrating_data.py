@@ -13,7 +13,7 @@ from flujo_client.serial import dumps
 from flujo_worker.domain.values import Close, Decision, Move, Notice
 from flujo_worker.ports import Broker
 from flujo_worker.store.migrate import migrate, migrations
-from flujo_worker.store.postgres import PostgresStore
+from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.services
 

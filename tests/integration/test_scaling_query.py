@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from flujo_client import Pipeline, Step
-from flujo_client.client import FlujoClient
-from flujo_client.config import Settings
+from flujo_client.api.client import FlujoClient
+from flujo_client.config.manager import Settings
 from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services

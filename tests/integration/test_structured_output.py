@@ -25,7 +25,7 @@ from flujo_client.pipeline.identity import digest
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.attempts.classify import root_cause
+from flujo_worker.runtime.faults import root_cause
 
 
 class Fruit(BaseModel):

@@ -17,21 +17,21 @@ from closure_parts import CALLS, answer_to, plain
 from closure_pipelines import pipeline_of
 from interpreter import Ending, Told, interpret
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
+from flujo_client.contract.approval import OPEN
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.contract.question import OPEN
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.serial import loads
-from flujo_worker.evaluate import contexts
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
+from flujo_worker.user_code import contexts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from flujo_client.contract.records import NoticeRecord, Recording, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult, StepResult
-    from flujo_client.contract.run import NoticeRecord, Recording, RunRecord, ScopeRecord
-    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.pipeline import Pipeline
 
 Recorded = tuple["Recording", list["NoticeRecord"], list["ScopeRecord"], list["RunRecord"]]
 LIVE = ("ready", "queued", "running", "paused")

@@ -32,7 +32,6 @@ from closure_parts import (
     total,
 )
 
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
@@ -40,6 +39,7 @@ from flujo_client.pipeline.machine import StateMachineStep, Transition
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.parallel import MergeStrategy, ParallelStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_client.pipeline.step import Step, StepConfig
 

@@ -21,7 +21,7 @@ from flujo_client.contract.refine import Refinement, RefinementCheck
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ExecutionError as Failed
 from flujo_client.errors import HumanInputError, NonRetryableError, PipelineAbortSignal, PipelineError, ValidationError
-from flujo_client.pipeline.compose import steps_of
+from flujo_client.pipeline.pipeline import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from builders import member, packed
 from pydantic import BaseModel
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.commands import ExecutedCommandLog
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import PipelineAbortSignal
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.values import Notice
 from flujo_worker.testing import LocalEngine

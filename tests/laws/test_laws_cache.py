@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flujo_client.pipeline.step import Step
-from flujo_worker.evaluate import cache
+from flujo_worker.user_code import cache
 
 if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.pipeline.compose import Pipeline
+    from flujo_client.pipeline.pipeline import Pipeline
 
 TELLING = range(1000, 1015)
 

@@ -19,21 +19,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.contract.sizes import MAX_CONTAINERS
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.parallel import ParallelStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_client.sizes import MAX_CONTAINERS
 from flujo_worker.domain import fallback, human, loop, nested
 from flujo_worker.domain.decide import KINDS
 from flujo_worker.domain.draft import MAX_HOPS, Scope
 from flujo_worker.errors import IllegalTransition
-from flujo_worker.evaluate import contexts, functions
-from flujo_worker.evaluate.evaluator import ROLES
 from flujo_worker.ports import Answer
-from flujo_worker.store.memory import MemoryStore
+from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.user_code import contexts, functions
+from flujo_worker.user_code.evaluator import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shapes import SHAPES, Rough
 
 from flujo_worker.errors import IllegalTransition
-from flujo_worker.store.memory import MemoryStore
+from flujo_worker.store.memory.store import MemoryStore
 
 MISHAPS = ("deliver", "deliver", "deliver", "double", "drop", "wait", "haunt", "zombie", "again")
 shapes = st.sampled_from(sorted(SHAPES))

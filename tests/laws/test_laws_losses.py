@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from flujo_worker.attempts import isolation
 from flujo_worker.ports import Broker
 from flujo_worker.quarantine import PLACES
-from flujo_worker.store.memory import MemoryStore
-from flujo_worker.store.memory_rows import Attempt
+from flujo_worker.store.memory.rows import Attempt
+from flujo_worker.store.memory.store import MemoryStore
 
 MAX_LOST = 2
 LONG = 6

@@ -16,7 +16,7 @@ from test_laws_closure import LARGEST
 
 from flujo_worker.domain.draft import Draft
 from flujo_worker.domain.values import Begun
-from flujo_worker.store.memory_forks import ForksInMemory
+from flujo_worker.store.memory.forks import ForksInMemory
 
 TELLING = (3, 85)
 """Seeds at least one of which tells each mutant; others are looked at if that is no longer so."""

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flujo_client.errors import BlueprintTextError, TemplateResolutionError
-from flujo_client.text.expressions import compile_expression
-from flujo_client.text.templates import compile_template
+from flujo_client.expressions.expressions import compile_expression
+from flujo_client.expressions.templates import compile_template
 
 lawful = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

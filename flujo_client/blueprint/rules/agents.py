@@ -7,15 +7,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.finding import shown
+from flujo_client.blueprint.rules.document_index import agents_of, texts_in
 from flujo_client.blueprint.rules.outputs import is_background
-from flujo_client.blueprint.rules.scene import agents_of, texts_in
 from flujo_client.blueprint.rules.table import Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.scene import At, Data, Scene
+    from flujo_client.blueprint.rules.document_index import At, Data, Scene
 
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
 _PROVIDERS: Final = {"gpt": "openai", "o1": "openai", "o3": "openai", "claude": "anthropic", "gemini": "google"}

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.rules import agents, contexts, flows, imports, machines, schemas, texts
+from flujo_client.blueprint.rules.document_index import Scene
 from flujo_client.blueprint.rules.model import fields_of
-from flujo_client.blueprint.rules.scene import Scene
 from flujo_client.blueprint.rules.table import RULES
 
 if TYPE_CHECKING:

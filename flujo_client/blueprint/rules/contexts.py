@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
+    from flujo_client.blueprint.rules.document_index import At, Scene
     from flujo_client.blueprint.rules.model import Fields
-    from flujo_client.blueprint.rules.scene import At, Scene
 
 _ALIKE = {("integer", "number"), ("array", "object")}
 

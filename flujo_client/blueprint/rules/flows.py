@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.rules.document_index import search_of
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
-from flujo_client.blueprint.rules.scene import search_of
 from flujo_client.blueprint.rules.table import Found
 from flujo_client.errors import BlueprintTextError
-from flujo_client.pipeline.formula import expression_of
-from flujo_client.text.nodes import Comparison, Not
+from flujo_client.expressions.nodes import Comparison, Not
+from flujo_client.pipeline.compiled_text import expression_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.scene import At, Scene, Text
+    from flujo_client.blueprint.rules.document_index import At, Scene, Text
 
 NO_ANSWER: Final = object()
 

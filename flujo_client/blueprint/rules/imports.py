@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.scene import At, Scene
+    from flujo_client.blueprint.rules.document_index import At, Scene
 
 
 def rules(scene: Scene) -> Iterator[Found]:

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.blueprint.rules.table import RULES
-from flujo_client.blueprint.where import value_at
+from flujo_client.blueprint.source_map import value_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.read import Source
-    from flujo_client.blueprint.where import Places
+    from flujo_client.blueprint.source_map import Places
     from flujo_client.pipeline.check import Finding as Check
 
 _KEYS: Final = (

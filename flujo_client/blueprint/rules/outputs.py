@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import field_path
-from flujo_client.blueprint.rules.scene import reach
+from flujo_client.blueprint.rules.document_index import reach
 from flujo_client.pipeline.plan import ITERATED
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.scene import At, Data, Scene
+    from flujo_client.blueprint.rules.document_index import At, Data, Scene
 
 TEXT: Final[Data] = {"type": "string"}
 

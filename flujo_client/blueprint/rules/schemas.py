@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.scene import Data, Scene
+    from flujo_client.blueprint.rules.document_index import Data, Scene
 
 _BOUNDS: Final = (
     ("minimum", "maximum"),

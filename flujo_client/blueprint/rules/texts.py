@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.rules.document_index import is_before, search_of
 from flujo_client.blueprint.rules.outputs import is_closed, properties, schema_of, type_of
-from flujo_client.blueprint.rules.scene import is_before, search_of
 from flujo_client.blueprint.rules.table import Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.blueprint.rules.scene import At, Data, Scene, Text
+    from flujo_client.blueprint.rules.document_index import At, Data, Scene, Text
 
 _MOST_ALIKE = 50
 """Steps of one name that are looked at; of more, nothing is said."""

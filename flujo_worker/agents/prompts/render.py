@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import BaseLoader, ChainableUndefined, FileSystemLoader, StrictUndefined
 from jinja2.exceptions import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
+from flujo_client.config.models import Template
 from flujo_client.errors import TemplateError
-from flujo_client.sections import Template
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.prompts.meter import Exhausted, metered
 from flujo_worker.agents.prompts.sandbox import MOST_SOURCE, Sandbox

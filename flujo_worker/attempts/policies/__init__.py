@@ -10,6 +10,6 @@ from flujo_worker.attempts.policies.step import perform_step
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from flujo_worker.attempts.work import Done, Work
+    from flujo_worker.runtime.work import Done, Work
 
 POLICIES: dict[str, Callable[[Work], Awaitable[Done]]] = {"step": perform_step, "resume": perform_resume}

@@ -12,12 +12,12 @@ from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.serial import decode
-from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.policies.step import perform_step
 from flujo_worker.attempts.remembering import going_on, remember
-from flujo_worker.attempts.work import Done, Stumble, Work
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
+from flujo_worker.runtime.work import Done, Stumble, Work
+from flujo_worker.runtime.write_context import absorb
 
 if TYPE_CHECKING:
     from flujo_client.serial import Packed

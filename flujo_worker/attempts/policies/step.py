@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import InfiniteRedirectError, PluginError
-from flujo_client.pipeline.formula import Templated
+from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.call_events import tell_answer, telling_what_is_asked
+from flujo_worker.agents.call_stats import watching
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.aio import within
-from flujo_worker.attempts.absorb import absorb
 from flujo_worker.attempts.blame import besides, blaming, bounded
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators
 from flujo_worker.attempts.conversation import history_of, said
-from flujo_worker.attempts.inside import performing_on
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.remembering import remember
 from flujo_worker.attempts.shape import Shape
-from flujo_worker.attempts.talk import tell_answer, telling_what_is_asked
-from flujo_worker.attempts.watch import watching
-from flujo_worker.attempts.work import Done, Stumble, Work
+from flujo_worker.event_loop import within
 from flujo_worker.observe.log import bound, tell
+from flujo_worker.runtime.attempt_context import performing_on
+from flujo_worker.runtime.work import Done, Stumble, Work
+from flujo_worker.runtime.write_context import absorb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable

@@ -15,7 +15,7 @@ from builders import packed
 from hypothesis import strategies as st
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.run import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
 
 EXAMPLES = examples(50)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

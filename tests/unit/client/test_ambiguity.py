@@ -13,7 +13,7 @@ from flujo_client.errors import AgentIOValidationError, ContextMergeError, Human
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.step import Step
 from flujo_worker.aros.typed import decoded, validated
-from flujo_worker.attempts.absorb import absorb
+from flujo_worker.runtime.write_context import absorb
 
 
 class Left(BaseModel):

@@ -7,17 +7,9 @@ from dataclasses import replace
 import pytest
 from builders import echo
 
-from flujo_client import (
-    BackgroundLaunched,
-    HumanInTheLoopStep,
-    ImportStep,
-    Pipeline,
-    PipelineContext,
-    Step,
-    StepConfig,
-    background,
-)
-from flujo_client.config import ConfigManager, Settings
+from flujo_client import BackgroundLaunched, HumanInTheLoopStep, ImportStep, Pipeline, PipelineContext, Step, StepConfig
+from flujo_client.api import background_runs
+from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.errors import ConfigurationError, InfiniteFallbackError, PipelineError, SettingsError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.limits import in_force
@@ -135,7 +127,7 @@ def test_the_outcome_says_where_it_goes_on():
 
 def test_where_nothing_is_resumed_that_is_said_before_anybody_is_asked():
     settings = Settings(background_tasks={"resumability": False})
-    for verb in (background.resume(settings, "run_1"), background.retry_failed(settings, "run_1", 3)):
+    for verb in (background_runs.resume(settings, "run_1"), background_runs.retry_failed(settings, "run_1", 3)):
         with pytest.raises(ConfigurationError, match="not to be resumed"):
             next(verb)
 
@@ -143,7 +135,7 @@ def test_where_nothing_is_resumed_that_is_said_before_anybody_is_asked():
 @pytest.mark.parametrize("hours", [0, -1, float("nan")])
 def test_stale_is_what_is_older_than_something(hours):
     with pytest.raises(ConfigurationError, match="stale_hours is a number of hours above 0"):
-        next(background.fail_stale(Settings(), hours))
+        next(background_runs.fail_stale(Settings(), hours))
 
 
 def test_the_defaults_are_a_dollar_ten_thousand_tokens_and_a_day():

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from flujo_client import Flujo, Pipeline
-from flujo_client.config import Settings
+from flujo_client.api.operations import _find
+from flujo_client.config.manager import Settings
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.reference import blueprint_reference
-from flujo_client.verbs import _find
 
 TEXT = "steps: [{name: a, uses: 'builtins:len'}]"
 SETTINGS = Settings(allowed_imports=("builtins",))

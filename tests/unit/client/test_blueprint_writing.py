@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.errors import BlueprintError
-from flujo_client.pipeline.formula import Changes, Templated
+from flujo_client.pipeline.compiled_text import Changes, Templated
 
 
 class Answer(BaseModel):

@@ -10,9 +10,9 @@ import orjson
 import pytest
 from builders import enqueued, packed
 
-from flujo_client import broker
-from flujo_client.broker import Broker
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
+from flujo_client.transport import broker
+from flujo_client.transport.broker import Broker
 
 
 class CountingRedis(fakeredis.FakeRedis):

@@ -15,8 +15,9 @@ from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
 from flujo_client.cli.output import Exits, exit_code, show_json
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.trace import TraceNode
+from flujo_client.embedded.local import migrate
 from flujo_client.errors import (
     ConfigurationError,
     FlujoError,
@@ -29,7 +30,6 @@ from flujo_client.errors import (
     SettingsError,
     WaitTimedOut,
 )
-from flujo_client.local import migrate
 
 NOWHERE = {
     "FLUJO_DATABASE_URL": "postgresql://me:secret@127.0.0.1:1/none",

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from recorded import Recorder
 from rich.console import Console, Group
 
-from flujo_client.cli.output import show_json
-from flujo_client.cli.render import trace_tree
-from flujo_client.cli.run import progress_of
-from flujo_client.cli.shapes import (
+from flujo_client.cli.format import age, cost, counted, duration, in_a_line, printable, written
+from flujo_client.cli.json_output import (
     budget_shape,
     details_shape,
     event_shape,
@@ -21,6 +19,9 @@ from flujo_client.cli.shapes import (
     stats_shape,
     step_shape,
 )
+from flujo_client.cli.output import show_json
+from flujo_client.cli.render import trace_tree
+from flujo_client.cli.run import progress_of
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.tables import (
     approvals_list,
@@ -34,10 +35,9 @@ from flujo_client.cli.tables import (
     stats_card,
     steps_table,
 )
-from flujo_client.cli.words import age, cost, counted, duration, in_a_line, printable, written
+from flujo_client.contract.approval import Approval
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.question import Approval
-from flujo_client.contract.run import BudgetRecord, EventRecord, RunRecord
+from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.stats import FailingStep, RunStats
 from flujo_client.contract.trace import TraceEvent, TraceNode
 

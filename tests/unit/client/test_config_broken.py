@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_client.errors import SettingsError
 
 CORPUS = Path(__file__).parent / "broken_config"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.config import _VARIABLES, ConfigManager, Settings
+from flujo_client.config.manager import _VARIABLES, ConfigManager, Settings
 from flujo_client.errors import SettingsError
 
 DATABASE = "postgresql://app:hunter2secret@db/app"

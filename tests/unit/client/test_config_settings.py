@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.config import ConfigManager, Settings
+from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.errors import SettingsError
 from flujo_client.redact import mask_url
 

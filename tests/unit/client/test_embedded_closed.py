@@ -14,9 +14,9 @@ import pytest
 import redis
 from services import passable_folder
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.embedded import Embedded, running
-from flujo_client.local import Fleet
+from flujo_client.embedded.local import Fleet
 
 pytestmark = pytest.mark.services
 

@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from flujo_client.errors import BlueprintError, BlueprintTextError, TemplateResolutionError, ValidationError
-from flujo_client.text.expressions import NAMES, compile_expression
-from flujo_client.text.values import MAX_STEPS
+from flujo_client.expressions.expressions import NAMES, compile_expression
+from flujo_client.expressions.values import MAX_STEPS
 
 
 class Mood(Enum):

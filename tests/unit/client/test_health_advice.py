@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
-from flujo_client.health.question import Question
-from flujo_client.sections import Health
+from flujo_client.health.query import Question
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 STAGE = "aros.coercion.stage."

@@ -7,7 +7,7 @@ from itertools import chain, repeat
 import pytest
 
 from flujo_client.blueprint.finding import nearest
-from flujo_client.contract.likely import LONGEST, did_you_mean, likely
+from flujo_client.contract.suggestions import LONGEST, did_you_mean, likely
 
 KNOWN = ["timeout", "max_retries", "temperature"]
 

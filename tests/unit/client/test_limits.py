@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client import Pipeline, Step, UsageGovernor, UsageLimits
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.limits import tightest
 from flujo_client.contract.results import PipelineResult
 from flujo_client.errors import SettingsError, UsageLimitExceededError

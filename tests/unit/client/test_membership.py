@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.address import AttemptKey
-from flujo_client.chord import NO_LANE, group_of, membership
-from flujo_client.contract.doorbell import Doorbell
 from flujo_client.contract.envelope import TASK_JOIN
+from flujo_client.contract.join_signal import Doorbell
 from flujo_client.errors import SerializationError
+from flujo_client.transport.chords import NO_LANE, group_of, membership
 
 QUEUE = "flujo.control"
 FAR = "a-long-name-of-a-fan-out"

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flujo_client.blueprint.mending import MENDED, is_slip, mend
+from flujo_client.blueprint.autofix import MENDED, is_slip, mend
 from flujo_client.blueprint.profile import Profile
 from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.blueprint.validate import mend_file, validate, validate_text

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from flujo_client.errors import MissingAgentError, PipelineError, StepInvocationError
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, step
 
 

@@ -12,7 +12,7 @@ import pytest
 from builders import echo
 
 from flujo_client import Flujo, HookPayload, Pipeline, PostRunPayload, PreRunPayload, PreStepPayload, Step
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.hooks import PAYLOADS, Payload
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.step import Backoff, Step, StepConfig
 from flujo_client.serial import dumps, loads
@@ -117,7 +117,7 @@ def test_the_fingerprint_holds_no_secret_and_no_address():
 
 _SCRIPT = """
 import test_pipeline_plan as here
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 agent = here.Agent(model="m", output_type=int | None, system_prompt="p")
 pipeline = Pipeline([here.BASE, here.Step("z", agent)], context_model=here.Book)
 print(here.compile_plan(pipeline).fingerprint)

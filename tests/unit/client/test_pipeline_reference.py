@@ -10,7 +10,7 @@ import pytest
 from builders import pipeline_of
 
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load, load_pipeline, reference_of
 from flujo_client.pipeline.step import Step
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.contract.question import Approval, check_answer, choose
-from flujo_client.contract.token import Bound, make_token, read_token
+from flujo_client.contract.approval import Approval, check_answer, choose
+from flujo_client.contract.approval_token import Bound, make_token, read_token
 from flujo_client.errors import ResumeError
-from flujo_client.wire import sign
+from flujo_client.transport.wire import sign
 
 KEYS = (("k1", b"a secret of sixteen"), ("k2", b"another secret of it"))
 AT = datetime(2030, 1, 1, tzinfo=UTC)

@@ -17,9 +17,9 @@ from flujo_client.pipeline.reference import OURS, load, load_pipeline, with_besi
 from flujo_client.serial import Resolver, decode, encode
 
 WORKINGS = [
-    "flujo_client.config:ConfigManager",
-    "flujo_client.config:_read",
-    "flujo_client.toml_file:read",
+    "flujo_client.config.manager:ConfigManager",
+    "flujo_client.config.manager:_read",
+    "flujo_client.config.toml_positions:read",
     "flujo_client.gateway.door:SCHEMA",
     "flujo_client.gateway.requests:cancel",
     "flujo_client.embedded:Embedded",
@@ -27,7 +27,7 @@ WORKINGS = [
     "flujo_client.embedded.fake_redis:main",
     "flujo_client.blueprint.load:bytes_of",
     "flujo_client.pipeline.reference:load",
-    "flujo_client.local:migrate",
+    "flujo_client.embedded.local:migrate",
     "flujo_client.cli.main:cli",
     "flujo_client:FlujoClient.enqueue",
     "flujo_client:Pipeline.from_yaml_file",
@@ -37,7 +37,7 @@ WORKINGS = [
     "flujo_client:safe_serialize.sub",
     "flujo_client.nowhere:PipelineContexts",
 ]
-PREFIXES = [("*",), ("flujo_client",), ("flujo_client.config", "acme"), ("acme",), ()]
+PREFIXES = [("*",), ("flujo_client",), ("flujo_client.config.manager", "acme"), ("acme",), ()]
 ECHO = "{name: a, uses: 'broken_parts:echo'"
 PLACES = {
     "an agent": "steps: [{name: a, uses: 'REF'}]",
@@ -111,7 +111,7 @@ def test_a_blueprint_names_none_of_it(place):
 
 def test_a_runs_hooks_and_resources_name_none_of_it():
     pipeline = Pipeline([Step("a", agent=len)])
-    for named in ({"hooks": ["flujo_client.local:migrate"]}, {"resources": "flujo_client.embedded:Embedded"}):
+    for named in ({"hooks": ["flujo_client.embedded.local:migrate"]}, {"resources": "flujo_client.embedded:Embedded"}):
         with pytest.raises(PipelineError, match="own workings"):
             check(Pipeline(pipeline.steps, **named), allowed=("*",))
     with pytest.raises(PipelineError, match="own workings"):

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.read import read_history, read_result
+from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.contract.results import Aborted, Failed, Paused, PipelineResult, StepResult
-from flujo_client.contract.run import AttemptRecord, RunRecord
 from flujo_client.errors import PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
 from flujo_client.serial import Resolver
 

@@ -4,10 +4,10 @@ import pytest
 from builders import enqueued, packed, pipeline_of
 
 from flujo_client import PipelineContext, UsageLimits
-from flujo_client.config import Settings
+from flujo_client.api.retry import order_of
+from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError, RetryError
 from flujo_client.pipeline.fork import Beginning, Standing, new_fork, place_of
-from flujo_client.retrying import order_of
 from flujo_client.serial import Resolver, decode
 
 NOW = 1_700_000_000.0

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
-from flujo_client.config import _VARIABLES
+from flujo_client.config.manager import _VARIABLES
 
 TOML = """\
 database_url = "postgresql://app:hunter2@db/app"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import EXAMPLES, NOW, C, Recorder, S, pipelines, run
 
-from flujo_client.contract.run import AttemptRecord, EventRecord
+from flujo_client.contract.records import AttemptRecord, EventRecord
 from flujo_client.contract.trace import CHILDREN, build_trace, spent
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from builders import echo, pipeline_of
 from recorded import C, Recorder, S, run
 
-from flujo_client import verbs
-from flujo_client.config import Settings
-from flujo_client.contract.run import EventRecord
+from flujo_client.api import operations
+from flujo_client.config.manager import Settings
+from flujo_client.contract.records import EventRecord
 from flujo_client.gateway.effects import Ask, Publish
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 SETTINGS = Settings()
@@ -35,7 +35,7 @@ def recorded(pipeline, queue):
     settings = SETTINGS.model_copy(
         update={"worker": SETTINGS.worker.model_copy(update={"control_queue": queue}), "allowed_imports": ["*"]}
     )
-    _, asked = perform(verbs.enqueue(settings, pipeline, "in", {}), record=lambda asked: asked["run"])
+    _, asked = perform(operations.enqueue(settings, pipeline, "in", {}), record=lambda asked: asked["run"])
     [row] = [each.request.parameters for each in asked if isinstance(each, Ask) and each.request.name == "record"]
     [sent] = [each.envelopes for each in asked if isinstance(each, Publish)]
     assert [(row["kind"], row["queue"])] == [(each.kind, each.queue) for each in sent]
@@ -65,7 +65,7 @@ def rows_of(recorder, events=()):
 def test_scopes_are_read_after_the_attempts():
     """Rows are only added: read in this order, every attempt's scope is there (M-292)."""
     recorder = Recorder().play(C("box", "loop", [[S("x")]]))
-    got, asked = perform(verbs.peek_at(SETTINGS, "run_1"), **rows_of(recorder))
+    got, asked = perform(operations.peek_at(SETTINGS, "run_1"), **rows_of(recorder))
 
     assert [each.request.name for each in asked] == ["run", "attempts", "scopes"]
     assert [each.name for each in got.step_history[0].step_history] == ["box#1"]
@@ -73,10 +73,10 @@ def test_scopes_are_read_after_the_attempts():
 
 def test_a_trace_has_the_whole_story(monkeypatch):
     """However many events there are, none is left out (M-292)."""
-    monkeypatch.setattr(verbs, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(operations, "EVENTS_AT_ONCE", 3)
     recorder = Recorder().play(S("a"))
     events = [EventRecord(n, recorder.now, "run_1", f"e{n}", "info", None, {}, f"0-{n}") for n in range(1, 8)]
-    got, asked = perform(verbs.trace_of(Settings(), "run_1"), **rows_of(recorder, events))
+    got, asked = perform(operations.trace_of(Settings(), "run_1"), **rows_of(recorder, events))
 
     assert [each.name for each in got.events] == [f"e{n}" for n in range(1, 8)]
     assert sum(each.request.name == "events" for each in asked) == 3

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import ContextMergeError
 from flujo_client.pipeline.step import Step
-from flujo_worker.attempts.absorb import absorb
+from flujo_worker.runtime.write_context import absorb
 
 
 class Person(BaseModel):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 
-from flujo_client.config import Settings
-from flujo_client.wire import register
+from flujo_client.config.manager import Settings
+from flujo_client.transport.wire import register
 from flujo_worker.app import _own_app
 
 SETTINGS = Settings(

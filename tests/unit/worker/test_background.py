@@ -10,7 +10,7 @@ from container_parts import SPENT, WatchedEngine, at, bare, fails, more, note, o
 from pydantic import BaseModel
 
 from flujo_client.address import child_run_id
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.trace import build_trace

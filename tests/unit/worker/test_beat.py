@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import Celery
 from celery.beat import Scheduler
 
-from flujo_client.config import ConfigManager
+from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
 from flujo_worker.cli.beat import schedule
 

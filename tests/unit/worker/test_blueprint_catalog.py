@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from flujo_client import Pipeline
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import blueprint_reference, reference_to, with_besides
-from flujo_worker.attempts import catalog as module
-from flujo_worker.attempts.catalog import Catalog, Unfit
 from flujo_worker.testing import LocalEngine
+from flujo_worker.user_code import code_registry as module
+from flujo_worker.user_code.code_registry import Catalog, Unfit
 
 TEXT = "steps: [{name: a, uses: 'builtins:len', input: '{{ previous_step }}'}]"
 ALLOWED = ("builtins",)

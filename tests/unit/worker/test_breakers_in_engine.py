@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig, UsageLimits
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.errors import PausedException
 from flujo_worker.agents import AgentTool, make_agent_async
 from flujo_worker.testing import LocalEngine

@@ -13,7 +13,7 @@ from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.errors import PluginError, ValidationError
 from flujo_client.pipeline.step import Step
 from flujo_worker.attempts.checks import consult_plugins, consult_validators
-from flujo_worker.attempts.work import Notes
+from flujo_worker.runtime.work import Notes
 
 CONTEXT = object()
 AT_HAND = {"context": CONTEXT, "resources": None}

@@ -22,7 +22,8 @@ from flujo_client.errors import (
     ValidationError,
 )
 from flujo_client.redact import redact
-from flujo_worker.attempts.classify import (
+from flujo_worker.runtime.fault_text import MAX_MESSAGE_BYTES
+from flujo_worker.runtime.faults import (
     ErrorCategory,
     ErrorHandler,
     ErrorInfo,
@@ -30,7 +31,6 @@ from flujo_worker.attempts.classify import (
     is_outage,
     root_cause,
 )
-from flujo_worker.attempts.wording import MAX_MESSAGE_BYTES
 
 
 def throw(error: Exception, *, cause: Exception | None = None, context: Exception | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flujo_client.errors import NonRetryableError
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.testing import LocalEngine
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from container_parts import ONCE, SPENT, TWICE, Flaky, at, bare, of, same, scopes, step
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.trace import build_trace
 from flujo_client.pipeline.backend import InMemoryCache

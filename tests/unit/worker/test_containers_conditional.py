@@ -24,7 +24,7 @@ from container_parts import (
 )
 
 from flujo_client.errors import PipelineAbortSignal
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 

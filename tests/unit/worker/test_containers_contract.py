@@ -20,9 +20,9 @@ from pydantic import BaseModel
 from flujo_client.contract.refine import RefinementCheck
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import PipelineAbortSignal
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents.answer import Answer
 

@@ -28,7 +28,7 @@ from container_parts import (
     step,
 )
 
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.results import StepResult
@@ -40,9 +40,9 @@ from flujo_client.errors import (
     RunFailed,
     UsageLimitExceededError,
 )
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.step import step as step_of
 from flujo_client.serial import loads

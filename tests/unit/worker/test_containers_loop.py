@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from flujo_client import PluginOutcome
 from flujo_client.errors import PipelineAbortSignal
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 

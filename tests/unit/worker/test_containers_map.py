@@ -6,7 +6,7 @@ import pytest
 from container_parts import Flaky, WatchedEngine, assert_attributed, at, fails, more, of, scopes, seen, step
 
 from flujo_client.errors import NonRetryableError
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 
 BOTH = pytest.mark.parametrize("options", [{}, {"parallel": True}, {"max_concurrency": 2}], ids=str)

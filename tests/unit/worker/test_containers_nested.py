@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.refine import Refinement, RefinementCheck
 from flujo_client.errors import PipelineAbortSignal
-from flujo_client.pipeline.compose import Pipeline
 from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 

@@ -28,7 +28,7 @@ from container_parts import (
 from pydantic import BaseModel, Field
 
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.answer import Answer
 

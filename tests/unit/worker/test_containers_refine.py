@@ -6,7 +6,7 @@ import pytest
 from container_parts import WatchedEngine, assert_attributed, at, bare, fails, of, step
 
 from flujo_client.contract.refine import RefinementCheck
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 

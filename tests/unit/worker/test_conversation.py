@@ -22,7 +22,7 @@ from flujo_client import (
     Step,
     StepConfig,
 )
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.agentic import AgenticLoopStep
 from flujo_client.pipeline.step import Backoff

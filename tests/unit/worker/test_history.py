@@ -9,9 +9,9 @@ import pytest
 from builders import enqueued, pipeline_of
 
 from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageEstimate, UsageLimits
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
-from flujo_client.sections import Historical
 from flujo_worker.agents.answer import Answer
 from flujo_worker.attempts.history import History
 from flujo_worker.domain.history import learned, place_of

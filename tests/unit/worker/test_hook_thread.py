@@ -10,7 +10,7 @@ from fleet import PATIENCE_S, wait_until
 
 from flujo_client import Pipeline, PostRunPayload
 from flujo_worker.errors import StoreError
-from flujo_worker.hook_calls import HookThread
+from flujo_worker.hook_delivery import HookThread
 from flujo_worker.testing import LocalEngine
 from flujo_worker.threads import Threads
 

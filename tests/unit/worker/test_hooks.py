@@ -21,7 +21,7 @@ from flujo_client import (
     Step,
     StepConfig,
 )
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import PausedException, PipelineAbortSignal, UsageLimitExceededError
 from flujo_client.pipeline.human import HumanInTheLoopStep

@@ -9,8 +9,8 @@ import pytest
 from builders import enqueued
 from celery import Celery, signals
 
-from flujo_client.config import Settings
-from flujo_client.contract.doorbell import Doorbell
+from flujo_client.config.manager import Settings
+from flujo_client.contract.join_signal import Doorbell
 from flujo_worker.app import FlujoWorker
 from flujo_worker.errors import WireError
 from flujo_worker.host import Host

@@ -8,7 +8,7 @@ from container_parts import same
 from human_parts import Verdict, ask, asked, told
 
 from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.errors import PipelineError, ResumeError
 from flujo_worker.testing import LocalEngine
 

@@ -9,8 +9,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_worker.attempts import inject
-from flujo_worker.attempts.inject import accepts_param, injectable
+from flujo_worker.runtime import call_args
+from flujo_worker.runtime.call_args import accepts_param, injectable
 
 ROUNDS = 2000
 
@@ -28,7 +28,7 @@ class Opaque:
     __slots__ = ("__signature__",)
 
     def __init__(self, like) -> None:
-        self.__signature__ = inject.inspect.signature(like)
+        self.__signature__ = call_args.inspect.signature(like)
 
     def __call__(self, *args, **kwargs):
         return args, kwargs
@@ -65,7 +65,7 @@ def test_a_cold_decision_is_below_a_millisecond():
 def test_a_warm_decision_reads_no_signature(monkeypatch):
     agent = new_agent(aware=True)
     accepts_param(agent, "context")
-    monkeypatch.setattr(inject.inspect, "signature", None)
+    monkeypatch.setattr(call_args.inspect, "signature", None)
     assert accepts_param(agent, "context")
     assert not accepts_param(agent, "other")
 
@@ -73,18 +73,18 @@ def test_a_warm_decision_reads_no_signature(monkeypatch):
 def test_dropped_agents_leave_nothing_behind():
     """M-030: the cache does not grow with ten thousand agents dropped."""
     gc.collect()
-    before = len(inject._SEEN)
+    before = len(call_args._SEEN)
     for number in range(10_000):
         accepts_param(new_agent(aware=number % 2 == 0), "context")
     gc.collect()
-    assert len(inject._SEEN) <= before + 1
+    assert len(call_args._SEEN) <= before + 1
 
 
 def test_callables_without_weak_references_are_kept_in_bounds():
     """M-030, C-24: a bounded number of strong entries."""
-    for _ in range(inject.MAX_STRONG * 3):
+    for _ in range(call_args.MAX_STRONG * 3):
         accepts_param(Opaque(lambda data: data), "context")
-    assert len(inject._SEEN._strong) == inject.MAX_STRONG
+    assert len(call_args._SEEN._strong) == call_args.MAX_STRONG
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
@@ -113,7 +113,7 @@ def test_equal_callables_are_not_mixed_up(aware):
             return args, kwargs
 
     one, two = Equal(), Equal()
-    one.__signature__ = inject.inspect.signature(new_agent(aware=aware))
-    two.__signature__ = inject.inspect.signature(new_agent(aware=not aware))
+    one.__signature__ = call_args.inspect.signature(new_agent(aware=aware))
+    two.__signature__ = call_args.inspect.signature(new_agent(aware=not aware))
     assert accepts_param(one, "context") is aware
     assert accepts_param(two, "context") is not aware

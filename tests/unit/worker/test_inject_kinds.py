@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai import Agent
 
 from flujo_client.errors import ConfigurationError
-from flujo_worker.attempts.inject import accepts_param, injectable
+from flujo_worker.runtime.call_args import accepts_param, injectable
 
 CONTEXT = object()
 OPTIONS = {"context": CONTEXT, "resources": "pool", "temperature": 0.2}

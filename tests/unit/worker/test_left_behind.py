@@ -9,7 +9,7 @@ import time
 import pytest
 
 from flujo_client import LoopStep, Pipeline, Step, StepConfig
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.step import AgentProcessors
 from flujo_worker.agents.answer import Answer

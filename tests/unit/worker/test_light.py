@@ -7,8 +7,8 @@ from random import Random
 
 from builders import decided, enqueued, packed, pipeline_of, succeeded
 
+from flujo_worker.coordinator.offload import WORTH_SHARING, lighten
 from flujo_worker.domain.values import ChildRun
-from flujo_worker.light import WORTH_SHARING, lighten
 
 INLINE = 4_000
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.models.test import TestModel
 
 from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageLimits
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import UsageLimitExceededError
 from flujo_worker.agents import make_agent_async

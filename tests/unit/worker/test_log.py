@@ -10,11 +10,11 @@ import sys
 import pytest
 import structlog
 
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.config.models import Log
 from flujo_client.pipeline.loop import LoopStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.redact import redact_tree
-from flujo_client.sections import Log
 from flujo_worker.observe.log import MAX_EVENTS, configure, tell
 from flujo_worker.testing import LocalEngine
 

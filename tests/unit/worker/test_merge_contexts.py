@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.errors import ConfigurationError, ContextMergeError, SerializationError
-from flujo_worker.context import ContextManager
+from flujo_worker.runtime.contexts import ContextManager
 
 manager = ContextManager()
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from flujo_worker.neighbours import Neighbours, machine
+from flujo_worker.liveness.neighbours import Neighbours, machine
 
 
 class Roll:
@@ -64,7 +64,7 @@ def test_a_pid_of_another_place_says_nothing(ended, place):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_the_place_is_the_same_for_all_processes_here():
     other = subprocess.run(
-        [sys.executable, "-c", "from flujo_worker.neighbours import machine; print(machine())"],
+        [sys.executable, "-c", "from flujo_worker.liveness.neighbours import machine; print(machine())"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert machine() == other.stdout.strip() != ""

@@ -17,18 +17,18 @@ from builders import enqueued
 from pydantic import BaseModel
 
 from flujo_client import PluginOutcome, ValidationResult
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal, RunFailed
-from flujo_client.pipeline.compose import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer
-from flujo_worker.attempts.catalog import Entry
 from flujo_worker.errors import WireError
 from flujo_worker.testing import LocalEngine
+from flujo_worker.user_code.code_registry import Entry
 
 ROOMY = StepConfig(max_retries=3)
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import InfiniteRedirectError
 from flujo_worker.agents.answer import Answer

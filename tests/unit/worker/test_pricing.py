@@ -9,8 +9,8 @@ import pytest
 from pydantic_ai.usage import RunUsage
 
 from flujo_client import Step, StepConfig
+from flujo_client.config.models import Cost
 from flujo_client.errors import PricingNotConfiguredError
-from flujo_client.sections import Cost
 from flujo_worker.agents.pricing import priced_by, usage_of
 from flujo_worker.attempts.budget import calls_of
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from flujo_client.config.models import Template
 from flujo_client.errors import TemplateError
-from flujo_client.sections import Template
 from flujo_worker.agents.prompts import render_text
 from flujo_worker.agents.prompts.render import rendering_by
 

@@ -12,8 +12,8 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from flujo_client import Pipeline, Settings, Step, StepConfig, current_attempt
+from flujo_client.config.models import Log
 from flujo_client.redact import hide_fields
-from flujo_client.sections import Log
 from flujo_worker.agents import BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.testing import LocalEngine
 

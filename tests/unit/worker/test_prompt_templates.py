@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from flujo_client.config.models import Template
 from flujo_client.errors import TemplateError
-from flujo_client.sections import Template
 from flujo_worker.agents.plan_generator import PlanGeneratorAgent
 from flujo_worker.agents.prompts import render_template, render_text
 from flujo_worker.agents.prompts.markdown import nested_markdown

@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig, validator
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PipelineAbortSignal
 from flujo_worker.agents.answer import Answer

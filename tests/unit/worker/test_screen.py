@@ -11,11 +11,11 @@ from junk import JUNK, MEGABYTE, bomb, with_header
 from kombu import Connection
 from kombu.utils.json import dumps, loads
 
-from flujo_client.broker import celery_message
 from flujo_client.contract.envelope import TASK_ATTEMPT
-from flujo_client.wire import dump
+from flujo_client.transport.broker import celery_message
+from flujo_client.transport.wire import dump
+from flujo_worker.consumer.screen import largest_item, screen
 from flujo_worker.errors import WireError
-from flujo_worker.screen import largest_item, screen
 
 OWN = frozenset({TASK_ATTEMPT})
 THEIRS = "shop.add"

@@ -12,10 +12,10 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 
 from flujo_client import AgentProcessors, ImportStep, Pipeline, PluginOutcome, Step, StepConfig, ValidationResult
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import Cost
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.errors import PricingNotConfiguredError
-from flujo_client.sections import Cost
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.answer import Answer
 from flujo_worker.agents.pricing import declared, priced_by, require_price

@@ -11,8 +11,7 @@ from builders import enqueued
 from junk import as_json, body_of, carrying, embedding, with_body, with_header
 from kombu.message import Message
 
-from flujo_client.broker import Broker, task_headers
-from flujo_client.config import Settings
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import (
     TASK_ATTEMPT,
     TASK_HEALTH_CHECK,
@@ -21,9 +20,10 @@ from flujo_client.contract.envelope import (
     TASK_START,
     TASK_SWEEP,
 )
-from flujo_client.wire import CONTENT_TYPE, dump, register
+from flujo_client.transport.broker import Broker, task_headers
+from flujo_client.transport.wire import CONTENT_TYPE, dump, register
+from flujo_worker.consumer.strategy import checked_headers
 from flujo_worker.errors import WireError
-from flujo_worker.strategy import checked_headers
 
 KEYS = (("k1", b"a secret of the tests"),)
 LANES = {"f": 2, "f/b/g": 1}

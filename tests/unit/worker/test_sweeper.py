@@ -7,11 +7,11 @@ import sys
 from builders import enqueued, member
 
 from flujo_client.pipeline.step import Backoff
-from flujo_worker.attempts.catalog import Catalog
-from flujo_worker.coordinator import Coordinator
-from flujo_worker.evaluate.evaluator import Evaluator
-from flujo_worker.store.memory import MemoryStore
+from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.sweeper import UNRUNG_BEHIND_S, UNRUNG_S, Sweeper
+from flujo_worker.user_code.code_registry import Catalog
+from flujo_worker.user_code.evaluator import Evaluator
 
 
 class Post:

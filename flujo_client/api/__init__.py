@@ -1,0 +1,1 @@
+"""The client itself: enqueue pipelines, follow and steer their runs."""

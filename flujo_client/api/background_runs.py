@@ -1,0 +1,171 @@
+"""What a client can do about runs in the background: find those that failed, go on with them, give up the stale ones (SYS-31, U-16).
+
+Verbs, as those of `flujo_client.api.operations`. Nothing here moves a run: what is written is a new run, an answer, or a request to stop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import AttemptKey, child_run_id
+from flujo_client.api import approvals
+from flujo_client.api.operations import Enqueued, record_of
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.records import LIVE_RUN, Again
+from flujo_client.errors import ConfigurationError, ResumeError
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Ask, Ring
+from flujo_client.pipeline.submit import Limits, by_reference, pack
+from flujo_client.serial import Packed, encode
+
+if TYPE_CHECKING:
+    from flujo_client.api.operations import Doing
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.records import Launch, RunRecord
+
+HOUR_S = 3600.0
+MOST = 10_000
+"""As many are found at once."""
+AGAIN = "again"
+
+
+def failed(parent_run_id: str | None, hours_back: float) -> requests.Request[list[RunRecord]]:
+    """Ask for the failed runs in the background that nobody has started again, newest first."""
+    return requests.runs(
+        status="failed",
+        parent=parent_run_id,
+        background=True,
+        ended_within_s=hours_back * HOUR_S,
+        not_retried=True,
+        limit=MOST,
+    )
+
+
+def resume(settings: Settings, task_id: str, new_data: Any = None) -> Doing:
+    """Answer its open question; or, when it did not succeed, start it again from its start.
+
+    Raises:
+        RunNotFound: there is no such run.
+        ResumeError: it is none in the background, has succeeded, was started again before, or goes on and has no question open.
+    """
+    _need_resumability(settings)
+    task: RunRecord = yield from record_of(task_id)
+    if not task.is_background:
+        raise ResumeError(f"run {task_id} is no background step's", code="NO_BACKGROUND_TASK")
+    if task.status == "succeeded":
+        raise ResumeError(f"background step '{task.name}' has succeeded as run {task_id}", code="RUN_ENDED")
+    if task.status not in LIVE_RUN:
+        return (yield from _started_by_hand(settings, task, new_data))
+    if new_data is None:
+        raise ResumeError(
+            f"run {task_id} is {task.status}, and goes on by itself unless it waits for an answer",
+            suggestion="give the answer as new_data; `run.approvals()` shows the question",
+            code="ANSWER_MISSING",
+        )
+    yield from approvals.resume(settings, task_id, new_data)
+    return Enqueued(task_id, is_new=False)
+
+
+def retry_failed(settings: Settings, parent_run_id: str, max_retries: int) -> Doing:
+    """Start again every failed one of a run that was not started again as often; each waits 1, 2, 4 … seconds, by its retries so far."""
+    _need_resumability(settings)
+    yield from record_of(parent_run_id)
+    found: list[RunRecord] = yield Ask(
+        requests.runs(status="failed", parent=parent_run_id, background=True, not_retried=True, limit=MOST)
+    )
+    begun = []
+    for task in found:
+        if task.retries < max_retries:
+            run_id = yield from _start_again(settings, task, None, wait_s=2.0**task.retries)
+            begun += [Enqueued(run_id, is_new=True)] if run_id is not None else []
+    return begun
+
+
+def fail_stale(settings: Settings, stale_hours: float | None) -> Doing:
+    """Fail those without a sign of life for so long; the project's `stale_hours` when None. Answers their ids."""
+    hours = settings.background_tasks.stale_hours if stale_hours is None else stale_hours
+    if not hours > 0:
+        raise ConfigurationError(f"stale_hours is a number of hours above 0, not {hours:g}")
+    said = f"no sign of life for {hours:g} hours: nothing worked at it, and it waited for nobody"
+    fault = Fault(
+        "system",
+        "ExecutionError",
+        said,
+        said,
+        module="flujo_client.errors",
+        code="BACKGROUND_STALE",
+        suggestion="resume_background_task starts it again; is a worker running?",
+    )
+    stale: list[str] = yield Ask(requests.fail_stale(hours * HOUR_S, fault))
+    if stale:
+        yield Ring()
+    return stale
+
+
+def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Doing:
+    run_id = yield from _start_again(settings, task, new_data, wait_s=0.0)
+    if run_id is None:
+        raise ResumeError(
+            f"run {task.id} was started again before, as run {_successor(task.id)}",
+            suggestion="resume that one",
+            code="STARTED_AGAIN",
+        )
+    yield Ring()
+    return Enqueued(run_id, is_new=True)
+
+
+def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Doing:
+    """Start it again with the context it began with; the answer is None if somebody else has done so."""
+    size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    launch: Launch = yield Ask(requests.launch(task.id))
+    value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", size)
+    before = launch.context
+    if before is not None and before.is_reference:
+        before = (yield Ask(requests.blobs([before.digest])))[before.digest]
+    new = _successor(task.id)
+    context = None if before is None else _renamed(before, new, task)
+    given = [each for each in (value, context) if each is not None]
+    return (
+        yield Ask(
+            requests.start_again(
+                Again(
+                    run=task.id,
+                    new=new,
+                    first=launch.first,
+                    key=str(AttemptKey(new, launch.address, launch.step, 1, launch.kind)),
+                    context=None if context is None else by_reference(context, size.inline),
+                    input=None if value is None else by_reference(value, size.inline),
+                    wait_s=wait_s,
+                    blobs=tuple(each for each in given if each.size > size.inline),
+                )
+            )
+        )
+    )
+
+
+def _successor(task_id: str) -> str:
+    """The id of the run that starts another one again: derived, so that of two who do it at once one does."""
+    return child_run_id(task_id, AGAIN)
+
+
+def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
+    """The context with the new run's id, and why it is started again, in the fields it has for that."""
+    tree = context.tree()
+    fields = tree.get("v") if isinstance(tree, dict) else None
+    if not isinstance(fields, dict):
+        return context
+    told = {
+        "run_id": task_id,
+        "task_id": task_id,
+        "background_error": before.error.feedback if before.error else before.reason,
+        "background_error_category": before.error.category if before.error else before.status,
+    }
+    return Packed.of({**tree, "v": fields | {name: told[name] for name in told.keys() & fields.keys()}})
+
+
+def _need_resumability(settings: Settings) -> None:
+    if not settings.background_tasks.resumability:
+        raise ConfigurationError(
+            "background steps are not to be resumed or started again here",
+            suggestion="set resumability = true in [background_tasks]",
+        )

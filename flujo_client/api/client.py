@@ -1,0 +1,326 @@
+"""The client: enqueue pipelines, and ask what became of them.
+
+It needs no worker code, and no run needs it: all that moves a run is in Postgres once `enqueue` returns (M-001, M-010).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+from flujo_client.api import approvals, background_runs, operations
+from flujo_client.api.handle import AsyncRunHandle, RunHandle
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import open_services
+from flujo_client.gateway import requests
+from flujo_client.gateway.door import AsyncDoor, Door
+from flujo_client.gateway.effects import Ask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pydantic import BaseModel
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.limits import UsageLimits
+    from flujo_client.contract.records import EventRecord, RunRecord
+    from flujo_client.pipeline.pipeline import Pipeline
+    from flujo_client.pipeline.step import Step
+
+
+class FlujoClient:
+    """Enqueues pipelines and reads what became of them. A context manager; `close` it otherwise.
+
+    Args:
+        settings: where Postgres and Redis are; flujo.toml and the environment when None. With nothing set there either, Postgres
+            and Redis are started from wheels, or joined where they run already.
+        config: a flujo.toml to read instead of the one that is found.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
+        self.settings, self._services = open_services(settings or ConfigManager(config).settings())
+        self._door = Door(self.settings)
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether Postgres and Redis are embedded ones."""
+        return self._services is not None
+
+    def close(self) -> None:
+        """Close every connection, and stop the embedded services if this client started them."""
+        self._door.close()
+        if self._services is not None:
+            self._services.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def enqueue(  # noqa: PLR0913 - the seed's signature (M-010)
+        self,
+        pipeline: str | Pipeline | Step,
+        value: Any = None,
+        *,
+        context: Mapping[str, Any] | BaseModel | None = None,
+        idempotency_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        tenant: str = "",
+        deadline_s: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        trace_parent: str | None = None,
+        limits: UsageLimits | None = None,
+        connection: Any = None,
+    ) -> RunHandle:
+        """Enqueue a pipeline.
+
+        Args:
+            pipeline: `"package.module:attribute"`, or the object that stands there.
+            value: the first step's input.
+            context: the run's context: a mapping, or an instance of the pipeline's context model.
+            idempotency_key: the same key again gives the same run, and is refused for other work.
+            queue: the Celery queue of steps that name none.
+            priority: 0, served first, to 9.
+            tenant: whom the run belongs to; idempotency keys are unique within it.
+            deadline_s: seconds after which the run expires.
+            metadata: kept with the run, for `list_runs`.
+            trace_parent: a W3C trace context to carry.
+            limits: what the run may spend with all its child runs; the project's `[budgets]` count besides, the smaller of each.
+            connection: your own psycopg connection: the run exists if and only if you commit. It is published by a sweep within
+                a second, or at once by `RunHandle.publish()` after your commit.
+
+        Raises:
+            PipelineError, MissingAgentError: all that is wrong with the pipeline.
+            SerializationError, PipelineContextInitializationError: input or context cannot be sent.
+            IdempotencyConflict: the key stands for other work.
+            ServiceUnreachable: Postgres or Redis does not answer. Nothing was recorded.
+        """
+        options = {
+            "context": context,
+            "idempotency_key": idempotency_key,
+            "queue": queue,
+            "priority": priority,
+            "tenant": tenant,
+            "deadline_s": deadline_s,
+            "metadata": metadata or {},
+            "trace_parent": trace_parent,
+            "limits": limits,
+            "connection": connection,
+        }
+        return RunHandle(self, self._door.perform(operations.enqueue(self.settings, pipeline, value, options)))
+
+    def get_run(self, run_id: str) -> RunHandle:
+        """Find a run; raises RunNotFound."""
+        self._door.perform(operations.status_of(run_id))
+        return RunHandle(self, operations.Enqueued(run_id, is_new=False))
+
+    def list_runs(  # noqa: PLR0913 - one for each filter
+        self,
+        *,
+        status: str | None = None,
+        pipeline: str | None = None,
+        tenant: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        prefix: str | None = None,
+        part: str | None = None,
+        parent: str | None = None,
+        background: bool | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[RunRecord]:
+        """List runs, newest first, child runs among them.
+
+        `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `part` those whose id has it anywhere;
+        `parent` the child runs of a run, or with an empty text all that are no child runs; `background` those of background steps,
+        or with False all others.
+        """
+        request = requests.runs(
+            status=status,
+            pipeline=pipeline,
+            tenant=tenant,
+            metadata=metadata,
+            prefix=prefix,
+            part=part,
+            parent=parent,
+            background=background,
+            limit=limit,
+            offset=offset,
+        )
+        runs: list[RunRecord] = self.ask(request)
+        return runs
+
+    def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
+        """Read what happened to workers outside their attempts in the last `since_s` seconds, the newest first."""
+        events: list[EventRecord] = self.ask(requests.system_events(since_s=since_s, limit=limit))
+        return events
+
+    def approvals(
+        self, *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
+    ) -> list[Approval]:
+        """List the questions to people that are open, over all runs, the oldest first."""
+        filters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
+        asked: list[Approval] = self._door.perform(approvals.open_approvals(self.settings, filters))
+        return asked
+
+    def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
+        """Answer the question that a token of `approvals` is for, as `RunHandle.resume` does.
+
+        Raises:
+            ResumeError: the token is forged or over, or as for `RunHandle.resume`.
+        """
+        answered: Approval = self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
+        return answered
+
+    def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
+        """List the runs of background steps that failed in the last hours and that nobody has started again, newest first (U-16).
+
+        Args:
+            parent_run_id: only those that this run launched.
+            hours_back: how long ago they may have failed.
+        """
+        runs: list[RunRecord] = self.ask(background_runs.failed(parent_run_id, hours_back))
+        return runs
+
+    def resume_background_task(self, task_id: str, new_data: Any = None) -> RunHandle:
+        """Go on with a background step's run: answer its open question, or start it again when it did not succeed.
+
+        Started again it is a run of its own, which names this one, with the input and the context that this one was launched with.
+
+        Args:
+            task_id: the run's id.
+            new_data: the answer; or another input to start again with.
+
+        Returns:
+            the run that goes on: the same one after an answer, else the new one.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ResumeError: it is no background step's, has succeeded, was started again before (`STARTED_AGAIN`), or goes on by itself.
+            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+        """
+        return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
+
+    def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[RunHandle]:
+        """Start again all failed background steps of a run, as `resume_background_task` does, and give the new runs.
+
+        It waits for nothing: a new run begins 1 s later, its own retry 2 s, that one's 4 s, and so on. Who asks twice starts nothing twice.
+
+        Args:
+            parent_run_id: the run that launched them.
+            max_retries: how often each may be started again in all.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+        """
+        begun = self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
+        return [RunHandle(self, each) for each in begun]
+
+    def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
+        """Fail the queued and running background steps without a sign of life, with the code `BACKGROUND_STALE`, and give their ids.
+
+        One that a worker is at, that waits for a time or a person, or whose work was made, begun or ended since, is left alone.
+
+        Args:
+            stale_hours: for how long; the project's `[background_tasks]` setting when None, 24 unless it says otherwise.
+        """
+        stale: list[str] = self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
+        return stale
+
+    def ask(self, request: requests.Request[Any]) -> Any:
+        """Put one of the gateway's requests."""
+        return self._door.perform(_asking(request))
+
+    def perform(self, verb: operations.Doing) -> Any:
+        """Perform a verb of `flujo_client.api.operations`."""
+        return self._door.perform(verb)
+
+
+class AsyncFlujoClient:
+    """The same names as FlujoClient, awaited. `async with`, or `await close()`."""
+
+    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
+        self.settings, self._services = open_services(settings or ConfigManager(config).settings())
+        self._door = AsyncDoor(self.settings)
+
+    async def close(self) -> None:
+        """Close every connection, and stop the embedded services if this client started them."""
+        await self._door.close()
+        if self._services is not None:
+            await asyncio.to_thread(self._services.stop)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def enqueue(self, pipeline: str | Pipeline | Step, value: Any = None, **options: Any) -> AsyncRunHandle:
+        """Enqueue a pipeline, with the options of `FlujoClient.enqueue`; `connection` is a psycopg AsyncConnection."""
+        return AsyncRunHandle(
+            self, await self._door.perform(operations.enqueue(self.settings, pipeline, value, options))
+        )
+
+    async def get_run(self, run_id: str) -> AsyncRunHandle:
+        """Find a run; raises RunNotFound."""
+        await self._door.perform(operations.status_of(run_id))
+        return AsyncRunHandle(self, operations.Enqueued(run_id, is_new=False))
+
+    async def list_runs(self, **filters: Any) -> list[RunRecord]:
+        """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
+        runs: list[RunRecord] = await self.ask(requests.runs(**filters))
+        return runs
+
+    async def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
+        """Read what happened to workers in the last `since_s` seconds, the newest first."""
+        events: list[EventRecord] = await self.ask(requests.system_events(since_s=since_s, limit=limit))
+        return events
+
+    async def approvals(self, **filters: Any) -> list[Approval]:
+        """List the questions to people that are open, with the filters of `FlujoClient.approvals`."""
+        asked: list[Approval] = await self._door.perform(approvals.open_approvals(self.settings, filters))
+        return asked
+
+    async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
+        """Answer the question that a token is for, as `FlujoClient.answer` does."""
+        answered: Approval = await self._door.perform(
+            approvals.answer(self.settings, token, value, actor=actor, note=note)
+        )
+        return answered
+
+    async def get_failed_background_tasks(
+        self, parent_run_id: str | None = None, hours_back: float = 24
+    ) -> list[RunRecord]:
+        """List failed background steps, as `FlujoClient.get_failed_background_tasks` does."""
+        runs: list[RunRecord] = await self.ask(background_runs.failed(parent_run_id, hours_back))
+        return runs
+
+    async def resume_background_task(self, task_id: str, new_data: Any = None) -> AsyncRunHandle:
+        """Go on with a background step's run, as `FlujoClient.resume_background_task` does."""
+        return AsyncRunHandle(self, await self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
+
+    async def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[AsyncRunHandle]:
+        """Start failed background steps again, as `FlujoClient.retry_failed_background_tasks` does."""
+        begun = await self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
+        return [AsyncRunHandle(self, each) for each in begun]
+
+    async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
+        """Fail background steps without a sign of life, as `FlujoClient.cleanup_stale_background_tasks` does."""
+        stale: list[str] = await self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
+        return stale
+
+    async def ask(self, request: requests.Request[Any]) -> Any:
+        """Put one of the gateway's requests."""
+        return await self._door.perform(_asking(request))
+
+    async def perform(self, verb: operations.Doing) -> Any:
+        """Perform a verb of `flujo_client.api.operations`."""
+        return await self._door.perform(verb)
+
+
+def _asking(request: requests.Request[Any]) -> operations.Doing:
+    return (yield Ask(request))

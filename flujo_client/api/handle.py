@@ -1,0 +1,285 @@
+"""A run, as a client has it in hand: look at it, wait for it, follow it, answer, cancel, retry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.api import approvals, operations, retry
+from flujo_client.gateway import requests
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from flujo_client.api.client import AsyncFlujoClient, FlujoClient
+    from flujo_client.api.operations import Enqueued
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.limits import UsageLimits
+    from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
+    from flujo_client.contract.results import PipelineResult
+    from flujo_client.contract.trace import TraceNode
+
+CANCEL_PATIENCE_S = 30.0
+
+
+class RunHandle:
+    """One run, seen from the client.
+
+    Attributes:
+        id: the run's id.
+        is_new: False when enqueue found the run under its idempotency key.
+    """
+
+    def __init__(self, client: FlujoClient, enqueued: Enqueued) -> None:
+        self._client, self._enqueued = client, enqueued
+        self.id, self.is_new = enqueued.run_id, enqueued.is_new
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.id!r})"
+
+    def publish(self) -> None:
+        """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
+        self._client.perform(operations.publish(self._enqueued.unpublished))
+
+    def status(self) -> str:
+        """Read the run's status: queued, running, paused (it waits for a person), parked, succeeded, failed, cancelled or expired."""
+        status: str = self._client.perform(operations.status_of(self.id))
+        return status
+
+    def record(self) -> RunRecord:
+        """Read the run's row."""
+        record: RunRecord = self._client.perform(operations.record_of(self.id))
+        return record
+
+    def result(self, timeout: float | None = None) -> PipelineResult:
+        """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
+
+        Raises:
+            WaitTimedOut: it has not ended within `timeout` seconds; it goes on.
+        """
+        result: PipelineResult = self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
+        return result
+
+    def children(self, limit: int = 1000) -> list[RunRecord]:
+        """List the run's child runs, newest first; theirs are not among them."""
+        return self._client.list_runs(parent=self.id, limit=limit)
+
+    def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
+        """Read what is known of the run's story, after an event's `cursor`, and at most so many events.
+
+        Raises:
+            ClientError: that is no event's cursor.
+        """
+        events: list[EventRecord] = self._client.ask(requests.events(self.id, after=after, limit=limit))
+        return events
+
+    def follow(self, after: str | None = None) -> Iterator[EventRecord]:
+        """Tell the run's story as it happens, each event once, until the run has ended.
+
+        Args:
+            after: the `cursor` of the last event that was seen: who was cut off goes on from there.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ClientError: that is no event's cursor.
+        """
+        page: list[EventRecord]
+        while page := self._client.perform(operations.more_of_the_story(self.id, after)):
+            yield from page
+            after = page[-1].cursor
+
+    def budgets(self) -> list[BudgetRecord]:
+        """Read the budgets that the run stands under: its tree's, its steps' and its tenant's, each once it was asked for something."""
+        found: list[BudgetRecord] = self._client.ask(requests.budgets(self.id))
+        return found
+
+    def trace(self) -> TraceNode:
+        """Read the run's trace as a tree."""
+        trace: TraceNode = self._client.perform(operations.trace_of(self._client.settings, self.id))
+        return trace
+
+    def approvals(self) -> list[Approval]:
+        """List the questions to people that are open in the run and its child runs."""
+        asked: list[Approval] = self._client.perform(approvals.approvals_of(self._client.settings, self.id))
+        return asked
+
+    def questions(self) -> list[Approval]:
+        """List them all, those too that are closed, in the order they were asked."""
+        asked: list[Approval] = self._client.ask(requests.questions(self.id))
+        return asked
+
+    def resume(
+        self,
+        value: Any,
+        *,
+        step: str | None = None,
+        address: str | None = None,
+        actor: str | None = None,
+        note: str | None = None,
+    ) -> Approval:
+        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker goes on with it (M-452, U-37).
+
+        Args:
+            value: the answer. It is checked by the question's JSON Schema here where `jsonschema-rs` is installed, and by the step's
+                own type in the worker, which asks again if it does not fit.
+            step: which question, where several are open: the name of its step.
+            address: the same, by the scope it stands in.
+            actor: who answers; kept with the answer.
+            note: why; kept with the answer.
+
+        Returns:
+            the question that was answered.
+
+        Raises:
+            ResumeError: no such question is open, and why: `NOT_PAUSED`, `ALREADY_ANSWERED` (by whom and when), `QUESTION_EXPIRED`,
+                `RUN_ENDED`, `UNKNOWN_QUESTION`, `SEVERAL_QUESTIONS`; or the answer does not fit: `ANSWER_REFUSED`.
+            SerializationError: the answer cannot travel.
+        """
+        verb = approvals.resume(
+            self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note
+        )
+        answered: Approval = self._client.perform(verb)
+        return answered
+
+    def cancel(
+        self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
+    ) -> bool:
+        """Cancel the run. Once the request is committed nothing more is claimed or merged; this waits until it is acknowledged.
+
+        Returns:
+            True when the run ended as cancelled, False when it had ended otherwise before.
+
+        Raises:
+            WaitTimedOut: no worker has acknowledged within `timeout` seconds. The cancel holds all the same.
+        """
+        done: bool = self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
+        return done
+
+    def retry(
+        self,
+        from_step: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        deadline_s: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limits: UsageLimits | None = None,
+    ) -> RunHandle:
+        """Begin again at a step: fork a new run that names this one, with input and context as they stood when the step was begun.
+
+        What the steps before gave is taken over and costs nothing; the new run's spend starts at nothing, and its tenant's budgets
+        hold. What is not given is as this run had it. Its idempotency key is not taken over.
+
+        Args:
+            from_step: the name of a top-level step that the run came to; the one it failed at when None.
+            idempotency_key: the same key again gives the same fork.
+            queue: the queue of steps that name none.
+            priority: 0, the first to be served, to 9.
+            deadline_s: seconds after which the new run expires; as many as this run had when None.
+            metadata: kept with the run, instead of this run's.
+            limits: what the new run may spend, instead of this run's limits.
+
+        Raises:
+            RetryError: the run is live, `RUN_IS_LIVE`; a child run, `CHILD_RUN`; or there is nothing to begin at, and where there is:
+                `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `NO_STEP_FAILED`, `CONTEXT_NOT_KEPT`.
+            IdempotencyConflict: the key stands for other work.
+        """
+        options = {
+            "idempotency_key": idempotency_key,
+            "queue": queue,
+            "priority": priority,
+            "deadline_s": deadline_s,
+            "metadata": metadata,
+            "limits": limits,
+        }
+        forked: Enqueued = self._client.perform(retry.retry(self._client.settings, self.id, from_step, options))
+        return RunHandle(self._client, forked)
+
+
+class AsyncRunHandle:
+    """One run; the same names as RunHandle, awaited."""
+
+    def __init__(self, client: AsyncFlujoClient, enqueued: Enqueued) -> None:
+        self._client, self._enqueued = client, enqueued
+        self.id, self.is_new = enqueued.run_id, enqueued.is_new
+
+    async def publish(self) -> None:
+        """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
+        await self._client.perform(operations.publish(self._enqueued.unpublished))
+
+    async def status(self) -> str:
+        """Read the run's status."""
+        status: str = await self._client.perform(operations.status_of(self.id))
+        return status
+
+    async def record(self) -> RunRecord:
+        """Read the run's row."""
+        record: RunRecord = await self._client.perform(operations.record_of(self.id))
+        return record
+
+    async def result(self, timeout: float | None = None) -> PipelineResult:  # noqa: ASYNC109 - the sync client's name
+        """Wait for the run's end and read its result; raises WaitTimedOut."""
+        result: PipelineResult = await self._client.perform(
+            operations.result_of(self._client.settings, self.id, timeout)
+        )
+        return result
+
+    async def children(self, limit: int = 1000) -> list[RunRecord]:
+        """List the run's child runs, newest first."""
+        return await self._client.list_runs(parent=self.id, limit=limit)
+
+    async def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
+        """Read what is known of the run's story, after an event's `cursor`."""
+        events: list[EventRecord] = await self._client.ask(requests.events(self.id, after=after, limit=limit))
+        return events
+
+    async def follow(self, after: str | None = None) -> AsyncIterator[EventRecord]:
+        """Tell the run's story as it happens, each event once, until the run has ended."""
+        page: list[EventRecord]
+        while page := await self._client.perform(operations.more_of_the_story(self.id, after)):
+            for event in page:
+                yield event
+            after = page[-1].cursor
+
+    async def budgets(self) -> list[BudgetRecord]:
+        """Read the budgets that the run stands under, as far as they have begun."""
+        found: list[BudgetRecord] = await self._client.ask(requests.budgets(self.id))
+        return found
+
+    async def trace(self) -> TraceNode:
+        """Read the run's trace as a tree."""
+        trace: TraceNode = await self._client.perform(operations.trace_of(self._client.settings, self.id))
+        return trace
+
+    async def approvals(self) -> list[Approval]:
+        """List the questions to people that are open in the run and its child runs."""
+        asked: list[Approval] = await self._client.perform(approvals.approvals_of(self._client.settings, self.id))
+        return asked
+
+    async def questions(self) -> list[Approval]:
+        """List them all, those too that are closed."""
+        asked: list[Approval] = await self._client.ask(requests.questions(self.id))
+        return asked
+
+    async def resume(self, value: Any, **named: Any) -> Approval:
+        """Answer the run's open question, as `RunHandle.resume` does and with its options."""
+        answered: Approval = await self._client.perform(
+            approvals.resume(self._client.settings, self.id, value, **named)
+        )
+        return answered
+
+    async def cancel(
+        self,
+        *,
+        reason: str | None = None,
+        actor: str | None = None,
+        timeout: float = CANCEL_PATIENCE_S,  # noqa: ASYNC109
+    ) -> bool:
+        """Cancel the run, as `RunHandle.cancel` does."""
+        done: bool = await self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
+        return done
+
+    async def retry(self, from_step: str | None = None, **options: Any) -> AsyncRunHandle:
+        """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""
+        verb = retry.retry(self._client.settings, self.id, from_step, options)
+        return AsyncRunHandle(self._client, await self._client.perform(verb))

@@ -1,0 +1,334 @@
+"""What a client can do, written once: each verb is a generator of effects, and the sync and the async client perform it.
+
+Values in, values out. Nothing here waits, connects or reads a clock but through an effect or an argument.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import new_run_id
+from flujo_client.contract.approval import OPEN
+from flujo_client.contract.approval_token import signed
+from flujo_client.contract.read import read_result, references
+from flujo_client.contract.records import LIVE_RUN
+from flujo_client.contract.trace import TraceNode, build_trace
+from flujo_client.errors import (
+    ClientError,
+    FlujoError,
+    IdempotencyConflict,
+    PipelineError,
+    RunNotFound,
+    ServiceUnreachable,
+    WaitTimedOut,
+)
+from flujo_client.gateway import health as checkup
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Ask, Depth, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.health.aggregate import build
+from flujo_client.health.facts import Depths
+from flujo_client.pipeline.check import check
+from flujo_client.pipeline.limits import in_force
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.plan import Plan, compile_plan
+from flujo_client.pipeline.reference import bare, having_besides, is_file, load_pipeline, reference_to
+from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.serial import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from pydantic import BaseModel
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.records import EventRecord, RunRecord
+    from flujo_client.contract.results import PipelineResult
+    from flujo_client.health.query import Question
+    from flujo_client.pipeline.step import Step
+
+    Doing = Generator[Effect, Any, Any]
+
+FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
+EVENTS_AT_ONCE = 10_000
+_HINTS = {
+    "queued": "is a worker running? `flujo status` tells",
+    "running": "`flujo lens trace` shows how far it is",
+    "parked": "`flujo lens show` tells what it waits for",
+    "paused": "it waits for a person; `flujo approvals list` shows the question",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What enqueue gives: the run's id, whether it is new, and what is still to be published."""
+
+    run_id: str
+    is_new: bool
+    unpublished: tuple[Envelope, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A pipeline as the client could find it: its plan, its reference, and the model of its context."""
+
+    plan: Plan
+    reference: str
+    context_model: type[BaseModel] | None
+
+
+def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, options: Mapping[str, Any]) -> Doing:
+    """Check everything, record the run in one commit, then publish its first message.
+
+    Raises:
+        FlujoError: something is refused; nothing was recorded.
+    """
+    options = dict(options)
+    connection, deadline_s = options.pop("connection", None), options.pop("deadline_s", None)
+    found: Found = yield from _find(settings, pipeline, has_context=options.get("context") is not None)
+    run_id, limits = new_run_id(time.time()), options.pop("limits", None)
+    order = Order(
+        run_id,
+        context_model=found.context_model,
+        deadline=None if deadline_s is None else time.time() + deadline_s,
+        aros=settings.aros.table(),
+        limits=in_force(
+            settings.budgets,
+            found.plan,
+            limits,
+            run=run_id,
+            tenant=options.get("tenant", ""),
+            background=settings.background_tasks.limits(),
+        ),
+        **options,
+    )
+    size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    new = new_run(
+        found.plan,
+        found.reference,
+        value,
+        order,
+        size=size,
+        allowed=settings.allowed_imports,
+        control_queue=settings.worker.control_queue,
+    )
+    if connection is None:
+        yield Reach()
+    grace_s = requests.GRACE_S if connection is None else 0.0
+    run_id = yield Ask(requests.record(new, grace_s=grace_s), connection)
+    if run_id is None:
+        return Enqueued((yield from same_run(order, new.digest, connection)), is_new=False)
+    if connection is not None:
+        return Enqueued(run_id, is_new=True, unpublished=(new.first,))
+    yield from publish((new.first,))
+    return Enqueued(run_id, is_new=True)
+
+
+def publish(envelopes: tuple[Envelope, ...]) -> Doing:
+    """Send messages whose rows are committed, and note that they are out."""
+    before = time.monotonic()
+    if envelopes and (yield Publish(envelopes)):
+        keys = [envelope.key for envelope in envelopes]
+        yield Ask(requests.mark_sent(keys, time.monotonic() - before))
+
+
+def record_of(run_id: str) -> Doing:
+    """Read a run; raises RunNotFound."""
+    run: RunRecord | None = yield Ask(requests.run(run_id))
+    if run is None:
+        raise RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+    return run
+
+
+def status_of(run_id: str) -> Doing:
+    """Read a run's status; raises RunNotFound."""
+    found: dict[str, str] = yield Ask(requests.statuses([run_id]))
+    if run_id not in found:
+        raise RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+    return found[run_id]
+
+
+def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Doing:
+    """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its status.
+
+    Raises:
+        WaitTimedOut: it has not within `timeout` seconds; it goes on.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    pause = FIRST_POLL_S
+    status = yield from status_of(run_id)
+    while status in LIVE_RUN and (through_pauses or status != "paused"):
+        left = pause if until is None else min(pause, until - time.monotonic())
+        if left <= 0:
+            raise WaitTimedOut(
+                f"run {run_id} is still {status} after {timeout:g} s; it goes on", suggestion=_HINTS[status]
+            )
+        yield Sleep(left)
+        pause = min(pause * 1.5, SLOWEST_POLL_S)
+        with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+            status = yield from status_of(run_id)
+    return status
+
+
+def result_of(settings: Settings, run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Doing:
+    """Wait for a run's end, or for its next pause, and read its result, whatever that is."""
+    yield from wait_for(run_id, timeout, through_pauses=through_pauses)
+    return (yield from peek_at(settings, run_id))
+
+
+def peek_at(settings: Settings, run_id: str) -> Doing:
+    """Read what there is of a run's result now."""
+    run: RunRecord = yield from record_of(run_id)
+    attempts, scopes = yield from _rows_of(run_id)
+    wanted = references(run, attempts, scopes)
+    blobs = (yield Ask(requests.blobs(wanted))) if wanted else {}
+    asked = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
+    result: PipelineResult = read_result(
+        run,
+        attempts,
+        scopes,
+        asked=asked,
+        resolve=Resolver(settings.allowed_imports),
+        fetch=lambda digests: {each: blobs[each] for each in digests},
+    )
+    return result
+
+
+def open_questions(settings: Settings, run_id: str) -> Doing:
+    """Read the questions to people that are open in a run and its child runs, with tokens where there is a key to sign them."""
+    asked: list[Approval] = yield Ask(requests.questions(run_id))
+    return signed([each for each in asked if each.state == OPEN], settings.keys())
+
+
+def trace_of(settings: Settings, run_id: str) -> Doing:
+    """Read a run's trace as a tree."""
+    run = yield from record_of(run_id)
+    attempts, scopes = yield from _rows_of(run_id)
+    events = yield from _story_of(run_id)
+    trace: TraceNode = build_trace(run, attempts, scopes, events, hidden=settings.log.redact)
+    return trace
+
+
+def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Doing:
+    """Ask for a cancel. From its commit on nothing of the run is claimed or merged; then wait for the acknowledgement.
+
+    Returns:
+        True when the run ended as cancelled, False when it had ended otherwise before.
+
+    Raises:
+        WaitTimedOut: no worker has acknowledged within `timeout` seconds; the cancel holds all the same.
+    """
+    yield from status_of(run_id)
+    if not (yield Ask(requests.cancel(run_id, actor=actor, reason=reason))):
+        return (yield from status_of(run_id)) == "cancelled"
+    yield Ring()
+    return (yield from wait_for(run_id, timeout)) == "cancelled"
+
+
+def more_of_the_story(run_id: str, after: str | None) -> Doing:
+    """Wait until something more is told of a run, and read it; nothing: it has ended, and this is all.
+
+    Raises:
+        RunNotFound: there is no such run.
+        ClientError: that is no event's cursor.
+    """
+    pause = FIRST_POLL_S
+    page: list[EventRecord] = yield Ask(requests.events(run_id, after=after))
+    while not page:
+        with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+            status = yield from status_of(run_id)  # before the page: what is told until it is read stands in it
+            page = yield Ask(requests.events(run_id, after=after))
+            if status not in LIVE_RUN:
+                break
+        if not page:
+            yield Sleep(pause)
+            pause = min(pause * 1.5, SLOWEST_POLL_S)
+    return page
+
+
+def health(settings: Settings, question: Question) -> Doing:
+    """Make the report of a health check (M-012). A broker that does not answer is a fact of it."""
+    aros = yield Ask(checkup.aros(question))
+    machine = yield Ask(checkup.machine(question, settings.health))
+    own = (settings.worker.attempts_queue, settings.worker.control_queue)
+    try:
+        depths = Depths((yield Depth(sorted({*own, *machine.queues}))))
+    except ServiceUnreachable as error:
+        depths = Depths(error=error.message)
+    return build(question, aros, machine, depths, settings.health)
+
+
+def _rows_of(run_id: str) -> Doing:
+    """Read attempts and scopes. Scopes last: rows are only added, so each attempt's scope is among them."""
+    attempts = yield Ask(requests.attempts(run_id))
+    scopes = yield Ask(requests.scopes(run_id))
+    return attempts, scopes
+
+
+def _story_of(run_id: str) -> Doing:
+    """Read all of a run's events, however many they are."""
+    events: list[EventRecord] = []
+    while True:
+        after = events[-1].cursor if events else None
+        page = yield Ask(requests.events(run_id, after=after, limit=EVENTS_AT_ONCE, settled=False))
+        events += page
+        if len(page) < EVENTS_AT_ONCE:
+            return events
+
+
+def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Doing:
+    if isinstance(pipeline, str) and is_file(bare(pipeline)):
+        loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
+        pipeline = having_besides(loaded, pipeline)
+    elif isinstance(pipeline, Pipeline) and pipeline.blueprint is not None:
+        _check_unchanged(settings, pipeline)
+    if isinstance(pipeline, str):
+        try:
+            live = load_pipeline(pipeline, allowed=settings.allowed_imports)
+        except PipelineError as error:
+            if error.error_code != "UNKNOWN_REFERENCE":
+                raise
+            return (yield from _known(pipeline, error))
+        reference = pipeline
+    else:
+        reference = reference_to(pipeline)
+        live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
+    check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
+    return Found(compile_plan(live, default_name=reference.rpartition(":")[2]), reference, live.context_model)
+
+
+def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
+    """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
+    reference, text = reference_to(pipeline), str(pipeline.blueprint)
+    written = having_besides(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
+    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
+        raise PipelineError(
+            "the pipeline was changed after it was read from its blueprint, so workers would build another one",
+            suggestion="change the blueprint; or replace(pipeline, blueprint=None) and let a module hold it",
+        )
+
+
+def _known(reference: str, error: FlujoError) -> Doing:
+    """A pipeline whose code is not here can be enqueued if it has been before: its plan is known."""
+    plan: Plan | None = yield Ask(requests.latest_plan(reference))
+    if plan is None:
+        raise error
+    return Found(plan, reference, None)
+
+
+def same_run(order: Order, digest: str, connection: Any = None) -> Doing:
+    """Find the run that was recorded under an order's idempotency key; raises IdempotencyConflict if it is other work."""
+    key = order.idempotency_key
+    if key is None:
+        raise ClientError(f"run {order.run_id} was not recorded")
+    run_id, first_digest = yield Ask(requests.find_by_key(order.tenant, key), connection)
+    if first_digest != digest:
+        raise IdempotencyConflict(
+            f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
+            suggestion="use a key of its own for other work",
+        )
+    return run_id

@@ -1,0 +1,107 @@
+"""What a client can do about a run that has ended: begin it again at one of its steps. A verb, as those of `flujo_client.api.operations`.
+
+A retry is a new run. The old one stays as it is, but for a line in its story.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import new_run_id
+from flujo_client.api.operations import Enqueued, publish, same_run, status_of
+from flujo_client.errors import RetryError
+from flujo_client.gateway import forks, requests
+from flujo_client.gateway.effects import Ask, Reach
+from flujo_client.pipeline.fork import Beginning, limits_of, new_fork, place_of
+from flujo_client.pipeline.limits import in_force
+from flujo_client.pipeline.submit import Order, check_order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_client.api.operations import Doing
+    from flujo_client.config.manager import Settings
+    from flujo_client.pipeline.fork import NewFork, Standing
+
+
+def retry(settings: Settings, run_id: str, from_step: str | None, options: Mapping[str, Any]) -> Doing:
+    """Fork a new run from one that has ended, record it in one commit, then publish its first message.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RetryError: it is live, or cannot be begun again at that step; nothing was recorded.
+    """
+    yield from status_of(run_id)
+    standing: Standing = yield Ask(forks.standing(run_id))
+    place = place_of(standing, from_step)
+    beginning = yield from _beginning(standing, place)
+    order = order_of(settings, standing, now=time.time(), **options)
+    new: NewFork = new_fork(
+        standing,
+        place,
+        beginning,
+        order,
+        inline=settings.limits.snapshot_inline_bytes,
+        control_queue=settings.worker.control_queue,
+    )
+    yield Reach()
+    recorded = yield Ask(forks.fork(new))
+    if recorded is None:
+        return Enqueued((yield from same_run(order, new.digest)), is_new=False)
+    yield from publish((new.first,))
+    return Enqueued(recorded, is_new=True)
+
+
+def order_of(  # noqa: PLR0913 - one for each option of a retry
+    settings: Settings,
+    standing: Standing,
+    *,
+    now: float,
+    idempotency_key: str | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    deadline_s: float | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    limits: Any = None,
+) -> Order:
+    """What is asked for: as the old run was, but for the options that are given; raises ConfigurationError for one that cannot be."""
+    run, tenant = new_run_id(now), standing.ticket.tenant
+    patience_s = standing.patience_s if deadline_s is None else deadline_s
+    own = limits_of(standing) if limits is None else limits
+    order = Order(
+        run,
+        idempotency_key=idempotency_key,
+        queue=queue,
+        priority=priority,
+        tenant=tenant,
+        deadline=None if patience_s is None else now + patience_s,
+        limits=in_force(settings.budgets, standing.plan, own, run=run, tenant=tenant),
+        metadata=standing.metadata if metadata is None else metadata,
+    )
+    check_order(order)
+    return order
+
+
+def _beginning(standing: Standing, place: int) -> Doing:
+    """What the step began with. Of a context that is only pointed at the value is fetched, for it may name its run."""
+    run, names = standing.ticket.run, standing.names
+    found: Beginning | None = yield Ask(forks.beginning(run, place, names[:place]))
+    if found is None:
+        raise not_kept(run, names[place])
+    context = found.context
+    if context is None or not context.is_reference:
+        return found
+    blobs = yield Ask(requests.blobs([context.digest]))
+    if context.digest not in blobs:
+        raise not_kept(run, names[place])
+    return Beginning(found.input, blobs[context.digest])
+
+
+def not_kept(run: str, step: str) -> RetryError:
+    """What is said of a run that was begun before contexts were kept, or by a worker that keeps none."""
+    return RetryError(
+        f"what step '{step}' of run {run} began with was not kept",
+        suggestion="enqueue it anew: it was moved by workers of a version before retries",
+        code="CONTEXT_NOT_KEPT",
+    )

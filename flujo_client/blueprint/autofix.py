@@ -1,0 +1,174 @@
+"""Mendings: what `flujo validate --fix` writes into a blueprint by itself (requirements §2.8). Pure.
+
+A mending writes what means the same, or replaces what can mean nothing: a key that no table has, a name that nothing is called, a
+path that leads nowhere. What was meant must be beyond doubt, so a word is mended only if a single slip of the hand lies between it and one
+known word alone. A text is edited at its place and never written anew, so comments and layout stay; an edit that would change
+anything else in the data is left out. In: a text, and who finds what is wrong with one. Out: the text, and what was mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.editor import json_schema
+from flujo_client.blueprint.paths import path_replaced
+from flujo_client.blueprint.read import read
+from flujo_client.blueprint.shapes import IN_QUOTES
+from flujo_client.blueprint.token_spans import Edit, Entry, entry_at
+from flujo_client.errors import BlueprintError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.blueprint.finding import Finding
+
+MOST: Final = 200
+"""Mendings of one text."""
+
+SHORTEST: Final = 3
+"""Letters of a word that can be told from others."""
+
+MENDED: Final[Mapping[str, str]] = {
+    "Y-KEY": "a key that is one slip of the hand from a key that may stand there: it is renamed",
+    "Y-VALUE": "a word that is one slip from one of the few that the key takes: it is replaced",
+    "Y-TYPE": "a number where a text is taken: it gets quotes",
+    "V-A2": "`agents.<name>`, one slip from the name of one agent alone: it is replaced",
+    "V-I1": "`imports.<name>`, likewise",
+    "V-SM1": "a state's name, likewise",
+    "V-T2": "`this` outside a map: it becomes `previous_step`, which is the same there",
+    "V-T3": "`steps.x.field`, which is never there, becomes `steps.x.output.field`; and `previous_step.output` of a text loses its `.output`",
+    "V-T4": "`steps.x`, one slip from the name of one step alone: it is replaced",
+    "V-T6": "a field of an output, one slip from one property of its schema: it is replaced",
+}
+"""What is mended, by the rule that finds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What came of mending a text; `findings` are those that were mended, in the order in which that was done."""
+
+    text: str
+    findings: tuple[Finding, ...]
+
+
+def mend(text: str, find: Callable[[str], Sequence[Finding]]) -> Mended:
+    """Mend a text until nothing is left that can be.
+
+    Args:
+        text: a blueprint.
+        find: gives what is wrong with a text, with the places in it.
+    """
+    done: list[Finding] = []
+    while len(done) < MOST:
+        found = find(text)
+        step = next(((each, mended) for each in found if (mended := _mended(text, each)) is not None), None)
+        if step is None:
+            break
+        finding, text = step
+        done.append(finding)
+    return Mended(text, tuple(done))
+
+
+def is_slip(given: str, meant: str) -> bool:
+    """Tell whether one slip of the hand lies between two words: a letter missing, too many or wrong, or two swapped."""
+    if len(meant) < SHORTEST:
+        return False
+    while given and meant and given[0] == meant[0]:
+        given, meant = given[1:], meant[1:]
+    while given and meant and given[-1] == meant[-1]:
+        given, meant = given[:-1], meant[:-1]
+    letters = all(each.isalpha() or each == "_" for each in given + meant)
+    swapped = len(given) == 2 and given == meant[::-1]  # noqa: PLR2004 - two
+    return letters and given != meant and (swapped or max(len(given), len(meant)) == 1)
+
+
+def _mended(text: str, finding: Finding) -> str | None:
+    if finding.rule not in MENDED or finding.line is None:
+        return None
+    try:
+        before = read(text).data
+        entry = entry_at(text, finding)
+        edit = None if entry is None else _edit(finding, entry, before)
+        if edit is None:
+            return None
+        mended = text[: edit.start] + edit.text + text[edit.end :]
+        return mended if _differences(before, read(mended).data) == 1 else None
+    except BlueprintError:
+        return None
+
+
+def _edit(finding: Finding, entry: Entry, document: Any) -> Edit | None:
+    meant = finding.nearest
+    if meant is None:
+        return entry.value_quoted() if finding.message.endswith(IN_QUOTES) else None
+    match finding.rule:
+        case "Y-KEY":
+            is_sure = meant not in entry.siblings and _is_sure(entry.key, meant, _ours())
+            return entry.key_replaced(meant) if is_sure else None
+        case "Y-VALUE":
+            return entry.value_replaced(meant) if _is_sure(entry.value, meant, _ours()) else None
+        case "V-A2" | "V-I1" | "V-SM1":
+            return entry.value_replaced(meant) if _is_sure(entry.value, meant, _names(document)) else None
+        case _:
+            return _in_text(finding, entry, meant, document)
+
+
+def _in_text(finding: Finding, entry: Entry, meant: str, document: Any) -> Edit | None:
+    """Replace a path that a template or an expression reads."""
+    path = meant.split(".")
+    if finding.rule == "V-T2":
+        return None if "#each" in entry.value else path_replaced(entry, ["this"], path)
+    if finding.rule == "V-T3":
+        wrong = [path[0], "output", *path[1:]] if path[0] == "previous_step" else [*path[:2], *path[3:]]
+        is_sure = path[0] == "steps" or finding.severity == "error"
+        return path_replaced(entry, wrong, path) if is_sure else None
+    if finding.severity != "error":
+        return None
+    read_there = {each[: len(path)] for each in entry.paths if each[: len(path) - 1] == tuple(path[:-1])}
+    names = frozenset(_names(document))
+    wrong_ones = [each for each in read_there if len(each) == len(path) and _is_sure(each[-1], path[-1], names)]
+    return path_replaced(entry, wrong_ones[0], path) if len(wrong_ones) == 1 else None
+
+
+def _is_sure(given: str, meant: str, known: Iterable[str]) -> bool:
+    """Tell whether one slip lies between the last parts of two words, and between the first's and no other known word."""
+    given, meant = given.rpartition(".")[2], meant.rpartition(".")[2]
+    return is_slip(given, meant) and {each for each in known if is_slip(given, each)} == {meant}
+
+
+@lru_cache(maxsize=1)
+def _ours() -> frozenset[str]:
+    """Every key of a blueprint, and every word that a key takes."""
+    return frozenset(_words(json_schema()))
+
+
+def _words(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        yield from schema.get("properties", ())
+        yield from (each for each in schema.get("enum", ()) if isinstance(each, str))
+    inner = schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ()
+    for each in inner:
+        yield from _words(each)
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Give every name of a document: keys, and what stands under `name` and `step`."""
+    if isinstance(value, Mapping):
+        yield from (key for key in value if isinstance(key, str))
+        yield from (each for key in ("name", "step") if isinstance(each := value.get(key), str))
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from _names(each)
+
+
+def _differences(one: Any, other: Any) -> int:
+    """Count the values and keys in which two documents differ."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and len(one) == len(other):
+        pairs = list(zip(one.items(), other.items(), strict=True))
+        return sum((key != name) + _differences(each, value) for (key, each), (name, value) in pairs)
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return sum(_differences(*pair) for pair in zip(one, other, strict=True))
+    return int(type(one) is not type(other) or one != other)

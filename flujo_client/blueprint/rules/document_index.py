@@ -1,0 +1,319 @@
+"""A document as the rules see it: its steps, each with its place in the flow, and the texts that are read there. Pure.
+
+It must not find anything wrong, nor trip over anything that is: what has not the right shape is not there for it. In: a document;
+out: a `Scene`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.items import context_path
+from flujo_client.blueprint.keys import is_import, is_reference
+from flujo_client.blueprint.rules.model import UNKNOWN
+from flujo_client.errors import BlueprintTextError
+from flujo_client.pipeline.compiled_text import expression_of, template_of
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.finding import Path
+    from flujo_client.blueprint.rules.model import Fields
+
+Data = Mapping[Any, Any]
+NO: Final[Data] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class At:
+    """A step at its place.
+
+    Attributes:
+        data: its keys.
+        path: where it stands in the document.
+        above: the step it stands in.
+        body: the path of the body it stands in; `index` is its place there.
+        how: how the bodies beside this one are run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and
+            again, as a `state`, `instead` of what failed, or `inside` a cache.
+    """
+
+    data: Data
+    path: Path
+    above: At | None
+    body: Path
+    index: int
+    how: str
+
+    @property
+    def name(self) -> str:
+        return str(self.data.get("name", self.data.get("step", "")))
+
+    @property
+    def kind(self) -> str:
+        return "import" if is_import(self.data) else str(self.data.get("kind", "step"))
+
+    def table(self, key: str) -> Data:
+        """What stands under a key, if it is a mapping."""
+        found = self.data.get(key)
+        return found if isinstance(found, Mapping) else NO
+
+    def around(self) -> Iterator[At]:
+        """Give it and the steps it stands in, the innermost first."""
+        here: At | None = self
+        while here is not None:
+            yield here
+            here = here.above
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Text:
+    """An expression or template at its place.
+
+    Attributes:
+        at: the step it is read at; `after` says whether what stands in the step has run by then.
+        names: the paths that it reads, as `Expression.names`.
+    """
+
+    at: At
+    path: Path
+    text: str
+    after: bool
+    names: frozenset[tuple[str, ...]]
+
+
+_BODIES: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
+    "parallel": ((("branches", "*"), "side"),),
+    "dynamic_router": ((("router", "branches", "*"), "side"),),
+    "conditional": ((("branches", "*"), "choice"), (("default_branch",), "choice")),
+    "loop": ((("loop", "body"), "again"),),
+    "map": ((("map", "body"), "again"),),
+    "cache": ((("wrapped_step",), "inside"),),
+    "StateMachine": ((("states", "*"), "state"),),
+    "tree_search": ((("proposer",), "side"), (("evaluator",), "side")),
+}
+_CHANGES: Final = tuple((operation, "*", "value") for operation in ("set", "append", "merge"))
+_TEXTS: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
+    "step": ((("input",), "before"),),
+    "dynamic_router": ((("input",), "before"),),
+    "hitl": ((("message",), "before"),),
+    "conditional": ((("condition_expression",), "asked"),),
+    "loop": (
+        (("loop", "exit_expression"), "asked after"),
+        (("loop", "propagation"), "after"),
+        (("loop", "output"), "after"),
+        (("loop", "output_template"), "after"),
+        *((("loop", "init", *each), "before") for each in _CHANGES),
+        *((("loop", "state", *each), "after") for each in _CHANGES),
+    ),
+    "map": (
+        (("map", "iterable_input"), "items"),
+        (("map", "finalize"), "after"),
+        *((("map", "init", *each), "before") for each in _CHANGES),
+    ),
+    "StateMachine": ((("transitions", "*", "when"), "asked after"),),
+    "agentic_loop": ((("output_template",), "after"),),
+}
+"""The texts of each kind; `asked` are expressions, `items` a place, `after` are read when what stands inside has run."""
+
+
+def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Give what stands under a path in which `*` is any key or index."""
+    if not pattern:
+        yield path, value
+        return
+    first, *rest = pattern
+    for key, each in (
+        _items(value) if first == "*" else [(first, value.get(first))] if isinstance(value, Mapping) else ()
+    ):
+        if each is not None:
+            yield from reach(each, tuple(rest), (*path, key))
+
+
+def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Give every text in a value."""
+    if isinstance(value, str):
+        yield path, value
+    for key, each in _items(value):
+        yield from texts_in(each, (*path, key))
+
+
+def bodies_of(step: At) -> Iterator[tuple[Path, Any, str]]:
+    """Give the bodies that a step runs: where, what, and how those beside it are run."""
+    for pattern, how in (*_BODIES.get(step.kind, ()), (("fallback",), "instead")):
+        for path, body in reach(step.data, pattern, step.path):
+            yield path, body, how
+
+
+def _steps(body: Any, path: Path, above: At | None, how: str) -> Iterator[At]:
+    given = enumerate(body) if isinstance(body, list) else [(0, body)]
+    for index, data in given:
+        if not isinstance(data, Mapping):
+            continue
+        step = At(data, (*path, index) if isinstance(body, list) else path, above, path, index, how)
+        yield step
+        for inner_path, inner, inner_how in bodies_of(step):
+            yield from _steps(inner, inner_path, step, inner_how)
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
+def _read(text: str, how: str) -> frozenset[tuple[str, ...]]:
+    if how == "items":
+        path = context_path(text)
+        first, *rest = (path or "").split(".")
+        return frozenset(
+            [("steps", rest[0], "output", *rest[1:]) if first == "step_outputs" else ("context", first, *rest)]
+            if path
+            else []
+        )
+    try:
+        return (expression_of if "asked" in how else template_of)(text).names
+    except BlueprintTextError:
+        return frozenset()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A document to ask rules about.
+
+    Attributes:
+        document: with everything in it that it names by file.
+        path: where it stands in its file: nowhere deeper, unless it is written out under `imports`.
+        context: the fields of its context; None: it has no context.
+        is_part: whether it is imported, so that its context may come from elsewhere.
+    """
+
+    document: Data
+    path: Path
+    context: Fields | None
+    is_part: bool = False
+
+    def table(self, key: str) -> Data:
+        found = self.document.get(key)
+        return found if isinstance(found, Mapping) else NO
+
+    @cached_property
+    def steps(self) -> tuple[At, ...]:
+        """Every step, a container before what it holds."""
+        return tuple(_steps(self.document.get("steps"), (*self.path, "steps"), None, "row"))
+
+    @cached_property
+    def texts(self) -> tuple[Text, ...]:
+        """Every expression and template."""
+        return tuple(text for step in self.steps for text in self._texts(step))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, list[At]]:
+        found: dict[str, list[At]] = {}
+        for step in self.steps:
+            found.setdefault(step.name, []).append(step)
+        return found
+
+    @cached_property
+    def texts_by_step(self) -> Mapping[Path, list[Text]]:
+        """The texts of each step itself, by its path."""
+        found: dict[Path, list[Text]] = {}
+        for text in self.texts:
+            found.setdefault(text.at.path, []).append(text)
+        return found
+
+    def texts_of(self, step: At) -> Sequence[Text]:
+        return self.texts_by_step.get(step.path, ())
+
+    @cached_property
+    def read_by_name(self) -> frozenset[str]:
+        """The steps whose outputs are read by name; a bare `steps` reads all."""
+        paths = [names for text in self.texts for names in text.names if names[0] == "steps"]
+        return frozenset(self.by_name if ("steps",) in paths else (names[1] for names in paths))
+
+    def within(self, path: Path) -> Sequence[At]:
+        """Give the steps that stand at a path or below it, a container before what it holds."""
+        begin, end = self._spans.get(path, (0, 0))
+        return self.steps[begin:end]
+
+    @cached_property
+    def _spans(self) -> Mapping[Path, tuple[int, int]]:
+        found: dict[Path, tuple[int, int]] = {}
+        for index, step in enumerate(self.steps):
+            for length in range(len(self.path), len(step.path) + 1):
+                begin, _ = found.get(step.path[:length], (index, index))
+                found[step.path[:length]] = begin, index + 1
+        return found
+
+    def before(self, step: At) -> At | None:
+        """The step before another in the same body."""
+        return self._rows.get((step.body, step.index - 1))
+
+    def context_at(self, step: At) -> Fields | None:
+        """Give the fields of the context that a step runs in."""
+        return self.context if search_of(step) is None else UNKNOWN
+
+    def agent(self, step: At) -> tuple[Path, Data] | None:
+        """The entry of this document that a step's agent stands for, with its path."""
+        return self.entry(step.data.get("uses", step.data.get("agent")), (*step.path, "agent"))
+
+    def entry(self, given: Any, path: Path) -> tuple[Path, Data] | None:
+        """The entry that `agents.<name>`, an `id`, or its own keys stand for."""
+        if isinstance(given, Mapping):
+            return self.entry(given["id"], path) if "id" in given else (path, given)
+        table, _, name = str(given).partition(".")
+        found = self.table("agents").get(name) if table == "agents" else None
+        return ((*self.path, "agents", name), found) if isinstance(found, Mapping) else None
+
+    @cached_property
+    def _rows(self) -> Mapping[tuple[Path, int], At]:
+        return {(step.body, step.index): step for step in self.steps}
+
+    @staticmethod
+    def _texts(step: At) -> Iterator[Text]:
+        for pattern, how in _TEXTS.get(step.kind, ()):
+            for top, value in reach(step.data, pattern, step.path):
+                for path, text in texts_in(value, top):
+                    if not ("asked" in how and is_reference(text)):
+                        yield Text(step, path, text, "after" in how, _read(text, how))
+
+
+def search_of(step: At) -> At | None:
+    """Find the innermost tree search that a step runs in, for that has a context of its own; its fallback runs outside."""
+    steps = pairwise(step.around())
+    return next((around for each, around in steps if around.kind == "tree_search" and each.how != "instead"), None)
+
+
+def agents_of(scene: Scene) -> Iterator[tuple[Path, Data]]:
+    """Give the entries of a document, and those that stand on its steps."""
+    for name in scene.table("agents"):
+        if found := scene.entry(f"agents.{name}", ()):
+            yield found
+    for step in scene.steps:
+        for path, given in (each for pattern in _AGENTS for each in reach(step.data, pattern, step.path)):
+            found = scene.entry(given, path)
+            if found is not None and found[0] == path:
+                yield found
+
+
+_AGENTS: Final = (("agent",), ("router", "router_agent"), ("planner",), ("registry", "*"))
+"""Where an agent may stand on a step."""
+
+
+def is_before(step: At, text: Text) -> bool:
+    """Tell whether a step may have run when a text is read."""
+    line = [*reversed([*step.around()])]
+    reader = [*reversed([*text.at.around()])]
+    for index, (one, other) in enumerate(zip(line, reader, strict=False)):
+        if one is other:
+            continue
+        if any(each.kind in _AGAIN for each in reader[:index]):
+            return True
+        return one.index < other.index if one.body == other.body else bool({"state", "instead"} & {one.how, other.how})
+    if any(each.kind in _AGAIN for each in reader[: len(line) - 1]):
+        return True
+    return len(line) > len(reader) and text.after
+
+
+_AGAIN: Final = ("loop", "map", "StateMachine")

@@ -1,0 +1,150 @@
+"""What `--json` prints. The keys are a contract with programs: they may grow, they do not change. Pure.
+
+    run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
+             deadline_at, cancel_requested_at, forked_from, from_step, duration_s, tokens, cost_usd, parent, background, retry_of
+    details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step)
+    budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
+    step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
+    error    type, message, code, category, suggestion, feedback; or null
+    trace    name, kind, status, offset_s, duration_s, attributes, events, children; an event has name, level, offset_s, data
+    span     path, offset_s, and the keys of a step
+    stats    since, until, runs, by_status, success_rate, duration_p50_s, duration_p95_s, tokens, cost_usd, failing_steps
+             (pipeline, step, failed, attempts, runs)
+    event    id, at, run, name, level, attempt, data, cursor
+
+Times are ISO 8601 in UTC, durations in seconds; what has not happened yet is null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.trace import spent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
+    from flujo_client.contract.stats import RunStats
+    from flujo_client.contract.trace import TraceNode
+
+
+def run_shape(run: RunRecord) -> dict[str, Any]:
+    """One run, as `lens list` shows it."""
+    return {
+        "id": run.id,
+        "pipeline": run.name,
+        "version": run.version,
+        "reference": run.reference,
+        "fingerprint": run.fingerprint,
+        "status": run.status,
+        "reason": run.reason,
+        "tenant": run.tenant,
+        "metadata": run.metadata,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "deadline_at": run.deadline_at,
+        "cancel_requested_at": run.cancel_requested_at,
+        "forked_from": run.forked_from,
+        "from_step": run.from_step,
+        "duration_s": None if run.ended_at is None else (run.ended_at - run.created_at).total_seconds(),
+        "tokens": run.tokens,
+        "cost_usd": run.cost_usd,
+        "parent": run.parent_run,
+        "background": run.is_background,
+        "retry_of": run.retry_of,
+    }
+
+
+def details_shape(
+    run: RunRecord, trace: TraceNode, budgets: Sequence[BudgetRecord] = (), **values: Any
+) -> dict[str, Any]:
+    """One run, as `run` and `lens show` show it; `values` are the input, output and context that were asked for."""
+    steps = [step_shape(node) for node in trace.children]
+    under = [budget_shape(each) for each in budgets]
+    return {**run_shape(run), "budgets": under, "error": _error(run.error), "steps": steps, **values}
+
+
+def budget_shape(budget: BudgetRecord) -> dict[str, Any]:
+    """One budget, as `lens show` and `status` show it."""
+    return asdict(budget)
+
+
+def step_shape(node: TraceNode) -> dict[str, Any]:
+    """One step of a trace, over all its attempts; or one container, over all that stands in it."""
+    return {
+        "name": node.name,
+        "kind": node.kind,
+        "status": node.status,
+        "attempts": node.attributes.get("attempts", 1),
+        "duration_s": node.duration_s,
+        "tokens": spent(node, "tokens"),
+        "cost_usd": spent(node, "cost_usd"),
+        "feedback": feedback_of(node),
+    }
+
+
+def span_shapes(trace: TraceNode) -> list[dict[str, Any]]:
+    """The places of a trace as a flat list, each after the one it stands in. `path` is written as addresses and keys are."""
+    return list(_spans(trace, ""))
+
+
+def stats_shape(stats: RunStats) -> dict[str, Any]:
+    """What `lens stats` shows."""
+    return {
+        "since": stats.since,
+        "until": stats.until,
+        "runs": stats.runs,
+        "by_status": dict(stats.by_status),
+        "success_rate": stats.success_rate,
+        "duration_p50_s": stats.p50_s,
+        "duration_p95_s": stats.p95_s,
+        "tokens": stats.tokens,
+        "cost_usd": stats.cost_usd,
+        "failing_steps": [asdict(each) for each in stats.failing],
+    }
+
+
+def event_shape(event: EventRecord) -> dict[str, Any]:
+    """One event, as `lens watch` shows it."""
+    told = asdict(event)
+    return {"id": told.pop("id"), "at": told.pop("at"), "run": told.pop("run_id"), **told}
+
+
+def feedback_of(node: TraceNode) -> str | None:
+    """What was said of a place; of a step, in its last attempt."""
+    where = node.children[-1] if node.kind == "step" else node
+    feedback: str | None = where.attributes.get("feedback")
+    return feedback
+
+
+def _spans(node: TraceNode, above: str) -> Iterator[dict[str, Any]]:
+    for child in node.children:
+        path = path_of(node, child, above)
+        yield {"path": path, "offset_s": child.offset_s, **step_shape(child)}
+        yield from _spans(child, path)
+
+
+def path_of(node: TraceNode, child: TraceNode, above: str) -> str:
+    """Write where a place stands whose parent stands at `above`."""
+    if child.kind == "attempt":
+        return f"{above}:{child.name.rpartition(' ')[2]}"
+    if child.name.startswith(f"{node.name}#"):  # an iteration is named after its loop
+        return above + child.name.removeprefix(node.name)
+    return f"{above}/{child.name}" if above else child.name
+
+
+def _error(fault: Fault | None) -> dict[str, Any] | None:
+    if fault is None:
+        return None
+    return {
+        "type": fault.type_name,
+        "message": fault.message,
+        "code": fault.code,
+        "category": fault.category,
+        "suggestion": fault.suggestion,
+        "feedback": fault.feedback,
+    }

@@ -1,0 +1,75 @@
+"""Asking no longer than somebody is willing to wait (U-22).
+
+The clients' own patience is longer, and a server that stands still answers no time-out of its own: so the question is put in a
+thread, which is left behind when the time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.numbers import Real
+from flujo_client.errors import ServiceUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+PATIENCE_S = 10.0
+LONGEST_S = 1_000_000.0
+
+timeout_option = click.option(
+    "--timeout",
+    type=Real(min=0, min_open=True, max=LONGEST_S),
+    default=PATIENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    envvar="FLUJO_LENS_TIMEOUT",
+    help="How long Postgres may take to answer.",
+)
+
+
+def within(seconds: float, ask: Callable[[], T]) -> T:
+    """Give what `ask` gives, or raise what it raises; raises TimeoutError when it has done neither after so many seconds."""
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised again where it was waited for
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return answers[0]
+
+
+def read(timeout_s: float, ask: Callable[[FlujoClient], T]) -> T:
+    """Put a question to a client made for it; raises as `patiently` does."""
+    with FlujoClient() as client:
+        return patiently(timeout_s, lambda: ask(client))
+
+
+def patiently(timeout_s: float, ask: Callable[[], T]) -> T:
+    """Ask Postgres something.
+
+    Raises:
+        ServiceUnreachable: it has not answered within so many seconds.
+    """
+    try:
+        return within(timeout_s, ask)
+    except TimeoutError as error:
+        raise ServiceUnreachable(
+            f"Postgres gave {error}", suggestion="`flujo status` tells whether it is there; --timeout gives it longer"
+        ) from None

@@ -1,0 +1,1 @@
+"""Settings: their models, where they come from, and the errors about them."""

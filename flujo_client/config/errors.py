@@ -1,0 +1,163 @@
+"""What is wrong with settings, told: the place, the key, what is wrong and the way out. Never a value, which may be a secret.
+
+Must not read anything. In: what pydantic found, and where each value came from. Out: a `SettingsError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel
+
+from flujo_client.config import legacy_names
+from flujo_client.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pydantic
+
+    from flujo_client.config.toml_positions import Key, Written
+
+MOST_TOLD, LONGEST_NAME = 20, 80
+_FOLLOWS = "default_factory_not_called"
+"""What is found where a default is made of a value that is wrong itself."""
+
+
+class Origins:
+    """Where each value came from.
+
+    Args:
+        written: the file; None where there is none.
+        variables: by the dotted name of a setting, the variable that sets it.
+        sections: the settings that hold settings.
+    """
+
+    def __init__(self, written: Written | None, variables: Mapping[str, str], sections: Iterable[str]) -> None:
+        self._written, self._variables, self._sections = written, variables, frozenset(sections)
+
+    def of(self, location: Key) -> str | None:
+        """Name the variable, or the file and the line, that says this; None where neither does."""
+        line = self._line(location)
+        return f"{self._written.path}:{line}" if line and self._written else self._variable(location)
+
+    def order(self, location: Key) -> float:
+        """Give the place of a finding among the others: by the line that says it; what none says comes last."""
+        return self._line(location) or float("inf")
+
+    @property
+    def whole(self) -> str:
+        """Name what contradicts itself where no single place does."""
+        return str(self._written.path) if self._written else "the environment"
+
+    def _line(self, location: Key) -> int | None:
+        return self._written.line(location) if self._written and self._variable(location) is None else None
+
+    def _variable(self, location: Key) -> str | None:
+        return self._variables.get(".".join(location[: self._depth(location)]))
+
+    def _depth(self, location: Key) -> int:
+        return 2 if location and location[0] in self._sections else 1
+
+
+def told(
+    error: pydantic.ValidationError,
+    model: type[BaseModel],
+    values: Mapping[str, Any],
+    known: Iterable[str],
+    origins: Origins,
+) -> SettingsError:
+    """Tell what pydantic found, without its input: what the file says in the order of its lines, then the rest.
+
+    Args:
+        error: what it found.
+        model: what was to be made.
+        values: from what.
+        known: every setting's dotted name, for the nearest one.
+        origins: where the values came from.
+    """
+    everything: Sequence[Mapping[str, Any]] = error.errors(include_url=False, include_input=False)
+    findings = sorted(
+        (each for each in everything if each["type"] != _FOLLOWS), key=lambda each: origins.order(_path(each["loc"]))
+    )
+    lines = [_line(finding, origins) for finding in findings[:MOST_TOLD]]
+    if len(findings) > MOST_TOLD:
+        lines.append(f"and {len(findings) - MOST_TOLD} more")
+    ways_out = ((finding, _way_out(finding, model, values, known)) for finding in findings[:MOST_TOLD])
+    finding, way_out = next((each for each in ways_out if each[1]), ({}, None))
+    if way_out and len(findings) > 1:
+        way_out = f"{_name(_shown(finding['loc']))}: {way_out}"
+    return SettingsError("\n".join(lines), suggestion=way_out)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Name the nearest of what is known, by its last part too; all of it where none is near and there are not too many."""
+    by_last_part = {key.rpartition(".")[2]: key for key in known}
+    candidates = by_last_part | {key: key for key in known}
+    close = difflib.get_close_matches(name, candidates, n=1) or difflib.get_close_matches(
+        name.rpartition(".")[2], candidates, n=1
+    )
+    if close:
+        return f"did you mean {candidates[close[0]]}?"
+    names = sorted(known)
+    return f"known are {', '.join(names)}" if len(names) <= MOST_TOLD else "docs/reference/configuration.md lists all"
+
+
+def _line(finding: Mapping[str, Any], origins: Origins) -> str:
+    location = _shown(finding["loc"])
+    where = origins.of(_path(finding["loc"])) or origins.whole
+    is_unknown = finding["type"] == "extra_forbidden"
+    what = "unknown key" if is_unknown else finding["msg"].removeprefix("Value error, ")
+    return f"{where}: {_name(location)}: {what}" if location else f"{where}: {what}"
+
+
+def _path(location: tuple[int | str, ...]) -> Key:
+    return tuple(str(part) for part in location if part != "[key]")
+
+
+def _shown(location: tuple[int | str, ...]) -> Key:
+    """What stands inside of the signing keys may be a secret that was written in the place of an id."""
+    path = _path(location)
+    return path[:1] if path[:1] == ("signing_keys",) else path
+
+
+def _name(location: Key) -> str:
+    name = ".".join(f'"{part}"' if "." in part else part for part in location)
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+
+
+def _way_out(
+    finding: Mapping[str, Any], model: type[BaseModel], values: Mapping[str, Any], known: Iterable[str]
+) -> str | None:
+    """Name the nearest key for an unknown one, the nearest word for one that is none of a few."""
+    location = tuple(map(str, finding["loc"]))
+    if finding["type"] == "extra_forbidden":
+        name, fields = ".".join(location), _fields_at(model, location)
+        names = {*known, *model.model_fields} if len(location) == 1 else known
+        return legacy_names.of_key(name) or (nearest(name, names) if fields is None else nearest(location[-1], fields))
+    if finding["type"] != "literal_error":
+        return None
+    given: Any = values
+    for part in finding["loc"]:
+        given = given.get(part) if hasattr(given, "get") else None
+    close = difflib.get_close_matches(str(given), re.findall(r"'([^']+)'", finding["ctx"]["expected"]), n=1)
+    return f"did you mean {close[0]!r}?" if close else None
+
+
+def _fields_at(model: type[BaseModel], location: Key) -> list[str] | None:
+    """The fields of the table that this stands in, where that is a table inside of a section."""
+    found, depth = model, 0
+    for part in location[:-1]:
+        field = found.model_fields.get(part)
+        inner = next(_models(field.annotation), None) if field is not None else None
+        found, depth = (inner, depth + 1) if inner is not None else (found, depth)
+    return list(found.model_fields) if depth > 1 else None
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)

@@ -1,0 +1,326 @@
+"""Settings: what `flujo.toml` and the environment say, read once and checked.
+
+This is the only module of both packages that reads either (M-045), the file through `toml_file`; everything else is handed a `Settings`. It must not
+open connections or know what a setting is used for. In: a path and a mapping of environment variables. Out: a frozen
+`Settings`, or a `SettingsError` that names the key, where it was found and what to write instead, never a secret.
+
+Every key has one variable: `FLUJO_<KEY>` at the top level, `FLUJO_<SECTION>_<KEY>` inside a section.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+
+from flujo_client.config import legacy_names
+from flujo_client.config.errors import Origins, nearest, told
+from flujo_client.config.models import (
+    Agents,
+    Aros,
+    BackgroundTasks,
+    Breakers,
+    Budgets,
+    Cost,
+    Events,
+    Health,
+    Hooks,
+    Limits,
+    Log,
+    ModulePrefix,
+    PostgresUrl,
+    RedisUrl,
+    Retry,
+    SecretUrl,
+    Section,
+    SigningKeys,
+    Template,
+    Validation,
+    Variable,
+    Worker,
+    listed,
+)
+from flujo_client.config.toml_positions import Written, read
+from flujo_client.errors import SettingsError
+
+FILE_NAME = "flujo.toml"
+CONFIG_PATH = "FLUJO_CONFIG_PATH"
+
+_ENV_ONLY = frozenset({"failpoints", "demo_model"})
+_FILE_ALIASES = {"state_uri": "database_url", "blueprint_allowed_imports": "allowed_imports"}
+_OTHER_NAMES = {
+    "database_url": ("FLUJO_STATE_URI", "DATABASE_URL"),
+    "broker_url": ("CELERY_BROKER_URL", "REDIS_URL"),
+    "hooks.strict": ("FLUJO_STRICT_HOOKS",),
+}
+# Variables with our prefix that others read: the benchmarks, and click for options of `flujo`.
+_FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG")
+
+
+def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
+    return ("*",) if known.get("mode") == "development" else ()
+
+
+def _broker_by_default(known: dict[str, Any]) -> RedisUrl | None:
+    return known.get("broker_url")
+
+
+def _revealed(url: SecretUrl[str] | None) -> str:
+    if url is None:
+        raise SettingsError("no services are set", suggestion="set FLUJO_DATABASE_URL and FLUJO_BROKER_URL")
+    return url.get_secret_value()
+
+
+class Settings(Section):
+    """Everything that can be set, frozen (requirements §2.7).
+
+    URLs and signing keys are of types that hide passwords and secrets wherever they are shown or dumped; `database()`,
+    `broker()`, `results()` and `keys()` give them whole. Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
+    """
+
+    mode: Literal["development", "production"] = "development"
+    database_url: PostgresUrl | None = None
+    broker_url: RedisUrl | None = None
+    result_backend_url: RedisUrl | None = Field(default_factory=_broker_by_default)
+    broker_key_prefix: str = ""
+    prepare_statements: bool = True
+    embedded_dir: Path = Path(".flujo")
+    allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(listed)] = Field(
+        default_factory=_imports_by_mode
+    )
+    signing_keys: SigningKeys = Field(default_factory=dict)
+    failpoints: str = ""
+    demo_model: str | None = None
+    limits: Limits = Limits()
+    worker: Worker = Worker()
+    retry: Retry = Retry()
+    breakers: Breakers = Breakers()
+    agents: Agents = Agents()
+    template: Template = Template()
+    aros: Aros = Aros()
+    budgets: Budgets = Budgets()
+    cost: Cost = Cost()
+    background_tasks: BackgroundTasks = BackgroundTasks()
+    health: Health = Health()
+    log: Log = Log()
+    events: Events = Events()
+    hooks: Hooks = Hooks()
+    validation: Validation = Validation()
+
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether Postgres and Redis are to be started from wheels, because none is named."""
+        return self.database_url is None and self.broker_url is None
+
+    def database(self) -> str:
+        """Give the database's URL with its **password**; raises SettingsError where none is set."""
+        return _revealed(self.database_url)
+
+    def broker(self) -> str:
+        """Give the broker's URL with its **password**; raises SettingsError where none is set."""
+        return _revealed(self.broker_url)
+
+    def results(self) -> str:
+        """Give the result backend's URL with its **password**; raises SettingsError where none is set."""
+        return _revealed(self.result_backend_url)
+
+    def keys(self) -> tuple[tuple[str, bytes], ...]:
+        """Give the signing keys with their **secrets**: the first signs, all verify."""
+        return tuple((name, secret.get_secret_value().encode()) for name, secret in self.signing_keys.items())
+
+    def with_services(self, database_url: str, broker_url: str) -> Settings:
+        """Give a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
+        own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url
+        services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
+        return _checked(self._written() | services, Origins(None, {}, _SECTIONS))
+
+    def as_environment(self) -> dict[str, str]:
+        """Write everything as variables, **secrets included**, for a child process that shall have the same."""
+        return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
+
+    def _written(self) -> dict[str, Any]:
+        """Give everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on (C-05)."""
+        return self.model_dump(by_alias=True) | {"aros": self.aros.model_dump(exclude_unset=True)}
+
+    @model_validator(mode="after")
+    def _services_together(self) -> Self:
+        if (self.database_url is None) != (self.broker_url is None):
+            given, missing = ("database_url", "broker_url")[:: 1 if self.database_url else -1]
+            raise ValueError(f"{given} is set but {missing} is missing: set {_VARIABLES[missing][0]}, or neither")
+        if self.is_embedded and self.result_backend_url is not None:
+            raise ValueError("result_backend_url is set but broker_url and database_url are missing")
+        return self
+
+    @model_validator(mode="after")
+    def _fit_for_production(self) -> Self:
+        if self.mode == "production":
+            named = {
+                "database_url and broker_url": not self.is_embedded,
+                "allowed_imports": self.allowed_imports,
+                "signing_keys": self.signing_keys,
+            }
+            if missing := [name for name, value in named.items() if not value]:
+                raise ValueError(f'mode = "production" demands {", ".join(missing)}')
+        return self
+
+
+def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if name in _SECTIONS and isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", item) for inner, item in value.items())
+        else:
+            yield name, value
+
+
+def _over(tree: Mapping[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Write values with dotted names over a tree."""
+    made = {name: dict(item) if name in _SECTIONS else item for name, item in tree.items()}
+    for name, value in flat.items():
+        section, dot, inner = name.partition(".")
+        if dot:
+            made.setdefault(section, {})[inner] = value
+        else:
+            made[name] = value
+    return made
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping) and any(isinstance(each, SecretStr) for each in value.values()):
+        return ",".join(f"{name}:{secret.get_secret_value()}" for name, secret in value.items())
+    if isinstance(value, Mapping):
+        return json.dumps(value) if value else ""
+    if isinstance(value, SecretUrl):
+        return str(value.get_secret_value())
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "" if value is None else str(value)
+
+
+_SECTIONS = {name for name, field in Settings.model_fields.items() if isinstance(field.default, Section)}
+# Every setting and the variables that carry it; the first that is set wins.
+_VARIABLES = {
+    name: (f"FLUJO_{name.replace('.', '_').upper()}", *_OTHER_NAMES.get(name, ()))
+    for name, _ in _flat(Settings().model_dump(by_alias=True))
+}
+
+
+class Setting(NamedTuple):
+    """One setting as it is in force: `source` is built-in, file or variable, `place` the file and line or the variable's name.
+
+    Passwords in the value are `***`; of signing keys there are the ids alone.
+    """
+
+    name: str
+    value: Any
+    source: str
+    place: str | None
+
+
+class ConfigManager:
+    """The reader of `flujo.toml` and the environment: built-in < file < environment (M-045).
+
+    The file is `path`, else what `FLUJO_CONFIG_PATH` names, else the nearest `flujo.toml` from the working directory
+    upwards, else none.
+    """
+
+    def __init__(self, path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> None:
+        self._path = path
+        self._environ = os.environ if environ is None else environ
+
+    def settings(self) -> Settings:
+        """Read everything anew. Raises SettingsError for what is unknown, ill-formed, contradictory or missing."""
+        return self._read()[0]
+
+    def explain(self) -> list[Setting]:
+        """Tell every setting with its value and where that came from, **without secrets**. Raises SettingsError as above."""
+        settings, origins, sources = self._read()
+        return [
+            Setting(
+                name,
+                dict.fromkeys(value, "***") if name == "signing_keys" else value,
+                sources.get(name, "built-in"),
+                origins.of(tuple(name.split("."))) if name in sources else None,
+            )
+            for name, value in _flat(settings.model_dump(mode="json", by_alias=True))
+        ]
+
+    def place(self, *key: str) -> str | None:
+        """Name the variable, or the file and the line, that says a key; None where it is built in. Raises SettingsError as above."""
+        return self._read()[1].of(key)
+
+    def _read(self) -> tuple[Settings, Origins, Mapping[str, str]]:
+        """Give the settings, where each key is said, and the source of those that are not built in."""
+        _refuse_unknown_variables(self._environ)
+        path = self._file()
+        written = _read(path) if path else None
+        variables = {name: found for name in _VARIABLES if (found := self._variable(name))}
+        origins = Origins(written, variables, _SECTIONS)
+        tree = written.tree if written else {}
+        texts = {name: Variable(self._environ[variable]) for name, variable in variables.items()}
+        sources = {name: "file" for name, _ in _flat(tree)} | dict.fromkeys(variables, "variable")
+        return _checked(_over(tree, texts), origins), origins, sources
+
+    def child_environment(self, settings: Settings) -> dict[str, str]:
+        """Give this process's environment with `settings` written over it, **secrets included**."""
+        return {**self._environ, **settings.as_environment()}
+
+    def _file(self) -> Path | None:
+        named = self._path or self._environ.get(CONFIG_PATH)
+        if named:
+            return Path(named)
+        here = Path.cwd()
+        return next((file for folder in (here, *here.parents) if os.path.lexists(file := folder / FILE_NAME)), None)
+
+    def _variable(self, name: str) -> str | None:
+        """Name the variable that sets this; an empty one counts as not set, as compose files write it."""
+        return next((variable for variable in _VARIABLES[name] if self._environ.get(variable)), None)
+
+
+def _read(path: Path) -> Written:
+    written = read(path)
+    tree = written.tree
+    for alias, name in _FILE_ALIASES.items():
+        if alias in tree and name in tree:
+            raise SettingsError(
+                f"{path}:{written.line((alias,))}: `{alias}` and `{name}` mean the same", suggestion=f"keep `{name}`"
+            )
+        if alias in tree:
+            written.rename(alias, name)
+    if refused := _ENV_ONLY & tree.keys():
+        name = min(refused)
+        raise SettingsError(
+            f"{path}:{written.line((name,))}: `{name}` is read from the environment only",
+            suggestion=_VARIABLES[name][0],
+        )
+    if misplaced := next((name for name in _SECTIONS & tree.keys() if not isinstance(tree[name], dict)), None):
+        place = f"{path}:{written.line((misplaced,))}"
+        raise SettingsError(f"{place}: `{misplaced}` is a section", suggestion=f"write it as [{misplaced}]")
+    if tree.get("aros") == {}:
+        tree["aros"] = {"enabled": True}  # an empty table is a written one
+    return written
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    known = {variable for names in _VARIABLES.values() for variable in names} | {CONFIG_PATH}
+    ours = (variable for variable in environ if variable.startswith("FLUJO_"))
+    for variable in sorted(ours):
+        if variable not in known and not _FOREIGN.fullmatch(variable):
+            way_out = legacy_names.of_variable(variable) or nearest(variable, known)
+            raise SettingsError(f"environment: unknown variable {variable}", suggestion=way_out)
+
+
+def _checked(values: Mapping[str, Any], origins: Origins) -> Settings:
+    """Build the settings; what pydantic finds is told without its input, which may be a secret."""
+    try:
+        return Settings.model_validate(values)
+    except pydantic.ValidationError as error:
+        refusal = told(error, Settings, values, _VARIABLES.keys() - _ENV_ONLY, origins)
+    raise refusal

@@ -1,0 +1,141 @@
+"""A question to a person as it is recorded and read back, and what an answer has to be. Pure.
+
+It must not ask anybody anything. In: rows and values; out: `Approval`s, and why an answer is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.json_schema import fits_schema, wrong_schema
+from flujo_client.contract.records import LIVE_RUN
+from flujo_client.errors import ConfigurationError, ResumeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A question to a person.
+
+    Attributes:
+        key: of the attempt that waits for the answer: what an answer is bound to.
+        message: the question.
+        schema: what an answer has to be, as a JSON Schema; None: anything.
+        expires_at: when it is closed; None: it stays open.
+        actor: whom it is for, where it was escalated to somebody.
+        refused: why the answer before this was refused.
+        state: open, answered, expired, or closed with its run.
+        run_status: of the run it belongs to.
+        answered_by, note, answered_at: the answer's, if there is one.
+        token: to answer it from a link; None where the client has no signing key.
+    """
+
+    run_id: str
+    pipeline: str
+    address: str
+    step: str
+    key: str
+    message: str
+    schema: dict[str, Any] | None
+    asked_at: datetime
+    run_status: str
+    state: str = OPEN
+    expires_at: datetime | None = None
+    actor: str | None = None
+    refused: str | None = None
+    answered_by: str | None = None
+    note: str | None = None
+    answered_at: datetime | None = None
+    token: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for people."""
+        return f"{self.address}/{self.step}" if self.address else self.step
+
+
+def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str:
+    """What a question is, by its attempt's and its run's status: open, answered, expired or closed."""
+    if is_answered:
+        return "answered"
+    if attempt == "cancelled" or (attempt == "paused" and run not in LIVE_RUN):
+        return "closed"
+    return OPEN if attempt == "paused" and not is_over else "expired"
+
+
+def choose(run_id: str, status: str, asked: Sequence[Approval], *, step: str | None, address: str | None) -> Approval:
+    """Find the question that is meant: the one that is named, or the only one that is open.
+
+    Args:
+        run_id: the run.
+        status: its status.
+        asked: all its questions, in the order they were asked.
+        step: the name of its step.
+        address: of the scope it stands in.
+
+    Raises:
+        ResumeError: it is not open, and why; or several are, and none is named.
+    """
+    named = [each for each in asked if step in (None, each.step) and address in (None, each.address)]
+    open_ = [each for each in named if each.state == OPEN]
+    if len(open_) == 1:
+        return open_[0]
+    if open_:
+        places = ", ".join(f"'{each.place}'" for each in open_)
+        raise ResumeError(
+            f"run {run_id} has {len(open_)} questions open: {places}",
+            suggestion="say which, by its step or its address",
+            code="SEVERAL_QUESTIONS",
+        )
+    if named:
+        raise closed(named[-1])
+    if status not in LIVE_RUN:
+        raise ResumeError(f"run {run_id} is {status}: nothing can be answered any more", code="RUN_ENDED")
+    if step is None and address is None:
+        raise ResumeError(
+            f"run {run_id} is {status} and has no question open, so there is nothing to answer", code="NOT_PAUSED"
+        )
+    known = ", ".join(f"'{each.place}'" for each in asked if each.state == OPEN) or "none"
+    raise ResumeError(
+        f"run {run_id} has asked nothing at {address or ''!r}, step {step or 'any'!r}; open are: {known}",
+        code="UNKNOWN_QUESTION",
+    )
+
+
+def closed(approval: Approval) -> ResumeError:
+    """Say why a question cannot be answered any more (M-452)."""
+    where = f"the question '{approval.place}' of run {approval.run_id}"
+    if approval.state == "answered":
+        at = f"{approval.answered_at:%Y-%m-%d %H:%M:%S %Z}" if approval.answered_at else "before"
+        message = f"{where} was answered by {approval.answered_by or 'somebody'} at {at}"
+        return ResumeError(message, code="ALREADY_ANSWERED")
+    if approval.state == "expired":
+        return ResumeError(f"{where} has expired", code="QUESTION_EXPIRED")
+    return ResumeError(f"{where} is closed: its run is {approval.run_status}", code="RUN_ENDED")
+
+
+def check_answer(approval: Approval, value: Any) -> None:
+    """Refuse an answer that does not fit its question's schema.
+
+    Raises:
+        ResumeError: it does not; the place is named.
+    """
+    wrong = None if approval.schema is None else fits_schema(value, approval.schema)
+    if wrong:
+        raise ResumeError(
+            f"the answer to '{approval.place}' does not fit: {wrong}",
+            suggestion="`approvals()`, or `flujo approvals list --json`, shows the schema",
+            code="ANSWER_REFUSED",
+        )
+
+
+def check_schema(schema: dict[str, Any]) -> None:
+    """Refuse what is no JSON Schema, as far as that can be told here; raises ConfigurationError."""
+    if wrong := wrong_schema(schema):
+        raise ConfigurationError(f"input_schema {wrong}")

@@ -1,0 +1,47 @@
+"""How large and how many: every fixed limit on what users give, in one place; `docs/reference/limits.md` is its table.
+
+Limits that a project sets itself are in `flujo_client/config/models.py`. Nothing is ever cut to fit a limit: what is above one is refused.
+"""
+
+from typing import Final
+
+MAX_STEPS: Final = 10_000
+"""Steps of a pipeline that hold no others, those inside containers counted each time they stand somewhere."""
+MAX_BRANCHES: Final = 10_000
+"""Branches of one fan-out: of a parallel step or a router, or items of a parallel map."""
+MAX_CONTAINERS: Final = 20
+"""Containers around a step."""
+MAX_PLAN_BYTES: Final = 16_777_216
+"""JSON of a compiled pipeline, with the text of its blueprint."""
+MAX_NESTING: Final = 200
+"""Lists and mappings inside each other in a plan or in metadata; the JSON writer takes 254."""
+
+MAX_NAME: Final = 120
+"""Characters of the name of a step, a branch, a path or a state."""
+MAX_PATH: Final = 1_000
+"""Bytes of a step's path: the keys of a run's rows are made of it, and Postgres indexes them."""
+MAX_QUEUE: Final = 120
+"""Characters of the name of a step's queue."""
+MAX_WORD: Final = 200
+"""Characters of an idempotency key, a tenant, a run's queue, a pipeline's name or version."""
+MAX_REFERENCE: Final = 1_000
+"""Characters of the reference that workers find a pipeline by; Postgres indexes it."""
+MAX_RUN_ID: Final = 80
+"""Characters of a run's id."""
+
+MAX_METADATA_BYTES: Final = 1_048_576
+"""JSON of a run's metadata."""
+MAX_QUESTION: Final = 100_000
+"""Characters of a question to a person."""
+
+MAX_BLUEPRINT_BYTES: Final = 1_048_576
+"""A blueprint's text, with all that it imports."""
+MAX_BLUEPRINT_VALUES: Final = 50_000
+"""Values in a blueprint, those that aliases repeat counted each time."""
+MAX_BLUEPRINT_DEPTH: Final = 100
+"""Lists and mappings inside each other in a blueprint."""
+
+MAX_ERROR_WORD: Final = 300
+"""Characters that are kept of an error's class, module and code."""
+MAX_ERROR_TEXT: Final = 10_000
+"""Characters that are kept of each text of an error: its message, its feedback, its suggestion."""

@@ -1,0 +1,167 @@
+"""What a machine with nothing running needs: embedded services, their tables, and worker processes.
+
+Worker code is never imported here: it is started as `python -m flujo_worker`, in processes of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import IO, TYPE_CHECKING, Self
+
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.process import open_log
+from flujo_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.embedded import Embedded
+
+GRACE_S = 15.0
+
+
+def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
+    """Give settings that name real services: those that are set, else embedded ones, started here or joined.
+
+    Returns:
+        the settings, and what is to be stopped with their user; None where nothing was started or joined.
+    """
+    if not settings.is_embedded:
+        return settings, None
+    from flujo_client.embedded import Embedded
+
+    services = Embedded(settings.embedded_dir)
+    services.start()
+    settings = settings.with_services(services.database_url, services.broker_url)
+    if services.is_owner:
+        migrate(settings)
+    return settings, services
+
+
+def join_services(settings: Settings) -> Settings:
+    """Give settings that name real services: those that are set, else embedded ones that somebody runs here already.
+
+    Raises:
+        ConfigurationError: nothing is set, and nothing runs.
+    """
+    if not settings.is_embedded:
+        return settings
+    from flujo_client.embedded import running
+
+    services = running(settings.embedded_dir)
+    if services is None:
+        raise ConfigurationError(
+            "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services run here",
+            suggestion="set both, or run `flujo up`, which starts everything",
+        )
+    return settings.with_services(services.database_url, services.broker_url)
+
+
+def migrate(settings: Settings) -> None:
+    """Bring the database up to the installed code, in a process of its own.
+
+    Raises:
+        ConfigurationError: it did not succeed; what it said is in the message.
+    """
+    done = subprocess.run(  # noqa: S603 - our own module
+        _command("migrate"),
+        env=ConfigManager().child_environment(settings),
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,  # Ctrl-C is for whoever waits for it: cut short, it would look like a failure
+    )
+    if done.returncode:
+        said, _, way_out = (done.stderr.strip() or done.stdout.strip()).partition("\n  → ")
+        why = said.splitlines()[-1] if said else done.returncode
+        raise ConfigurationError(f"the database could not be migrated: {why}", suggestion=way_out or None)
+
+
+class Fleet:
+    """Processes of this machine that all do the same, stopped with their owner. A context manager.
+
+    Args:
+        settings: with database and broker set.
+        processes: how many.
+        log: a file that takes what they print; dropped when None.
+        arguments: further arguments of the command.
+        command: `worker`, or `beat`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        processes: int = 1,
+        log: Path | None = None,
+        arguments: Sequence[str] = (),
+        command: str = "worker",
+    ) -> None:
+        self._settings, self._count, self._log, self._arguments = settings, processes, log, arguments
+        self._command = command
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the processes; they take work as soon as they are up."""
+        while len(self.processes) < self._count:
+            self.processes.append(self.spawn())
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start one process."""
+        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else open_log(self._log, anew=False)
+        environment = ConfigManager().child_environment(self._settings)
+        environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
+        try:
+            return self.launch([self._command, f"--parent={os.getpid()}", *self._arguments], environment, out)
+        finally:
+            if not isinstance(out, int):
+                out.close()
+
+    def launch(
+        self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int
+    ) -> subprocess.Popen[bytes]:
+        """Run `python -m flujo_worker` with these arguments, in a process of its own."""
+        return subprocess.Popen(  # noqa: S603 - our own module
+            _command(*arguments), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+        )
+
+    def mend(self) -> int:
+        """Replace processes that have died; return how many."""
+        dead = [process for process in self.processes if process.poll() is not None]
+        self.processes = [process for process in self.processes if process.poll() is None]
+        self.start()
+        return len(dead)
+
+    def stop(self) -> None:
+        """End them: in order, or after some seconds by force."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "flujo_worker", *arguments]
+
+
+def _search_path(given: str | None) -> str:
+    """A worker finds modules where this process finds them: a script's own folder stands first in sys.path."""
+    return os.pathsep.join([*(path for path in sys.path[:1] if path), *([given] if given else [])])

@@ -1,0 +1,191 @@
+"""From the text of a template to its pieces: plain text, tags, and blocks that hold pieces. Pure.
+
+In: a text and the names that may stand in it. Out: pieces and the paths they read; or a `BlueprintTextError`. One pass over the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from flujo_client.contract.suggestions import did_you_mean
+from flujo_client.expressions.filters import FILTERS, Filtered
+from flujo_client.expressions.parser import Parser
+from flujo_client.expressions.tokens import refused, shown, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from flujo_client.expressions.nodes import Node
+    from flujo_client.expressions.parser import Path
+
+MAX_NESTED = 16
+"""How deep blocks may be nested."""
+
+MAX_FILTERS = 16
+"""How many filters a tag may have."""
+
+EACH_NAMES = ("this", "index")
+"""What `#each` names: the item, and its place from 0."""
+
+_OPENING = re.compile(r"\{\{[ \t\r\n]*([#/][A-Za-z]*|else(?![A-Za-z0-9_]))?")
+_BLOCKS = ("#if", "#each", "else", "/if", "/each")
+_REST_OF_LINE = re.compile(r"[ \t]*(?:\r?\n|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """`{{ … }}`: a value to write."""
+
+    node: Node
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`{{#kind …}}body{{else}}otherwise{{/kind}}`; `kind` is if or each."""
+
+    kind: str
+    tag: Tag
+    body: tuple[Piece, ...]
+    otherwise: tuple[Piece, ...]
+
+
+Piece = str | Tag | Block
+
+
+def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], frozenset[Path]]:
+    """Cut a template into its pieces, and tell the paths that they read.
+
+    Raises:
+        BlueprintTextError: a tag is no expression or has no end, or a block is not closed.
+    """
+    reader = _Reader(text, allowed)
+    while (start := text.find("{{", reader.at)) >= 0:
+        reader.read_tag(start)
+    return reader.finish(), frozenset(reader.paths)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block that is not closed yet; the outermost is the template itself."""
+
+    kind: str
+    tag: Tag
+    body: list[Piece] = field(default_factory=list)
+    otherwise: list[Piece] | None = None
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return self.body if self.otherwise is None else self.otherwise
+
+    def closed(self) -> Block:
+        return Block(self.kind, self.tag, tuple(self.body), tuple(self.otherwise or ()))
+
+
+class _Reader:
+    def __init__(self, text: str, allowed: Collection[str]) -> None:
+        self._text, self._allowed = text, tuple(allowed)
+        self._outermost: list[Piece] = []
+        self._open: list[_Open] = []
+        self.at = 0
+        self.paths: set[Path] = set()
+
+    def read_tag(self, start: int) -> None:
+        """Read the tag at `start`, and the text before it."""
+        opening = _OPENING.match(self._text, start)
+        assert opening
+        word = opening[1]
+        if word is None:
+            tag, after = self._tag(start, opening.end())
+            self._add_text(start, after)
+            self._pieces.append(tag)
+        elif word in {"#if", "#each"}:
+            tag, after = self._tag(start, opening.end())
+            self._add_line(start, after)
+            self._begin(word[1:], tag)
+        elif word in _BLOCKS:
+            self._add_line(start, self._empty(opening.end(), word))
+            self._turn(start) if word == "else" else self._close(word[1:], start)
+        else:
+            self._stop(
+                start, f"unknown block {shown(word)}", did_you_mean(word, _BLOCKS) or f"known: {', '.join(_BLOCKS)}"
+            )
+
+    def finish(self) -> tuple[Piece, ...]:
+        if self._open:
+            last = self._open[-1]
+            self._stop(last.tag.at, f"#{last.kind} is not closed", f"close it with {{{{/{last.kind}}}}}")
+        self._add_text(len(self._text), len(self._text))
+        return tuple(self._outermost)
+
+    @property
+    def _pieces(self) -> list[Piece]:
+        return self._open[-1].pieces if self._open else self._outermost
+
+    def _add_text(self, end: int, after: int) -> None:
+        """Keep the text up to a tag, and go on after the tag."""
+        if self.at < end:
+            self._pieces.append(self._text[self.at : end])
+        self.at = after
+
+    def _add_line(self, start: int, after: int) -> None:
+        """The same for a block's tag; if it is alone on its line, the line goes with it."""
+        begin = self.at + len(self._text[self.at : start].rstrip(" \t"))
+        rest = _REST_OF_LINE.match(self._text, after)
+        is_alone = rest is not None and self._text[begin - 1 : begin] in {"", "\n"}
+        self._add_text(*(begin, rest.end()) if rest and is_alone else (start, after))
+
+    def _begin(self, kind: str, tag: Tag) -> None:
+        if len(self._open) == MAX_NESTED:
+            self._stop(tag.at, f"blocks are nested deeper than {MAX_NESTED}", "do this in a step")
+        self._open.append(_Open(kind, tag))
+
+    def _turn(self, at: int) -> None:
+        if not self._open or self._open[-1].otherwise is not None:
+            self._stop(at, "else has no #if or #each before it")
+        self._open[-1].otherwise = []
+
+    def _close(self, kind: str, at: int) -> None:
+        if not self._open or self._open[-1].kind != kind:
+            opened = f"#{self._open[-1].kind} is open" if self._open else "no block is open"
+            self._stop(at, f"/{kind} closes nothing: {opened}")
+        closed = self._open.pop().closed()
+        self._pieces.append(closed)
+
+    def _tag(self, start: int, at: int) -> tuple[Tag, int]:
+        """Read an expression and its filters, up to the end of the tag."""
+        is_each = any(block.kind == "each" and block.otherwise is None for block in self._open)
+        allowed = (*self._allowed, *EACH_NAMES) if is_each else self._allowed
+        parser = Parser(self._text, tokens(self._text, at, closed_by="}}"), allowed)
+        node = parser.expression()
+        filters = 0
+        while bar := parser.take("|"):
+            if (filters := filters + 1) > MAX_FILTERS:
+                parser.stop(bar, f"a tag has more than {MAX_FILTERS} filters", "do this in a step")
+            node = _filtered(node, parser)
+        self.paths |= {path for path in parser.paths if not (is_each and path[0] in EACH_NAMES)}
+        return Tag(node, start), parser.end().end
+
+    def _empty(self, at: int, word: str) -> int:
+        first, *_ = tokens(self._text, at, closed_by="}}")
+        if first.kind != "end":
+            self._stop(
+                first.at, f"{word} takes nothing, not {first}", "for another condition put an #if inside the else"
+            )
+        return first.end
+
+    def _stop(self, at: int, what: str, way_out: str | None = None) -> NoReturn:
+        raise refused(self._text, at, what, way_out)
+
+
+def _filtered(of: Node, parser: Parser) -> Node:
+    name = parser.word
+    if name.text not in FILTERS:
+        what = f"unknown filter {name}" if name.kind == "name" else f"expected a filter after '|', not {name}"
+        parser.stop(name, what, did_you_mean(name.text, FILTERS) or f"known: {', '.join(FILTERS)}")
+    parser.advance()
+    arguments = parser.arguments() if parser.take("(") else ()
+    parser.demand(name, len(arguments), *FILTERS[name.text])
+    return Filtered(of, name.text, arguments, name.at)

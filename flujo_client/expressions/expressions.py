@@ -1,0 +1,81 @@
+"""The small language of conditions in blueprints: `context.score > 0.8 and 'draft' not in output.tags`. Pure.
+
+In: a text, once, when a blueprint is read; then the values of its names, as often as it is asked. Out: a value. It reads data and compares
+it; it calls nothing of yours, changes nothing, and ends after a bounded number of steps. Client and worker get the same answer for the same
+values, whatever Python they run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.errors import TemplateResolutionError
+from flujo_client.expressions.nodes import Node, Scope
+from flujo_client.expressions.parser import Parser, Path
+from flujo_client.expressions.tokens import line_and_column, tokens
+from flujo_client.expressions.values import Fault, Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+NAMES = ("previous_step", "context", "steps", "resume_input")
+"""What an expression may begin with, and `output`, which is `previous_step` by another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A text that was read.
+
+    `names` are the paths that it reads: each root with the parts that are written out after it, such as `("steps", "draft", "output")` for
+    `steps.draft.output[0]`. `output` is given as `previous_step`.
+    """
+
+    text: str
+    names: frozenset[Path]
+    node: Node
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        """Evaluate with the values of the names.
+
+        Args:
+            names: values by root. One that is allowed and not given is missing.
+
+        Raises:
+            TemplateResolutionError: something is missing, values cannot be compared, or it takes more than `values.MAX_STEPS` steps.
+        """
+        try:
+            return self.node.value(Scope(names))
+        except Fault as fault:
+            raise unresolved(self.text, fault) from None
+
+
+def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expression:
+    """Read an expression (§2.6).
+
+    Args:
+        text: at most `tokens.MAX_LENGTH` characters.
+        allowed: the roots that may stand in it. `output` may wherever `previous_step` may, and is the same unless it is named here too.
+
+    Raises:
+        BlueprintTextError: it is no expression; says where, what is allowed there, and the nearest name.
+    """
+    parser = Parser(text, tokens(text), allowed)
+    node = parser.expression()
+    parser.end()
+    return Expression(text, frozenset(parser.paths), node)
+
+
+def unresolved(text: str, fault: Fault) -> TemplateResolutionError:
+    """Make a fault an error that says where in the text it happened."""
+    offset = fault.at or 0
+    line, column = line_and_column(text, offset)
+    missing = fault.name if isinstance(fault, Missing) else None
+    return TemplateResolutionError(
+        f"line {line}, column {column}: {fault.what}",
+        suggestion=fault.way_out(),
+        missing=missing,
+        offset=offset,
+        line=line,
+        column=column,
+    )

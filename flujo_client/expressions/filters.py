@@ -1,0 +1,85 @@
+"""What a tag of a template may pass its value through: `{{ context.tags | join(', ') | upper }}`. Pure.
+
+In: a value, and the arguments. Out: a value, or a `Fault`. A filter stands after a whole expression: `a or b | upper` is `(a or b) | upper`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.expressions.nodes import placed
+from flujo_client.expressions.values import LISTS, Fault, Missing, Work, kind
+from flujo_client.expressions.writing import as_json, as_text
+
+if TYPE_CHECKING:
+    from flujo_client.expressions.nodes import Node, Scope
+
+MAX_CHARACTERS = 10_000_000
+"""The longest text that `join` makes."""
+
+
+def _upper(value: Any, work: Work) -> str:
+    return as_text(value, work).upper()
+
+
+def _lower(value: Any, work: Work) -> str:
+    return as_text(value, work).lower()
+
+
+def _length(value: Any, work: Work) -> int:
+    work.spend()
+    if isinstance(value, (str, *LISTS, AbstractSet, Mapping)):
+        return len(value)
+    raise Fault(f"{kind(value)} has no length", "texts, lists and mappings have")
+
+
+def _join(value: Any, work: Work, between: Any = "") -> str:
+    if not isinstance(value, LISTS):
+        raise Fault(f"join takes a list, not {kind(value)}")
+    if not isinstance(between, str):
+        raise Fault(f"join puts a text between, not {kind(between)}")
+    parts = [as_text(each, work) for each in value]
+    if sum(map(len, parts)) + len(between) * len(parts) > MAX_CHARACTERS:
+        raise Fault(f"join would make more than {MAX_CHARACTERS} characters")
+    made = between.join(parts)
+    work.spend_on(made)
+    return made
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "upper": _upper,
+    "lower": _lower,
+    "length": _length,
+    "tojson": as_json,
+    "join": _join,
+}
+FILTERS = {"upper": (0, 0), "lower": (0, 0), "default": (1, 1), "length": (0, 0), "tojson": (0, 0), "join": (0, 1)}
+"""The filters, with the fewest and the most arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    of: Node
+    filter: str
+    arguments: tuple[Node, ...]
+    at: int
+
+    def value(self, scope: Scope) -> Any:
+        if self.filter == "default":
+            return self._or_default(scope)
+        value = self.of.value(scope)
+        arguments = [each.value(scope) for each in self.arguments]
+        try:
+            return _FILTERS[self.filter](value, scope.work, *arguments)
+        except Fault as wrong:
+            raise placed(wrong, self.at) from None
+
+    def _or_default(self, scope: Scope) -> Any:
+        try:
+            value = self.of.value(scope)
+        except Missing:
+            value = None
+        return self.arguments[0].value(scope) if value is None else value

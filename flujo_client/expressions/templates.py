@@ -1,0 +1,105 @@
+"""The small language of texts in blueprints: `Answer {{ previous_step | upper }}{{#if context.tone}} in a {{ context.tone }} tone{{/if}}.` Pure.
+
+In: a text, once, when a blueprint is read; then the values of its names, as often as it is rendered. Out: a text, or for a template that is one
+tag the value itself. What is rendered is data: braces in a value stay braces. Everything between tags stays as it is, except that a block's
+tag that is alone on its line takes the line with it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from flujo_client.expressions.blocks import Piece, Tag, pieces_of
+from flujo_client.expressions.expressions import NAMES, unresolved
+from flujo_client.expressions.rendering import Rendering
+from flujo_client.expressions.tokens import refused
+from flujo_client.expressions.values import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from flujo_client.expressions.parser import Path
+
+Undefined = Literal["warn", "strict", "ignore"]
+
+MAX_LENGTH = 200_000
+"""Characters in a template."""
+
+MAX_OUTPUT = 1_000_000
+"""Characters in what is rendered, unless another limit is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A text that was read.
+
+    `names` are the paths that it reads, as an `Expression`'s are; what `this` and `index` are inside `#each` is not among them. `is_plain` says
+    that there is no tag in it. `undefined` says what becomes of a name that is missing: `strict` raises, `warn` leaves a gap and tells the
+    caller, `ignore` leaves a gap.
+    """
+
+    text: str
+    names: frozenset[Path]
+    undefined: Undefined
+    pieces: tuple[Piece, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        return all(isinstance(piece, str) for piece in self.pieces)
+
+    def render(
+        self, names: Mapping[str, Any], *, limit: int = MAX_OUTPUT, on_missing: Callable[[str], object] | None = None
+    ) -> str:
+        """Fill in the values of the names.
+
+        Args:
+            names: values by root. One that is allowed and not given is missing.
+            limit: the most characters that may come of it.
+            on_missing: under `warn`, is told each name that was missing, as it is written, once.
+
+        Raises:
+            TemplateResolutionError: under `strict`, something is missing; or values do not fit what is done with them, or there is too much of
+                them.
+        """
+        with self._rendering(limit, on_missing) as rendering:
+            return rendering.text(self.pieces, names)
+
+    def evaluate(
+        self, names: Mapping[str, Any], *, limit: int = MAX_OUTPUT, on_missing: Callable[[str], object] | None = None
+    ) -> Any:
+        """Give the value of a template that is one `{{ … }}` and blanks around it, null if that is missing; else what `render` gives."""
+        tags = [piece for piece in self.pieces if not (isinstance(piece, str) and not piece.strip())]
+        if len(tags) != 1 or not isinstance(tags[0], Tag):
+            return self.render(names, limit=limit, on_missing=on_missing)
+        with self._rendering(limit, on_missing) as rendering:
+            return rendering.value(tags[0], names)
+
+    @contextmanager
+    def _rendering(self, limit: int, on_missing: Callable[[str], object] | None) -> Iterator[Rendering]:
+        rendering = Rendering(limit, is_strict=self.undefined == "strict")
+        try:
+            yield rendering
+        except Fault as fault:
+            raise unresolved(self.text, fault) from None
+        if on_missing and self.undefined == "warn":
+            for name in rendering.missing:
+                on_missing(name)
+
+
+def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Collection[str] = NAMES) -> Template:
+    """Read a template (§2.6).
+
+    Args:
+        text: at most `MAX_LENGTH` characters.
+        undefined: what becomes of a name that is missing, see `Template`.
+        allowed: the roots that may stand in it; `output` may wherever `previous_step` may, `this` and `index` inside `#each`.
+
+    Raises:
+        BlueprintTextError: a tag is no expression or has no end, or a block is not closed; says where, and the nearest name.
+    """
+    if len(text) > MAX_LENGTH:
+        raise refused(text, 0, f"a template is longer than {MAX_LENGTH} characters", "make a part of it a value")
+    pieces, names = pieces_of(text, allowed)
+    return Template(text, names, undefined, pieces)

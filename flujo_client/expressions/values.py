@@ -1,0 +1,148 @@
+"""How expressions and templates read data. Pure.
+
+In: values that travel (mappings, models, dataclasses, lists, texts, numbers, dates) and a `Work` that bounds what is done with them. Out:
+values, or a `Fault`. Only data is read: keys, fields and places in lists, never an attribute of a class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from enum import Enum
+from itertools import islice
+from typing import Any
+
+from pydantic import BaseModel
+
+from flujo_client.contract.suggestions import MOST, did_you_mean
+
+MAX_STEPS = 300_000
+"""Steps of one evaluation: a value read, compared or written is one, and so are 64 characters of a text."""
+
+LISTS = (list, tuple)
+SIMPLE = frozenset({str, int, float, bool, type(None)})
+"""The classes of values that have no parts and no surprises; most are of these, and looking them up is quick."""
+
+_CHARACTERS_IN_A_STEP = 64
+_OF_TEXTS: dict[str, Callable[..., Any]] = {
+    "lower": str.lower,
+    "upper": str.upper,
+    "strip": str.strip,
+    "startswith": str.startswith,
+    "endswith": str.endswith,
+}
+METHODS = {"get": (1, 2), "lower": (0, 0), "upper": (0, 0), "strip": (0, 0), "startswith": (1, 1), "endswith": (1, 1)}
+"""What may be called on a value, with the fewest and the most arguments."""
+
+
+class Fault(Exception):
+    """An evaluation that cannot go on; whoever knows the place sets `at`."""
+
+    def __init__(self, what: str, way_out: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self._way_out = what, way_out
+        self.at: int | None = None
+
+    def way_out(self) -> str | None:
+        return self._way_out
+
+
+class Missing(Fault):
+    """A key, a field or a place that a value does not have. `name` is the whole path, as it is written."""
+
+    def __init__(self, holder: Any, key: Any, name: str) -> None:
+        super().__init__(f"`{name}` is not there: what it is read from is {kind(holder)}")
+        self._holder, self._key, self.name = holder, key, name
+
+    def way_out(self) -> str | None:
+        """The nearest name that is there; looked for only when somebody is told."""
+        fields = fields_of(self._holder)
+        if fields is None or not isinstance(self._key, str):
+            return None
+        return did_you_mean(self._key, (each for each in islice(fields, MOST) if isinstance(each, str)))
+
+
+class Work:
+    """What is left of the steps that an evaluation may take."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self._left = steps
+
+    def spend(self, steps: int = 1) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise Fault(f"this takes more than {MAX_STEPS} steps", "do it in a step of its own")
+
+    def spend_on(self, value: Any) -> None:
+        """Spend what a look at one value takes: more for a long text."""
+        self.spend(1 + len(value) // _CHARACTERS_IN_A_STEP if isinstance(value, str) else 1)
+
+
+def kind(value: Any) -> str:
+    """What a value is, in a reader's words; never the value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    words = (((int, float), "a number"), (str, "a text"), (LISTS, "a list"), (Mapping, "a mapping"))
+    return next((word for types, word in words if isinstance(value, types)), f"a value of type {type(value).__name__}")
+
+
+def fields_of(value: Any) -> Mapping[Any, Any] | None:
+    """The keys of a mapping or the fields of a model with their values; None for what has neither."""
+    if type(value) in SIMPLE:
+        return None
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, BaseModel):
+        fields = {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
+        extra = value.__pydantic_extra__
+        return ChainMap(extra, fields) if extra else fields
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
+
+
+def read(holder: Any, key: Any, name: str) -> Any:
+    """Read a key of a mapping, a field of a model, or a place in a list. Raises Missing, with the name of what is read."""
+    fields = fields_of(holder)
+    if fields is not None:
+        if has(fields, key):
+            return bare(fields[key])
+    elif isinstance(holder, LISTS) and isinstance(key, int) and -len(holder) <= key < len(holder):
+        return bare(holder[key])
+    raise Missing(holder, key, name)
+
+
+def called(name: str, value: Any, arguments: list[Any], work: Work) -> Any:
+    """Call one of the METHODS."""
+    if name == "get":
+        return _got(value, *arguments)
+    if not isinstance(value, str):
+        raise Fault(f"{kind(value)} has no {name}()", "only texts have")
+    if wrong := [each for each in arguments if not isinstance(each, str)]:
+        raise Fault(f"{name}() takes a text, not {kind(wrong[0])}")
+    work.spend_on(value)
+    return _OF_TEXTS[name](value, *arguments)
+
+
+def _got(holder: Any, key: Any, otherwise: Any = None) -> Any:
+    fields = fields_of(holder)
+    if fields is None:
+        raise Fault(f"{kind(holder)} has no get()", "only mappings and models have")
+    return bare(fields[key]) if has(fields, key) else otherwise
+
+
+def bare(value: Any) -> Any:
+    """An enumeration's member as the value it stands for; anything else as it is."""
+    return value.value if type(value) not in SIMPLE and isinstance(value, Enum) else value
+
+
+def has(fields: Mapping[Any, Any], key: Any) -> bool:
+    try:
+        return key in fields
+    except TypeError:  # a list, say, is no key
+        return False

@@ -1,0 +1,161 @@
+"""The default pipeline: a checklist, then solutions until one passes it (requirements §2.1).
+
+Built of the kinds that are there; agents come from whoever calls. In: the task, as the run's input. Out: a `Candidate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from flujo_client.contract.checklist import Candidate, Checklist, ChecklistItem, DefaultContext
+from flujo_client.errors import AgentError
+from flujo_client.pipeline.conditional import ConditionalStep
+from flujo_client.pipeline.loop import LoopStep
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
+
+_FORM: Final = '{"items": [{"description": …, "passed": …, "feedback": …}]}'
+_WANTED: Final = "give its agent the output type `Checklist`, or an output_schema like it"
+
+
+def make_default_pipeline(
+    review_agent: Any,
+    solution_agent: Any,
+    validator_agent: Any,
+    reflection_agent: Any = None,
+    max_retries: int | None = None,
+    max_iters: int = 3,
+    *,
+    name: str = "default",
+) -> Pipeline:
+    """Make a pipeline that solves a task and checks the solution, until it passes or `max_iters` of them were made.
+
+    Its output is the last solution as a `Candidate`, whether it has passed or not: `checklist.is_passed` tells. Each agent's call is a
+    step's: tried again, paid for and seen like any other. An answer that cannot be read is a failed attempt, and the next is told why.
+
+    Args:
+        review_agent: gets the task, and answers a `Checklist` of what a solution has to have.
+        solution_agent: gets `task` and `checklist`, and after a solution that did not pass `solution`, `failed` and `reflection`;
+            answers a solution.
+        validator_agent: gets `task`, `solution` and `checklist`, and answers that with `passed` and `feedback` for every item.
+        reflection_agent: gets what the solution agent gets after a solution that did not pass, and answers advice to it.
+        max_retries: further attempts of each step after one that failed; as agents and steps say by default when None.
+        max_iters: solutions made at most.
+        name: what runs are listed under.
+    """
+    config = StepConfig() if max_retries is None else StepConfig(max_retries=max_retries)
+    solution = Step.solution(solution_agent, config=config, processors=_reading(to_solve, as_text), sink_to="solution")
+    validate = Step(
+        "validate", validator_agent, config=config, processors=_reading(to_validate, judged), sink_to="checklist"
+    )
+    body = [solution, validate]
+    if reflection_agent is not None:
+        reflection = Step(
+            "reflection", reflection_agent, config=config, processors=_reading(to_solve, as_text), sink_to="reflection"
+        )
+        body.insert(
+            0,
+            ConditionalStep(
+                "reflect", condition_callable=has_failed, branches={True: reflection, False: Step("begin", unchanged)}
+            ),
+        )
+    solve = LoopStep(
+        "solve",
+        loop_body_pipeline=Pipeline(body),
+        exit_condition_callable=is_passed,
+        max_loops=max_iters,
+        loop_output_mapper=candidate,
+    )
+    review = Step.review(review_agent, config=config, processors=_reading(None, reviewed), sink_to="checklist")
+    return Pipeline([Step("task", begin, sink_to="task"), review, solve], name=name, context_model=DefaultContext)
+
+
+def _reading(before: Any, after: Any) -> AgentProcessors:
+    return AgentProcessors([] if before is None else [before], [after])
+
+
+def begin(task: Any, *, context: DefaultContext) -> Any:
+    """Forget what was made for the task before this one: contexts are handed on, from item to item and from run to run."""
+    context.solution = context.reflection = None
+    return task
+
+
+def to_solve(_: Any, *, context: DefaultContext) -> dict[str, Any]:
+    """What an agent is told that makes a solution, or thinks about the last one."""
+    given = {"task": context.task, "checklist": _descriptions(context)}
+    if context.solution is None:
+        return given
+    failed = [item.model_dump(exclude={"passed"}) for item in _checklist(context).failed]
+    return {**given, "solution": context.solution, "failed": failed, "reflection": context.reflection}
+
+
+def to_validate(solution: str, *, context: DefaultContext) -> dict[str, Any]:
+    """What an agent is told that judges a solution."""
+    return {"task": context.task, "solution": solution, "checklist": _descriptions(context)}
+
+
+def reviewed(output: Any) -> Checklist:
+    """Read a checklist that nobody has judged; raises AgentError."""
+    found = _read(output)
+    if not found.items:
+        raise AgentError("the checklist is empty", suggestion="let it have at least one item")
+    return Checklist(items=[ChecklistItem(description=item.description) for item in found.items])
+
+
+def judged(output: Any, *, context: DefaultContext) -> Checklist:
+    """Read what was said of each item, in their order: what they are called stays as it is. Raises AgentError."""
+    asked, said = _checklist(context).items, _read(output).items
+    if len(said) != len(asked) or any(item.passed is None for item in said):
+        raise AgentError(
+            f"the checklist has {len(asked)} items, to be answered in their order, each with `passed`: {len(said)} came, "
+            f"{sum(item.passed is not None for item in said)} of them judged",
+        )
+    pairs = zip(asked, said, strict=True)
+    return Checklist(items=[item.model_copy(update={"description": each.description}) for each, item in pairs])
+
+
+def as_text(output: Any) -> str:
+    """Read a text; raises AgentError."""
+    if not isinstance(output, str) or not output.strip():
+        raise AgentError(f"a text is meant, and not an empty one; this is a {type(output).__name__}")
+    return output
+
+
+def has_failed(_: Any, context: DefaultContext) -> bool:
+    """Tell whether there is a solution, and it did not pass."""
+    return bool(_checklist(context).failed)
+
+
+def is_passed(_: Any, context: DefaultContext) -> bool:
+    """Tell whether the last solution has passed."""
+    return _checklist(context).is_passed
+
+
+def candidate(_: Any, context: DefaultContext) -> Candidate:
+    """Give the last solution."""
+    checklist = _checklist(context)
+    return Candidate(solution=context.solution or "", score=checklist.score, checklist=checklist)
+
+
+def unchanged(data: Any) -> Any:
+    """Give what came: before the first solution there is nothing to think about."""
+    return data
+
+
+def _read(output: Any) -> Checklist:
+    try:
+        return Checklist.model_validate(output, from_attributes=True)
+    except ValidationError:  # its text would tell the answer
+        raise AgentError(
+            f"a checklist is meant, {_FORM}, not a {type(output).__name__} of another form", suggestion=_WANTED
+        ) from None
+
+
+def _descriptions(context: DefaultContext) -> list[str]:
+    return [item.description for item in _checklist(context).items]
+
+
+def _checklist(context: DefaultContext) -> Checklist:
+    return context.checklist or Checklist(items=[])

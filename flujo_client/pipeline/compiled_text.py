@@ -1,0 +1,235 @@
+"""Expressions and templates as the functions that a pipeline asks: conditions, mappers, messages, inputs, changes of the context.
+
+They are values: two of the same text are the same function, in every process. In: an output and a context, as the engine hands them to a
+user's function; out: what the text says of them. What the texts may say is the business of `flujo_client.expressions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.errors import NonRetryableError
+from flujo_client.expressions.expressions import NAMES, compile_expression
+from flujo_client.expressions.templates import compile_template
+from flujo_client.pipeline.identity import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.expressions.expressions import Expression
+    from flujo_client.expressions.templates import Template, Undefined
+
+TEMPLATE_NAMES: Final = (*NAMES, "this")
+"""What a template may begin with: `this` is what comes in, which in the first step of a map's body is the item."""
+
+OWN_NAMES: Final = frozenset({"previous_step", "this"})
+"""Those of them that say what comes in; the others read the context."""
+
+
+@lru_cache(maxsize=4096)
+def expression_of(text: str) -> Expression:
+    """Read an expression, once per process; raises BlueprintTextError."""
+    return compile_expression(text)
+
+
+@lru_cache(maxsize=4096)
+def template_of(text: str, undefined: Undefined = "warn") -> Template:
+    """Read a template, once per process; raises BlueprintTextError."""
+    return compile_template(text, allowed=TEMPLATE_NAMES, undefined=undefined)
+
+
+def names_of(value: Any, context: Any) -> dict[str, Any]:
+    """What the texts may name, where `value` comes in. What there is none of is missing, not null."""
+    names = {"previous_step": value, "this": value}
+    if context is None:
+        return names
+    outputs = getattr(context, "step_outputs", None)
+    if isinstance(outputs, Mapping):
+        names["steps"] = {name: {"output": output} for name, output in outputs.items()}
+    if answers := getattr(context, "hitl_history", None):
+        names["resume_input"] = answers[-1].answer
+    return names | {"context": context}
+
+
+@dataclass(frozen=True)
+class Expressed:
+    """A function that gives what an expression says.
+
+    Args:
+        text: the expression.
+    """
+
+    text: str
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {"expression": self.text}
+
+    def __call__(self, value: Any, context: Any) -> Any:
+        """Evaluate it; raises TemplateResolutionError."""
+        return expression_of(self.text).evaluate(names_of(value, context))
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How templates are filled in.
+
+    Attributes:
+        undefined: what becomes of a name that is missing, as a `Template` has it.
+        tell_missing: is told each such name under `warn`.
+        tell_resolved: is told the names that a template reads, once it is filled in. Never their values.
+    """
+
+    undefined: Undefined = "warn"
+    tell_missing: Callable[[str], object] | None = None
+    tell_resolved: Callable[[list[str]], object] | None = None
+
+    def fill(
+        self,
+        text: str,
+        names: Mapping[str, Any],
+        *,
+        as_text: bool,
+        read: Callable[[str, Undefined], Template] = template_of,
+    ) -> Any:
+        """Fill one text in, a template that `read` reads; raises TemplateResolutionError."""
+        template = read(text, self.undefined)
+        evaluate = template.render if as_text else template.evaluate
+        filled = evaluate(names, on_missing=self.tell_missing)
+        if self.tell_resolved is not None and not template.is_plain:
+            self.tell_resolved(sorted(".".join(path) for path in template.names))
+        return filled
+
+
+_filling: ContextVar[Filling] = ContextVar("filling", default=Filling())  # noqa: B039 - frozen
+
+
+@contextmanager
+def filling_by(filling: Filling) -> Iterator[None]:
+    """Fill every template inside in so."""
+    token = _filling.set(filling)
+    try:
+        yield
+    finally:
+        _filling.reset(token)
+
+
+def current_filling() -> Filling:
+    """How templates are filled in here."""
+    return _filling.get()
+
+
+@dataclass(frozen=True)
+class Templated:
+    """A function that fills in a template.
+
+    Args:
+        value: a text; or mappings and lists with texts in them, each of which is filled in.
+        as_text: give a text, where a template that is one tag would give the value itself.
+    """
+
+    value: Any = field(hash=False)
+    as_text: bool = False
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {"template": whole(self.value), "as_text": self.as_text}
+
+    def __call__(self, value: Any, context: Any, *_: Any) -> Any:
+        """Fill it in, by the `filling_by` in force; raises TemplateResolutionError."""
+        filling, names = current_filling(), names_of(value, context)
+
+        def fill(given: Any) -> Any:
+            if isinstance(given, str):
+                return filling.fill(given, names, as_text=self.as_text)
+            if isinstance(given, Mapping):
+                return {key: fill(each) for key, each in given.items()}
+            return [fill(each) for each in given] if isinstance(given, list) else given
+
+        return fill(self.value)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A loop's exit condition: the output says that its agent has finished, by `finish` as its `action` or `type`."""
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {"stop_when": "agent_finished"}
+
+    def __call__(self, output: Any, _context: Any) -> bool:
+        said = [
+            output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+            for name in ("action", "type")
+        ]
+        return "finish" in said
+
+
+@dataclass(frozen=True)
+class Changes:
+    """An agent that changes the context and passes its input on.
+
+    Args:
+        put: (operation, dotted path, value) in their order; the operation is set, append or merge, texts in values are templates.
+    """
+
+    put: tuple[tuple[str, str, Any], ...] = field(hash=False)
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {"changes": whole(self.put)}
+
+    def run(self, data: Any, *, context: Any = None) -> Any:
+        """Change the attempt's own copy of the context, which is merged with the step.
+
+        Raises:
+            NonRetryableError: there is no context, or a path leads to what cannot be changed so.
+        """
+        if context is None:
+            raise NonRetryableError("there is no context to change", suggestion="give the pipeline a context_model")
+        for operation, path, value in self.put:
+            _change(context, path, operation, Templated(value)(data, context))
+        return data
+
+
+def _change(context: Any, path: str, operation: str, value: Any) -> None:
+    *above, last = path.split(".")
+    place = context
+    for part in above:
+        found = place.get(part) if isinstance(place, dict) else getattr(place, part, None)
+        if found is None:
+            found = {}
+            _put(place, part, found, path)
+            found = place[part] if isinstance(place, dict) else getattr(place, part)
+        place = found
+    old = place.get(last) if isinstance(place, dict) else getattr(place, last, None)
+    _put(place, last, _changed(operation, old, value, path), path)
+
+
+def _changed(operation: str, old: Any, value: Any, path: str) -> Any:
+    if operation == "set":
+        return value
+    kind: type = list if operation == "append" else dict
+    wrong = [
+        each for each in (old, *([value] if kind is dict else [])) if each is not None and not isinstance(each, kind)
+    ]
+    if wrong:
+        raise NonRetryableError(
+            f"cannot {operation} to '{path}': there is a {type(wrong[0]).__name__}, no {kind.__name__}"
+        )
+    return [*(old or []), value] if kind is list else {**(old or {}), **value}
+
+
+def _put(place: Any, name: str, value: Any, path: str) -> None:
+    try:
+        if isinstance(place, dict):
+            place[name] = value
+        else:
+            setattr(place, name, value)
+    except (TypeError, ValueError, AttributeError) as error:  # pydantic's own words would show values
+        raise NonRetryableError(f"'{path}' of {type(place).__name__} does not take a {type(value).__name__}") from error

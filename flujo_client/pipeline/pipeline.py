@@ -1,0 +1,169 @@
+"""Pipelines: steps in a row. `a >> b` makes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.background import KIND as BACKGROUND
+from flujo_client.pipeline.background import BackgroundStep
+from flujo_client.pipeline.fallback import FallbackStep
+from flujo_client.pipeline.step import Step, StepConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pydantic import BaseModel
+
+    from flujo_client.blueprint.validate import Report
+    from flujo_client.pipeline.nested import ImportStep
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """Steps to run one after the other, each with the output of the one before.
+
+    Args:
+        steps: what to run, in order.
+        name: what the runs are listed under; the attribute's name in its module when None.
+        version: yours; kept with every run.
+        context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
+        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it (§2.4): an
+            object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
+            entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
+        hooks: functions that workers call with what happens to a run (§2.9), sync or async, or references to them. One whose parameter
+            is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
+        blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
+             that workers need neither a file nor a module for it; one that was composed of it has none.
+    """
+
+    steps: Sequence[Step]
+    name: str | None = None
+    version: str = "latest"
+    context_model: type[BaseModel] | None = None
+    resources: Any = field(default=None, repr=False)  # an object may show its password
+    hooks: Sequence[Any] = ()
+    blueprint: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
+        """Build a pipeline of a blueprint: of the file that is named, `….yaml` or `….yml`, else of the text."""
+        named = str(source)
+        is_named = named.endswith((".yaml", ".yml")) and "\n" not in named
+        return cls.from_yaml_file(named, allowed=allowed) if is_named else cls.from_yaml_text(named, allowed=allowed)
+
+    @classmethod
+    def from_yaml_text(
+        cls,
+        text: str | bytes,
+        *,
+        name: str | None = None,
+        folder: Path | None = None,
+        allowed: Sequence[str] | None = None,
+    ) -> Pipeline:
+        """Build a pipeline of a blueprint (requirements §2.6, docs/reference/blueprints.md).
+
+        Args:
+            text: YAML, at most 1 MiB.
+            name: what the runs are listed under if the text does not say.
+            folder: from where the text names files; without one it can name none.
+            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+
+        Raises:
+            BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
+        """
+        from flujo_client.blueprint.load import load_text
+
+        return load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
+
+    @classmethod
+    def from_yaml_file(cls, path: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
+        """Build a pipeline of a blueprint's file, which gives it its name if the text does not. Otherwise as `from_yaml_text`."""
+        from flujo_client.blueprint.load import load_file
+
+        return load_file(path, allowed=_allowed(allowed))
+
+    def validate_graph(
+        self,
+        *,
+        raise_on_error: bool = False,
+        include_imports: bool = False,
+        allowed: Sequence[str] | None = None,
+    ) -> Report:
+        """Look for all that is wrong, and for what is likely not meant (docs/reference/validation.md).
+
+        Args:
+            raise_on_error: raise what refuses it instead.
+            include_imports: tell what is found in nested pipelines too.
+            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+
+        Raises:
+            PipelineError: with `raise_on_error`, every error that was found.
+        """
+        from flujo_client.blueprint.validate import validate_pipeline
+
+        report = validate_pipeline(self, allowed=_allowed(allowed), include_imports=include_imports)
+        if raise_on_error and report.errors:
+            raise PipelineError(f"{report.target} is not valid:", findings=tuple(map(str, report.errors)))
+        return report
+
+    @classmethod
+    def from_step(cls, step: Step, **rest: Any) -> Pipeline:
+        """A pipeline of one step."""
+        return cls([step], **rest)
+
+    def to_yaml(self) -> str:
+        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
+
+        Raises:
+            BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
+        """
+        from flujo_client.blueprint.document import document_of
+        from flujo_client.blueprint.write import dump
+
+        return dump(document_of(self))
+
+    def __rshift__(self, other: Step | Pipeline) -> Pipeline:
+        if isinstance(other, Step):
+            return replace(self, steps=[*self.steps, other], blueprint=None)
+        resources = other.resources if self.resources is None else self.resources
+        hooks = (*self.hooks, *other.hooks)
+        return replace(self, steps=[*self.steps, *other.steps], resources=resources, hooks=hooks, blueprint=None)
+
+    def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
+        """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
+        from flujo_client.pipeline.nested import ImportStep
+
+        return ImportStep(name, pipeline=self, inherit_context=inherit_context, **options)
+
+
+Body: TypeAlias = Pipeline | Step
+"""What a container may run: a step is a pipeline of one."""
+
+
+def steps_of(body: Body) -> Sequence[Step]:
+    """Give the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
+    given: Sequence[Any] = [body] if isinstance(body, Step) else body.steps
+    return [_unfolded(each) if isinstance(each, Step) else each for each in given]
+
+
+def _unfolded(step: Step) -> Step:
+    """A step in the background takes its fallback with it."""
+    if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
+        return BackgroundStep(step.name, task=step)
+    return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
+
+
+def _allowed(given: Sequence[str] | None) -> Sequence[str]:
+    if given is not None:
+        return given
+    from flujo_client.config.manager import ConfigManager
+
+    return ConfigManager().settings().allowed_imports
+
+
+def model_name(model: type[BaseModel] | None) -> str | None:
+    """Write a context model's name, as plans hold it."""
+    return None if model is None else f"{model.__module__}:{model.__qualname__}"

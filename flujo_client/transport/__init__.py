@@ -1,0 +1,1 @@
+"""Messages and the way to the broker, for clients and workers alike."""

@@ -1,0 +1,67 @@
+"""How the calls of models went in one attempt, noted where they are made (M-463).
+
+Must not change what a call gives or raises. In: an agent and a block that calls it; out: a `Call` for each block that came to an end
+of its own. One that was cancelled says nothing of its model.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.agents.factory import asks_by_library, service_of
+from flujo_worker.runtime.faults import asked_wait, is_outage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: the model, seconds it took, whether the provider failed, seconds it asked to wait, and what the call raised."""
+
+    model: str
+    seconds: float
+    failed: bool = False
+    asked_s: float = 0.0
+    raised: BaseException | None = field(default=None, compare=False, repr=False)
+
+
+@contextmanager
+def noting(calls: list[Call]) -> Iterator[None]:
+    """Note every call inside."""
+    token = _calls.set(calls)
+    try:
+        yield
+    finally:
+        _calls.reset(token)
+
+
+@contextmanager
+def watching(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
+    """Watch one call of an agent that says which model it asks. What another one raised, called inside as a tool, is not this one's failure.
+
+    Args:
+        agent: who is called.
+        most_s: seconds it may take; a timeout after that is the model's.
+    """
+    calls, model = _calls.get(), service_of(agent)
+    if calls is None or model is None:
+        yield
+        return
+    began = time.monotonic()
+    try:
+        yield
+    except Exception as error:
+        seconds = time.monotonic() - began
+        is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
+        is_anothers = any(each.raised is error for each in calls)
+        failed = not is_anothers and (is_late or is_outage(error, by_library=asks_by_library(agent)))
+        calls.append(Call(model, seconds, failed, (failed and asked_wait(error)) or 0.0, error))
+        raise
+    calls.append(Call(model, time.monotonic() - began))

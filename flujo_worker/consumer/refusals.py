@@ -1,0 +1,64 @@
+"""What becomes of a message that is refused: it is logged without its body, counted, and kept aside in a bounded list.
+
+Nothing here may fail or hold up whoever refuses: a Redis that does not take the copy leaves the line in the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from flujo_client.transport.dead_letters import MOST_BYTES, DeadLetters
+
+if TYPE_CHECKING:
+    from flujo_client.config.manager import Settings
+    from flujo_worker.errors import WireError
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 2.0
+"""Seconds that Redis may take: the consumer reads nothing meanwhile."""
+
+
+class Refusals:
+    """Records refused messages. Safe for several threads and after a fork.
+
+    Args:
+        settings: where the broker is, and the prefix of its keys.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        client = redis.Redis.from_url(
+            settings.broker(),
+            socket_timeout=PATIENCE_S,
+            socket_connect_timeout=PATIENCE_S,
+            retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),
+        )
+        self._dead_letters = DeadLetters(client, settings.broker_key_prefix)
+
+    def record(self, error: WireError, item: bytes, *, queue: str) -> None:
+        """Record an item as it lay in its list."""
+        detail = " ".join(error.message.split())
+        logger.warning("message in %r refused as %s: %s (%d bytes)", queue, error.reason, detail, len(item))
+        try:
+            self._dead_letters.keep(error.reason, item, queue=queue, detail=detail)
+        except redis.RedisError as failure:
+            logger.info("the refused message was not kept: %s", failure)
+
+    def record_message(self, error: WireError, message: Any) -> None:
+        """Record a message that kombu has read."""
+        delivery = message.delivery_info or {}
+        self.record(error, _written(message), queue=str(delivery.get("routing_key")))
+
+
+def _written(message: Any) -> bytes:
+    """Write a message for people: what it says of itself first, and of its body the beginning."""
+    raw = getattr(message, "_raw", None) or {}
+    body = str(raw.get("body") or "")
+    told = {name: value for name, value in raw.items() if name != "body"}
+    return json.dumps({**told, "body": body[:MOST_BYTES], "body_characters": len(body)}, default=str).encode()

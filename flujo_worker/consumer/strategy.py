@@ -1,0 +1,109 @@
+"""How a worker takes messages of our tasks: only what our serializer wrote, and only under the task and id that its body names.
+
+Celery asks a task for its strategy, whatever consumer the app has, so this holds in an app of our own and in one that we are attached
+to. Headers are not signed: none of them is taken over that the body does not repeat. What is refused is rejected, recorded and never
+executed; the run that it names goes on by its real message, or by the sweeper's.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from celery.worker.strategy import default
+
+from flujo_client.address import AttemptKey
+from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP
+from flujo_client.transport.broker import task_headers
+from flujo_client.transport.chords import is_membership
+from flujo_client.transport.wire import CONTENT_TYPE
+from flujo_worker.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flujo_worker.consumer.refusals import Refusals
+
+logger = logging.getLogger(__name__)
+
+_WITHOUT_WORK = (TASK_SWEEP, TASK_HEALTH_CHECK)
+_EMBEDDED = {"callbacks", "errbacks", "chain", "chord"}
+_MISSHAPEN = (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
+
+
+def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Callable[..., Any]:
+    """Return Celery's own strategy for a task, with the check before it."""
+    carry_out = default(task, app, consumer)
+
+    def receive(message: Any, payload: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            message.headers = checked_headers(task.name, message)
+        except WireError as error:
+            refusals.record_message(error, message)
+            message.reject_log_error(logger, consumer.connection_errors)
+            return None
+        message.properties = {**message.properties, "reply_to": ""}
+        return carry_out(message, payload, *args, **kwargs)
+
+    return receive
+
+
+def checked_headers(name: str, message: Any) -> dict[str, Any]:
+    """Return the headers that a message of one of our tasks may have.
+
+    Args:
+        name: the task that it was delivered to.
+        message: as kombu read it.
+
+    Raises:
+        WireError: our serializer did not write it, it is not signed as agreed, or its body says something else than its headers.
+    """
+    headers = message.headers
+    if message.content_type != CONTENT_TYPE or headers.get("task") != name:
+        raise WireError(f"it has content type {message.content_type!r:.80}", reason="foreign")
+    if headers.get("compression"):
+        raise WireError("its body is compressed", reason="compressed")
+    try:
+        body = message.payload
+    except Exception as error:
+        raise WireError(str(error), reason="undecodable") from error
+    if not isinstance(body, list):
+        raise WireError(f"its body is not that of {name}")
+    try:
+        return _headers_of(name, headers, *body)
+    except _MISSHAPEN as error:
+        raise WireError(f"its body is not that of {name}: {type(error).__name__}") from error
+
+
+def _headers_of(
+    name: str, headers: Mapping[str, Any], args: list[Any], kwargs: Mapping[str, Any], embed: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    embedded = {each: value for each, value in (embed or {}).items() if value}
+    if kwargs or embedded.keys() - {"chord"} or (embed or {}).keys() - _EMBEDDED:
+        raise WireError(f"it asks for more than {name}")
+    if name in _WITHOUT_WORK:
+        return _headers_of_call(name, headers, args, embedded)
+    *parts, wire = args
+    if len(parts) != (name == TASK_JOIN) or (wire["task"], wire["key"]) != (name, headers["id"]):
+        raise WireError(
+            f"what it holds is {wire['task']!r:.80} {wire['key']!r:.200}, not {name} {headers['id']!r:.200}"
+        )
+    named = AttemptKey.parse(wire["key"])
+    group, index = headers.get("group"), headers.get("group_index")
+    if not is_membership(named.run, group, index, embedded.get("chord")):
+        raise WireError(f"the chord it says it is a part of is not one of run {named.run!r:.80}")
+    ours = {"group": group, "group_index": index, "flujo_run": named.run, "flujo_step": named.step}
+    return task_headers(name, headers["id"]) | ours
+
+
+def _headers_of_call(
+    name: str, headers: Mapping[str, Any], args: list[Any], embedded: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A sweep and a health check carry nothing; they may expire, for another one follows."""
+    if args or embedded or not isinstance(headers["id"], str):
+        raise WireError(f"it asks for more than {name}")
+    expires = headers.get("expires")
+    if expires is not None:
+        expires = datetime.fromisoformat(expires).isoformat()
+    return task_headers(name, headers["id"]) | {"expires": expires}

@@ -1,0 +1,1 @@
+"""The only code that moves a run: decide, commit, publish."""

@@ -1,0 +1,323 @@
+"""The coordinator: the only one that moves a run. decide ⇄ ask → commit → publish, in this order (law).
+
+It is called at the tail of an attempt's own task, and by the sweeper for what no attempt can say any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flujo_client.address import branch_of
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
+from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.outcome import Event, Fault, Outcome
+from flujo_client.contract.records import LIVE_RUN
+from flujo_client.errors import FlujoError
+from flujo_client.transport.chords import NO_LANE
+from flujo_worker import failpoints
+from flujo_worker.coordinator.offload import lighten
+from flujo_worker.coordinator.recorded_answers import Said
+from flujo_worker.domain.decide import decide
+from flujo_worker.domain.values import Ask, Notice, Refused
+from flujo_worker.errors import Unreadable
+from flujo_worker.observe.log import telling
+from flujo_worker.runtime.fault_text import clean
+from flujo_worker.user_code.code_registry import keep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Literal
+
+    from flujo_client.contract.envelope import Ticket
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.pipeline.step import Backoff
+    from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Keep, Look, NextAttempt
+    from flujo_worker.ports import Committed, Store, Verdict
+
+    Send = Callable[[Sequence[Envelope], FanOut | None], None]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty (law)."""
+
+    verdict: Verdict
+    counts: bool = False
+
+
+class _Late(Exception):
+    """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
+
+
+class Answering(Protocol):
+    """Who answers what deciding asks of user code."""
+
+    def answer(self, ticket: Ticket, ask: Ask) -> Any:
+        """Answer one question; raises Refused when user code does not."""
+
+    def keep(self, ticket: Ticket, keeping: Keep) -> Event:
+        """Give the cache what was merged, and tell what became of it."""
+
+
+class Coordinator:
+    """Moves runs.
+
+    Args:
+        store: where decisions are committed.
+        send: publishes envelopes after the commit, as a chord's if a fan-out is given; what it cannot send, the sweeper will.
+        evaluator: answers what deciding asks.
+        backoff: the waits of steps that set none of their own.
+        inline: the size in bytes above which a value is stored once and pointed at.
+        control_queue: where starts and joins go.
+        owes: called when a commit may have left something that hooks are to be told.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        send: Send,
+        evaluator: Answering,
+        *,
+        backoff: Backoff,
+        inline: int = 65_536,
+        control_queue: str = CONTROL_QUEUE,
+        owes: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
+        self._inline, self._control_queue, self._owes = inline, control_queue, owes
+        self._plans: dict[str, Plan] = {}
+
+    def conclude(self, notice: Notice) -> Concluded:
+        """Merge what came of an attempt, and publish what follows.
+
+        Returns:
+            merged: done. repeated: it had been done. stale or stopped: refused, only the spend was recorded.
+
+        Raises:
+            Unfit: user code is to be asked, and this worker has not the code the run was started with.
+        """
+        try:
+            decision, heavy = lighten(self._decide(notice), self._inline)
+        except _Late:
+            return self._late(notice, "stale")
+        if heavy:
+            self._store.keep(heavy)
+        committed = self._store.commit(decision)
+        if committed.verdict not in ("merged", "repeated"):
+            return self._late(notice, committed.verdict)
+        if decision.end is not None or any(each.question for each in decision.next):
+            self._owes()
+        if committed.breach is not None:
+            self.handle_proactive_cancellation(notice.envelope.ticket, committed.breach)
+            return Concluded(committed.verdict)
+        self._keep(decision)
+        failpoints.hit("before_publish")
+        self._publish(decision, committed)
+        failpoints.hit("after_publish")
+        if decision.end is not None and notice.envelope.ticket.root:
+            self._ring_parent(notice.envelope.ticket.run, by="worker")
+        return Concluded(committed.verdict, counts=self._after_branch(decision, committed))
+
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
+        """Wind a run down; if it is a child run, its parent goes on without it."""
+        if self._store.stop(run, status, reason):
+            self._owes()
+            self._ring_parent(run, by="sweeper")
+
+    def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
+        """Fail a run that nobody can carry on: what stands in its rows cannot be read, or nothing that follows from it can be merged.
+
+        With a fence only if that attempt is still at work under it; tell whether the run was broken off here. Were this process gone
+        after the mark, a sweep would wind it down.
+        """
+        said = clean(error.message if isinstance(error, FlujoError) else str(error))
+        fault = Fault("system", type(error).__name__, said, said, type(error).__module__, Unreadable.code)
+        told = Event("run.unreadable", {"reason": fault.message}, "error")
+        if not self._store.break_off(run, fault, told, key=key, fence=fence):
+            return False
+        logger.error("run %s fails, for nobody can carry it on: %s", run, fault.message)
+        self.stop(run, "failed", fault.message)
+        return True
+
+    def handle_proactive_cancellation(self, ticket: Ticket, breach: Fault) -> None:
+        """A limit was passed, and the commit that passed it marked the tree's first run: wind it down now, child runs too (M-433).
+
+        Were this process gone, a sweep would do it.
+        """
+        first = str((ticket.limits or {}).get("run", ticket.run))
+        self.stop(first, "failed", breach.message)
+        while orphans := self._store.orphaned(100):
+            for run in orphans:
+                self.stop(run, "cancelled", "parent ended")
+
+    def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
+        """Fail a step whose process died every time it ran alone (poison)."""
+        said = f"the process died while this step ran alone, {times} times"
+        fault = Fault(
+            "system", "AttemptLost", said, f"Step execution failed with AttemptLost: {said}", code="ATTEMPT_LOST"
+        )
+        return self.conclude(Notice(envelope, fence, Outcome("lost", fault=fault)))
+
+    def ring(self, run: str, fan_out: str, *, by: str) -> bool:
+        """Have a fan-out joined if all its branches are closed, or an import if its child run has ended; tell whether that was so.
+
+        The message is published here.
+        """
+        if not self._store.ring(run, fan_out, self._control_queue, by):
+            return False
+        if envelopes := self._store.envelopes([Doorbell(run, fan_out).key]):
+            self._send(envelopes, None)
+        return True
+
+    def answer_doorbell(self, run: str, fan_out: str) -> Envelope | None:
+        """A chord has rung: make the join's work row if it is due, and give its envelope, if there is one."""
+        self._store.ring(run, fan_out, self._control_queue, "chord")
+        return next(iter(self._store.envelopes([Doorbell(run, fan_out).key])), None)
+
+    def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
+        """Close what nobody runs in an aborted fan-out, and have it joined if that was all."""
+        self._store.wind_down_branches(run, fan_out)
+        self.ring(run, fan_out, by=by)
+
+    def is_aborted(self, envelope: Envelope) -> bool:
+        """Tell whether a fan-out that this work stands in was aborted."""
+        return bool(envelope.lanes) and self._store.is_aborted(envelope.ticket.run, envelope.lanes)
+
+    def counts(self, envelope: Envelope) -> bool:
+        """Tell whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
+        if not envelope.lanes:
+            return False
+        fan_out = max(envelope.lanes, key=len)
+        if envelope.lanes[fan_out] == NO_LANE:
+            return False
+        branch = branch_of(fan_out, envelope.address)
+        return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
+
+    def _keep(self, decision: Decision) -> None:
+        """Give the cache what was merged, before whatever comes next can ask for it."""
+        envelope = decision.notice.envelope
+        kept = [self._evaluator.keep(envelope.ticket, each) for each in decision.keeps]
+        if kept:
+            self._store.note(envelope.ticket.run, kept, key=envelope.key)
+
+    def _ring_parent(self, run: str, *, by: str) -> None:
+        """A run has ended: if another one waits for it, have that go on."""
+        try:
+            child = self._store.child_run(run)
+        except Unreadable as error:  # whoever waits for it will be rung for by a sweep, and find the same
+            logger.error("%s", error.message)  # noqa: TRY400 - the finding is all there is
+            return
+        if child is not None:
+            failpoints.hit("before_parent_ring")
+            self.ring(child.parent_run, child.parent_address, by=by)
+
+    def _decide(self, notice: Notice) -> Decision:
+        plan, said = self._plan(notice.envelope.ticket.fingerprint), Said()
+        deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
+        answer: Any = None
+        try:
+            while True:
+                asked = deciding.throw(answer) if isinstance(answer, Refused) else deciding.send(answer)
+                answer = self._answer(notice.envelope, asked, said)
+        except StopIteration as end:
+            decision: Decision = end.value
+            return said.put_into(decision)
+
+    def _answer(self, envelope: Envelope, asked: Ask | Look, said: Said) -> Any:
+        """Answer one question; a refusal is an answer too."""
+        if not isinstance(asked, Ask):
+            return self._looked(envelope.ticket.run, asked)
+        with telling(envelope) as told:
+            answer = self._asked(envelope.ticket, asked)
+        said.note(asked, answer, told)
+        return answer
+
+    def _asked(self, ticket: Ticket, ask: Ask) -> Any:
+        try:
+            return self._evaluator.answer(ticket, ask)
+        except Refused as refused:
+            return refused
+
+    def _looked(self, run: str, look: Look) -> Any:
+        if look.children:
+            return self._store.children(run, look.address)
+        if look.child_run is not None:
+            return self._ended(look.child_run)
+        row = self._store.scope(run, look.address)
+        if row is None:
+            raise Unreadable(f"run {run} has no scope '{look.address}'")
+        if row.status != "open":
+            raise _Late
+        return row
+
+    def _ended(self, run: str) -> ChildRunRow:
+        child = self._store.child_run(run)
+        if child is None or child.status in LIVE_RUN:
+            raise Unreadable(f"there is no child run {run} that has ended")
+        return child
+
+    def _plan(self, fingerprint: str) -> Plan:
+        plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
+        if plan is None:
+            raise Unreadable(f"no plan with fingerprint {fingerprint}")
+        keep(self._plans, fingerprint, plan)
+        return plan
+
+    def _publish(self, decision: Decision, committed: Committed) -> None:
+        envelopes = [_envelope(decision, following) for following in decision.next if following.is_due]
+        if decision.child_run is not None:
+            envelopes.append(_first_of(decision, decision.child_run))
+        if committed.taken is not None:
+            envelopes += self._store.envelopes([committed.taken])
+        if envelopes:
+            self._send(envelopes, decision.fan_out)
+
+    def _after_branch(self, decision: Decision, committed: Committed) -> bool:
+        """A branch has closed. Who aborts its fan-out, closes a branch of one that was, or one without a lane, rings at once: no chord will."""
+        ended, envelope = decision.branch_end, decision.notice.envelope
+        if ended is None:
+            return False
+        run = envelope.ticket.run
+        if ended.aborts:
+            self.wind_down(run, ended.fan_out, by="worker")
+        elif (ended.lane == NO_LANE and committed.verdict == "merged") or self.is_aborted(envelope):
+            self.ring(run, ended.fan_out, by="worker")
+        if ended.lane == NO_LANE:
+            return False
+        return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
+
+    def _late(self, notice: Notice, verdict: Verdict) -> Concluded:
+        """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
+        envelope, outcome = notice.envelope, notice.outcome
+        if verdict == "stale" and outcome.kind != "cancelled" and self.is_aborted(envelope):
+            cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
+            return self.conclude(replace(notice, outcome=cancelled))
+        self._store.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage)
+        logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
+        data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
+        self._store.note(envelope.ticket.run, [Event("outcome.refused", data, "warning")], key=envelope.key)
+        return Concluded(verdict)
+
+
+def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
+    return Envelope(
+        ticket=decision.notice.envelope.ticket,
+        address=following.address,
+        step=following.step,
+        number=following.number,
+        version=following.version,
+        input=following.input,
+        context=following.context,
+        guidance=following.guidance,
+        queue=following.queue,
+        kind=following.kind,
+        lanes=following.lanes,
+    )
+
+
+def _first_of(decision: Decision, child: ChildRun) -> Envelope:
+    return replace(_envelope(decision, child.first), ticket=child.ticket)

@@ -1,0 +1,51 @@
+"""The result cache that all workers share, in the Redis of the result backend, which is the broker's where none is named.
+
+It knows keys and bytes and nothing of what they mean. Whatever Redis refuses is raised: the caller makes a miss of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+if TYPE_CHECKING:
+    from flujo_client.config.manager import Settings
+
+PREFIX = "flujo:cache:"
+PATIENCE_S = 2.0
+"""Seconds that Redis may take: whoever waits for a cache could be running the step."""
+
+
+class RedisCache:
+    """A `CacheBackend` in Redis. Safe for several threads.
+
+    Args:
+        settings: where Redis is, and the prefix of all keys.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._prefix = settings.broker_key_prefix + PREFIX
+        self._redis = redis.Redis.from_url(
+            settings.results(),
+            socket_timeout=PATIENCE_S,
+            socket_connect_timeout=PATIENCE_S,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),  # an idle connection may be gone; nobody waits twice
+            max_connections=64,
+        )
+
+    def get(self, key: str) -> bytes | None:
+        return cast("bytes | None", self._redis.get(self._prefix + key))
+
+    def set(self, key: str, value: bytes, ttl_s: float) -> None:
+        self._redis.set(self._prefix + key, value, px=max(1, round(ttl_s * 1000)) if ttl_s else None)
+
+    def delete(self, key: str) -> None:
+        self._redis.delete(self._prefix + key)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._redis.close()

@@ -1,0 +1,226 @@
+"""Tells hooks what was committed: that a run has ended, and that a question is open (§2.9, ADR 41).
+
+The commit has left a row for each, so nothing is lost with a process: whoever is alive and has the code takes it, calls the hooks and
+settles it. At least once, for who dies in between is followed by another. What a hook raises here cannot change an end; an abort at a
+question ends its run. Every worker process has one of these: it looks once in a while, and at once when this process has committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import AttemptKey
+from flujo_client.contract.hooks import OnPauseRequestedPayload, PostRunPayload
+from flujo_client.contract.outcome import Event
+from flujo_client.contract.read import read_result
+from flujo_client.pipeline.plan import Nodes
+from flujo_client.serial import decode
+from flujo_worker import failpoints
+from flujo_worker.errors import StoreError
+from flujo_worker.user_code.code_registry import Unfit, keep
+from flujo_worker.user_code.fetch import fetched
+from flujo_worker.user_code.hooks import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+
+    from flujo_client.contract.hooks import Payload
+    from flujo_client.serial import Packed
+    from flujo_worker.coordinator.coordinator import Coordinator
+    from flujo_worker.ports import OwedCall, Store
+    from flujo_worker.user_code.code_registry import Entry
+    from flujo_worker.user_code.hooks import Called, Hooks
+
+logger = logging.getLogger(__name__)
+
+BATCH = 200
+STOPPING_S = UNFIT_S = 5.0
+
+
+class HookCalls:
+    """Tells hooks what is owed to them.
+
+    Args:
+        store: where the rows are.
+        hooks: calls them.
+        coordinator: ends a run whose question a hook answers with an abort.
+        resolve: finds the classes that values are made of.
+        worker: gives this process's present incarnation.
+        may_judge: tells whether this process may call others dead.
+        max_lost: how many workers a call may be lost with.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        hooks: Hooks,
+        coordinator: Coordinator,
+        resolve: Callable[[str], Any],
+        *,
+        worker: Callable[[], str],
+        may_judge: Callable[[], bool],
+        max_lost: int = 3,
+    ) -> None:
+        self._store, self._hooks, self._coordinator, self._resolve = store, hooks, coordinator, resolve
+        self._worker, self._may_judge, self._max_lost = worker, may_judge, max_lost
+        self._unfit_until: dict[tuple[str, str], float] = {}
+
+    def due(self) -> list[OwedCall]:
+        """The calls that are to be taken now and whose code is here."""
+        owed = self._store.owed_calls(self._worker(), BATCH, may_judge=self._may_judge())
+        return [each for each in owed if self._is_fit(each)]
+
+    def carry_out(self, call: OwedCall) -> bool:
+        """Take a call, tell the hooks, and settle it; False: somebody else has it."""
+        worker, entry = self._worker(), self._entry(call)
+        tries = None if entry is None else self._store.take_call(call, worker, may_judge=self._may_judge())
+        if tries is None or entry is None:
+            return False
+        if tries > self._max_lost + 1:
+            self._note(call, [Event("hook.lost", {"payload": call.payload, "times": tries - 1}, "error")])
+        else:
+            failpoints.hit("hook_call_taken")
+            called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
+            failpoints.hit("hooks_called")
+            self._conclude(call, called)
+        self._store.settle_call(call, worker)
+        return True
+
+    def _conclude(self, call: OwedCall, called: Called) -> None:
+        if called.events:
+            self._note(call, called.events)
+        if called.stop is not None and self._store.break_off(call.run, called.stop):
+            self._coordinator.stop(call.run, "failed", called.stop.message)
+
+    def _note(self, call: OwedCall, events: Sequence[Event]) -> None:
+        for event in events:
+            logger.error("%s of run %s: %s", event.name, call.run, event.data)
+        self._store.note(call.run, events, key=call.attempt or None)
+
+    def _is_fit(self, call: OwedCall) -> bool:
+        """Tell whether its code is here. What did not load is left alone for a while: a module may do much until it raises."""
+        code, now = (call.reference, call.fingerprint), time.monotonic()
+        if now < self._unfit_until.get(code, now):
+            return False
+        is_fit = self._entry(call) is not None
+        if not is_fit:
+            keep(self._unfit_until, code, now + UNFIT_S)
+        return is_fit
+
+    def _entry(self, call: OwedCall) -> Entry | None:
+        try:
+            return self._hooks.catalog.entry(call.reference, call.fingerprint)
+        except Unfit as finding:
+            logger.debug("hooks of %s are told by another worker: %s", call.run, finding)
+            return None
+
+    def _ended(self, call: OwedCall, entry: Entry) -> Called:
+        hooks = entry.hooks_of_run(call.root)
+        return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call)) if hooks else NOTHING
+
+    def _paused(self, call: OwedCall, entry: Entry) -> Called:
+        key = AttemptKey.parse(call.attempt)
+        path = (entry.plan.locate(key.address).nodes or Nodes()).named(key.step).path
+        hooks = entry.hooks_at(call.root, path)
+        return self._hooks.call(
+            hooks, OnPauseRequestedPayload, lambda: self._pause(call, key, entry.name_at(call.root))
+        )
+
+    def _post_run(self, call: OwedCall) -> Payload:
+        found = self._store.records(call.run)
+        result = read_result(found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._store.fetch)
+        context = result.final_pipeline_context
+        return PostRunPayload(run_id=call.run, pipeline_name=found.run.name, context=context, pipeline_result=result)
+
+    def _pause(self, call: OwedCall, key: AttemptKey, name: str) -> Payload:
+        reply, scope = self._store.reply(call.attempt), self._store.scope(call.run, key.address)
+        if reply is None or scope is None:
+            raise StoreError(f"no question was asked by {call.attempt}")
+        return OnPauseRequestedPayload(
+            run_id=call.run,
+            pipeline_name=name,
+            context=self._value(scope.context),
+            step_name=key.step,
+            address=key.address,
+            message=str(reply.question["message"]),
+            input_schema=reply.question["schema"],
+        )
+
+    def _value(self, packed: Packed | None) -> Any:
+        if packed is None:
+            return None
+        packed = fetched(self._store, (packed,)).get(packed.digest, packed)
+        return decode(packed.tree(), resolve=self._resolve)
+
+
+class HookThread:
+    """Has calls carried out as they become due, a few at once.
+
+    Args:
+        calls: what is to be done.
+        threads: where each is done.
+        rung: set when there may be some.
+        every_s: seconds between two looks when nobody rings.
+        at_once: how many are done at the same time.
+    """
+
+    def __init__(
+        self, calls: HookCalls, threads: Executor, rung: threading.Event, *, every_s: float, at_once: int
+    ) -> None:
+        self._calls, self._threads, self._every_s = calls, threads, every_s
+        self._at_once, self._slots = at_once, threading.Semaphore(at_once)
+        self._rung, self._stopping = rung, threading.Event()
+        self._at_work: set[OwedCall] = set()
+        self._thread = threading.Thread(target=self._look_forever, name="flujo-hooks", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look once more, for what this process has committed last; what does not end in time is taken again by another process."""
+        self._stopping.set()
+        self._rung.set()
+        until = time.monotonic() + STOPPING_S
+        self._thread.join(STOPPING_S)
+        for _ in range(self._at_once):
+            self._slots.acquire(timeout=max(0.0, until - time.monotonic()))
+
+    def _look_forever(self) -> None:
+        while not self._stopping.is_set():
+            self._rung.wait(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            self._rung.clear()
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            for call in self._calls.due():
+                self._begin(call)
+        except StoreError as error:
+            logger.warning("hooks put off: %s", error)
+        except Exception:
+            logger.exception("hooks could not be told; trying again")
+
+    def _begin(self, call: OwedCall) -> None:
+        if call in self._at_work:
+            return
+        self._slots.acquire()
+        self._at_work.add(call)
+        self._threads.submit(self._carry_out, call)
+
+    def _carry_out(self, call: OwedCall) -> None:
+        try:
+            self._calls.carry_out(call)
+        except StoreError as error:
+            logger.warning("hooks of %s put off: %s", call.run, error)
+        except Exception:
+            logger.exception("hooks of %s could not be told; trying again", call.run)
+        finally:
+            self._at_work.discard(call)
+            self._slots.release()

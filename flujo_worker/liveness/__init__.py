@@ -1,0 +1,1 @@
+"""Signs of life: of this process, of its event loop, and of the worker processes beside it."""

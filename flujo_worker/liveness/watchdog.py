@@ -1,0 +1,122 @@
+"""Watches over user code in this process: what does not end in time, and what keeps the event loop from answering.
+
+It must not end anything but waiting: nothing can end a thread or a coroutine from outside. In: the loop and the threads. Out: those who
+wait are let go, the rest of the process hears that the loop is blocked or answers again, and that the process should be replaced.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.config.manager import Settings
+    from flujo_worker.event_loop import Loop
+    from flujo_worker.threads import Threads
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.5
+LATE_S = 1.0
+
+
+@dataclass(slots=True)
+class Steps:
+    """What the process does when its watchdog barks. Replaced by whoever runs the process.
+
+    Attributes:
+        pause: take no more messages.
+        resume: take messages again.
+        retire: stop in order and be replaced; gets the reason.
+    """
+
+    pause: Callable[[], object] = lambda: None
+    resume: Callable[[], object] = lambda: None
+    retire: Callable[[str], object] = lambda _: None
+
+
+class Watchdog:
+    """Looks after one loop and its threads.
+
+    Args:
+        loop: the process's event loop.
+        threads: where sync code runs.
+        settings: the grace times and bounds.
+        steps: what is done about what is found.
+    """
+
+    def __init__(self, loop: Loop, threads: Threads, settings: Settings, steps: Steps) -> None:
+        self._loop, self._threads, self._steps = loop, threads, steps
+        self._grace_s, own = settings.agents.cancel_grace_s, settings.worker
+        self._blocked_s, self._most = own.loop_blocked_s, own.max_left_behind
+        self._every_s = min(LOOK_EVERY_S, self._grace_s / 4, self._blocked_s / 4)
+        self._is_retiring = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="flujo-watchdog", daemon=True)
+
+    @property
+    def left_behind(self) -> int:
+        """How many calls, coroutines and threads together, go on though their time and their grace are over."""
+        return self._loop.left_behind + self._threads.left_behind(self._grace_s)
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _watch(self) -> None:
+        looked_at = time.monotonic()
+        while not self._stopping.wait(self._every_s):
+            late_s, looked_at = time.monotonic() - looked_at - self._every_s, time.monotonic()
+            if late_s > LATE_S:  # the whole process stood still: the loop is to have its turn before it is judged
+                continue
+            try:
+                self._look()
+            except Exception:
+                logger.exception("the watchdog failed; it looks again")
+
+    def _look(self) -> None:
+        self._loop.ask()
+        if self._loop.silent_s > self._blocked_s:
+            self._bark()
+        elif not self._loop.answers.is_set() and not self._loop.is_given_up:
+            self._loop.answers.set()
+            logger.warning("the event loop answers again")
+            self._steps.resume()
+        for name, place in self._loop.leave_overdue(self._grace_s):
+            logger.warning("%s: %s did not end in time and was left behind, at %s", name, place.function, place.at)
+            if not self._loop.answers.is_set():
+                self._loop.give_up()
+        if self._loop.is_given_up:
+            self._retire("its event loop is blocked by code that does not end")
+        elif (count := self.left_behind) >= self._most:
+            self._retire(f"{count} calls were left behind and go on")
+
+    def _bark(self) -> None:
+        if not self._loop.answers.is_set():
+            return
+        self._loop.answers.clear()
+        name, place = self._loop.running()
+        logger.warning(
+            "%s blocks the event loop: %s at %s; no more messages are taken until it ends",
+            name,
+            place.function,
+            place.at,
+        )
+        self._steps.pause()
+
+    def _retire(self, reason: str) -> None:
+        if not self._is_retiring:
+            self._is_retiring = True
+            logger.error("this process retires: %s", reason)
+            self._steps.retire(reason)

@@ -1,0 +1,123 @@
+"""The process that `flujo_worker.quarantine` starts: it performs one attempt, says what became of it, and ends.
+
+It does what a worker does for an attempt and nothing else: it neither consumes nor sweeps. It goes on when the worker that started it
+dies, for that may be another attempt's fault, and ends when it has lost touch with Postgres too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery
+
+from flujo_client.config.manager import ConfigManager
+from flujo_client.contract.envelope import Envelope
+from flujo_client.transport.wire import register
+from flujo_worker import failpoints
+from flujo_worker.app import FlujoWorker
+from flujo_worker.host import Host
+
+if TYPE_CHECKING:
+    import socket
+
+    from flujo_client.config.manager import Settings
+
+logger = logging.getLogger(__name__)
+
+BEAT_S = 1.0
+ORPHAN_LEASES = 5
+"""An orphan that could not renew its lease for so many of them ends: its database is gone as well."""
+
+
+def main(channel: socket.socket, order: dict[str, Any]) -> None:
+    """Perform the attempt of an order."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # whoever started this process decides when it ends
+        signal.signal(number, lambda *_: None)
+    line = _Line(channel)
+    try:
+        settings = _settings()
+        host = Host(settings, _app(order["app"], settings), is_own_app=True, is_child=True)
+        host.begin()
+    except Exception as error:
+        logger.exception("this process cannot run attempts")
+        line.tell({"refused": f"{type(error).__name__}: {error}"})
+        return
+    line.tell({"worker": host.worker})
+    performing = threading.Thread(target=_perform, args=(host, order, line), name="flujo-apart", daemon=True)
+    performing.start()
+    while performing.is_alive():
+        if line.hears_stop(BEAT_S) or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
+            host.release()
+            os._exit(0)
+        line.tell({"worker": host.worker})
+    host.end()
+    sys.exit(not line.has_told_end)
+
+
+class _Line:
+    """The socket to the worker that started this process. That one may be gone."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel, self._lock = channel, threading.Lock()
+        self.is_broken = self.has_told_end = False
+
+    def tell(self, told: dict[str, Any]) -> None:
+        with self._lock, suppress(OSError):
+            self._channel.sendall(json.dumps(told).encode() + b"\n")
+
+    def hears_stop(self, seconds: float) -> bool:
+        """Listen so long, or until there is something to hear; tell whether this process is to end."""
+        if self.is_broken:
+            threading.Event().wait(seconds)
+            return False
+        if not select.select([self._channel], [], [], seconds)[0]:
+            return False
+        heard = b""
+        with suppress(OSError):
+            heard = self._channel.recv(64)
+        self.is_broken = not heard
+        return bool(heard)
+
+
+def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
+    """Perform the attempt and tell what became of it. What could not be recorded is a loss, as in a worker that gives an attempt up."""
+    try:
+        done = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
+    except Exception:
+        logger.exception("the outcome could not be recorded")
+        return
+    line.tell({"disposition": done.disposition, "counts": done.counts})
+    line.has_told_end = True
+
+
+def _settings() -> Settings:
+    """Read the settings of the worker that started this process; the heartbeat file is that one's alone."""
+    settings = ConfigManager().settings()
+    own = settings.worker.model_copy(update={"heartbeat_file": None, "concurrency": 1})
+    return settings.model_copy(update={"worker": own})
+
+
+def _app(path: str | None, settings: Settings) -> Celery:
+    """Make our own app, or import yours with all that a worker of it imports."""
+    if path is None:
+        app = FlujoWorker(settings=settings).app
+    else:
+        module, _, name = path.partition(":")
+        app = getattr(import_module(module), name)
+        if not isinstance(app, Celery):
+            raise TypeError(f"{path} is not a Celery app in this process")
+        register(settings.keys(), max_bytes=settings.limits.message_max_bytes)
+        failpoints.arm(settings.failpoints)
+    app.set_default()
+    app.log.setup(loglevel=logging.getLevelNamesMapping()[settings.log.level])
+    app.loader.import_default_modules()
+    return app

@@ -1,0 +1,1 @@
+"""What agents, user code and attempts share: the running attempt, faults, loaded code, arguments."""

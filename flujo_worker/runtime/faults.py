@@ -1,0 +1,322 @@
+"""What an exception means: the one place where exceptions become data about an attempt.
+
+Must not log, wait, retry or swallow anything, and imports no agent library: theirs are known by module and class name.
+In: an exception and the place where it was raised. Out: an `ErrorInfo` without secrets, which says whether trying
+again may help (whether to try again is decided elsewhere). `CancelledError` is no error and never comes here.
+
+Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own
+traceback does (C-26). The *category* follows only what was raised on purpose: the exception itself, its `__cause__`
+and a group's members, for an error that was handled on the way says nothing about the one that came after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from flujo_client.contract.outcome import Fault
+from flujo_client.errors import (
+    AgentError,
+    ConfigurationError,
+    ControlFlowError,
+    FlujoError,
+    HumanInputError,
+    NonRetryableError,
+    PluginError,
+    PricingNotConfiguredError,
+    TemplateResolutionError,
+    ValidationError,
+)
+from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
+
+During = Literal["agent", "plugin", "validator", "system"]
+Action = Literal["retry", "fail", "raise", "wait"]
+
+
+class ErrorCategory(StrEnum):
+    """Whose failure it is (M-461)."""
+
+    AGENT = "agent"
+    VALIDATION = "validation"
+    PLUGIN = "plugin"
+    SYSTEM = "system"
+    CONTROL_FLOW = "control_flow"
+    CONFIGURATION = "configuration"
+    LIMIT = "limit"
+    HUMAN = "human"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ErrorInfo(_Value):
+    """An error as data (M-025). Messages are redacted and at most 4 KB; `retry_after_s` is what the provider asked."""
+
+    category: ErrorCategory
+    type_name: str
+    module: str
+    message: str
+    code: str | None
+    suggestion: str | None
+    feedback: str
+    retryable: bool
+    retry_after_s: float | None
+    traceback_digest: str
+
+
+class ErrorResponse(_Value):
+    """What to do about an error, by its category (M-462)."""
+
+    action: Action
+    category: ErrorCategory
+
+
+_BY_CLASS: tuple[tuple[type[FlujoError], ErrorCategory], ...] = (
+    (ControlFlowError, ErrorCategory.CONTROL_FLOW),
+    (ConfigurationError, ErrorCategory.CONFIGURATION),
+    (ValidationError, ErrorCategory.VALIDATION),
+    (PluginError, ErrorCategory.PLUGIN),
+    (AgentError, ErrorCategory.AGENT),
+    (HumanInputError, ErrorCategory.HUMAN),
+)
+_BY_PLACE: dict[During, tuple[ErrorCategory, str]] = {
+    "agent": (ErrorCategory.AGENT, "Agent execution failed"),
+    "plugin": (ErrorCategory.PLUGIN, "Plugin execution failed"),
+    "validator": (ErrorCategory.VALIDATION, "Validation failed"),
+    "system": (ErrorCategory.SYSTEM, "Step execution failed"),
+}
+# These mean the same wherever they are raised; any other category gives way to the place.
+_ANYWHERE = (ErrorCategory.CONTROL_FLOW, ErrorCategory.LIMIT, ErrorCategory.CONFIGURATION)
+
+_LIMIT_NAMES = {"UsageLimitExceeded", "UsageLimitExceededError"}
+_AGENT_NAMES = {"AgentRunError", "ModelRetry", "FallbackExceptionGroup"}
+_SAME_AGAIN = (NonRetryableError, TemplateResolutionError)
+"""Ours that come of the same values every time (C-37)."""
+_MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
+_WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
+_OUTAGES = {
+    "ModelRateLimitError",
+    "ModelUnavailableError",
+    "ModelServerError",
+    "ModelConnectionError",
+    "ModelRequestTimeout",
+}
+_UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
+"""What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
+_EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+_CLIENT_ERROR, _SERVER_ERROR = 400, 500
+_OUTAGE_STATUS = {408, 429}
+_RETRYABLE_STATUS = {408, 409, 425, 429}
+
+
+class ErrorHandler:
+    """The two questions a seed promises to answer about an error (M-461, M-462)."""
+
+    def categorize_error(self, error: BaseException) -> ErrorCategory:
+        """Name the category that the classes tell; what no class tells is SYSTEM."""
+        return _told_by_class(error)[0]
+
+    def handle_error(self, error: BaseException, context: During = "system") -> ErrorResponse:
+        """Say what to do about an error raised during `context`.
+
+        An agent's is retried if that may help, a validator's or plugin's fails the step, a system's waits for the
+        service behind it; control flow, limits and strict costs without a price pass through to whoever ends the run.
+        """
+        info = describe(error, during=context)
+        return ErrorResponse(action=_action(info), category=info.category)
+
+
+def _action(info: ErrorInfo) -> Action:
+    match info.category:
+        case ErrorCategory.CONTROL_FLOW | ErrorCategory.LIMIT:
+            return "raise"
+        case ErrorCategory.CONFIGURATION if info.code == PricingNotConfiguredError.code:
+            return "raise"
+        case ErrorCategory.AGENT if info.retryable:
+            return "retry"
+        case ErrorCategory.SYSTEM if info.retryable:
+            return "wait"
+        case _:
+            return "fail"
+
+
+def describe(error: BaseException, *, during: During, timeout_s: float | None = None) -> ErrorInfo:
+    """Turn an exception into data (M-025, M-026, C-02, C-26).
+
+    The place gives the category, unless the class means the same everywhere: control flow, limit, configuration.
+
+    Args:
+        error: what was raised.
+        during: where: while calling an agent, a plugin or a validator, or in the system around them.
+        timeout_s: the limit in force, in seconds, named in the message of a bare timeout.
+    """
+    category, subject = _told_by_class(error)
+    by_place, sentence = _BY_PLACE[during]
+    if category not in _ANYWHERE:
+        subject = root_cause(error)
+        category = category if during == "system" else by_place
+    message = message_of(subject, timeout_s)
+    ours = next((link for link in _told(error) if isinstance(link, FlujoError)), None)
+    return ErrorInfo(
+        category=category,
+        type_name=type(subject).__name__,
+        module=type(subject).__module__,
+        message=message,
+        code=ours.error_code if ours else None,
+        suggestion=clean(ours.suggestion) if ours and ours.suggestion else None,
+        feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
+        retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM) and _may_help(error),
+        retry_after_s=asked_wait(error),
+        traceback_digest=digest_of(subject),
+    )
+
+
+def fault_of(error: BaseException, during: During, timeout_s: float | None = None) -> Fault:
+    """Describe an exception as an outcome carries it."""
+    info = describe(error, during=during, timeout_s=timeout_s)
+    return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or ""})
+
+
+def is_outage(error: BaseException, *, by_library: bool) -> bool:
+    """Tell whether the provider failed, and not what it was asked or what it answered (M-463).
+
+    Connections, timeouts, 408, 429 and 5xx do; refused credentials, requests and quotas do not.
+
+    Args:
+        error: what an agent raised.
+        by_library: whether it asks through pydantic-ai, whose own errors say so; any other there is raised by a tool.
+    """
+    return any(_tells_outage(link, by_library=by_library) for link in _told(error))
+
+
+def asked_wait(error: BaseException) -> float | None:
+    """Read how many seconds the provider asks to wait."""
+    return next((wait for link in _told(error) if (wait := _retry_after(link)) is not None), None)
+
+
+def _tells_outage(error: BaseException, *, by_library: bool) -> bool:
+    names = _foreign_names(error)
+    if by_library and "ModelAPIError" not in names:
+        return False
+    if names & _WILL_NOT_HELP:
+        return False
+    if names & _OUTAGES:
+        return True
+    status = _status(error)
+    if status is not None:
+        return status in _OUTAGE_STATUS or status >= _SERVER_ERROR
+    classes = {kind.__name__ for kind in type(error).__mro__}
+    return bool(classes & _UNREACHABLE) or isinstance(error, (ConnectionError, TimeoutError))
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Find the innermost error behind this one (M-026, C-26).
+
+    Follows `__cause__`, else `__context__` unless `raise … from None` hides it; a group of one stands for its member.
+    A cycle ends where it would repeat. What is no Exception, such as a cancellation, is never the cause, unless user code raised it
+    to end the process.
+    """
+    seen = {id(error)}
+    while (
+        (behind := _behind(error)) is not None and id(behind) not in seen and isinstance(behind, (Exception, *_EXITS))
+    ):
+        seen.add(id(behind))
+        error = behind
+    return error
+
+
+def _behind(error: BaseException) -> BaseException | None:
+    if isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        member: BaseException = error.exceptions[0]
+        return member
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _told(error: BaseException) -> Iterator[BaseException]:
+    """Walk what was raised on purpose, outermost first: the error, a group's members, its explicit cause."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        link = waiting.pop()
+        if id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        members = link.exceptions if isinstance(link, BaseExceptionGroup) else ()
+        waiting += [*([link.__cause__] if link.__cause__ else []), *reversed(members)]
+
+
+def _told_by_class(error: BaseException) -> tuple[ErrorCategory, BaseException]:
+    """Find the category that classes tell, and the error that tells it; what holds anywhere comes first."""
+    told = [(category, link) for link in _told(error) if (category := _own_category(link)) is not None]
+    return next((pair for pair in told if pair[0] in _ANYWHERE), next(iter(told), (ErrorCategory.SYSTEM, error)))
+
+
+def _own_category(error: BaseException) -> ErrorCategory | None:
+    foreign = _foreign_names(error)
+    if foreign & _LIMIT_NAMES or type(error).__name__ in _LIMIT_NAMES:
+        return ErrorCategory.LIMIT
+    if "UserError" in foreign:
+        return ErrorCategory.CONFIGURATION
+    by_class = next((category for kind, category in _BY_CLASS if isinstance(error, kind)), None)
+    return by_class or (ErrorCategory.AGENT if foreign & _AGENT_NAMES else None)
+
+
+def _foreign_names(error: BaseException) -> set[str]:
+    """Name the classes of an agent library's error."""
+    return {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "pydantic_ai"}
+
+
+def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
+    """Tell whether the same call may succeed later: the outermost word counts, and in a group the most hopeful."""
+    for link in _told(error):
+        if isinstance(link, _SAME_AGAIN):
+            return False
+        if (word := _own_word(link)) is not None:
+            return word
+        if isinstance(link, BaseExceptionGroup) and id(link) not in seen:
+            return any(_may_help(member, seen | {id(link)}) for member in link.exceptions)
+    return True
+
+
+def _own_word(error: BaseException) -> bool | None:
+    names = _foreign_names(error)
+    if names & _MAY_HELP:
+        return True
+    if names & _WILL_NOT_HELP:
+        return False
+    status = _status(error)
+    return None if status is None else status in _RETRYABLE_STATUS or status >= _SERVER_ERROR
+
+
+def _status(error: BaseException) -> int | None:
+    """Read the HTTP status an error carries, itself or in its `response`, as the usual clients do."""
+    for holder in (error, _carried(error, "response")):
+        status = _carried(holder, "status_code")
+        if isinstance(status, int) and status >= _CLIENT_ERROR:
+            return status
+    return None
+
+
+def _carried(holder: object, name: str) -> Any:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - libraries raise from properties when there was no response
+        return None
+
+
+def _retry_after(error: BaseException) -> float | None:
+    """Read how many seconds the provider asks to wait; a date instead of a number is not understood."""
+    headers = _carried(_carried(error, "response"), "headers")
+    asked = _carried(error, "retry_after")
+    if asked is None and isinstance(headers, Mapping):
+        asked = headers.get("retry-after", headers.get("Retry-After"))
+    try:
+        seconds = float(asked)
+    except (TypeError, ValueError):
+        return None
+    return seconds if 0 <= seconds < math.inf else None

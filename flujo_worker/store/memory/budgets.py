@@ -1,0 +1,88 @@
+"""Budgets in memory: what claims reserve, what outcomes settle, and the run that fails when a limit is passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.domain.budget import Amount, Budget, breach, refusal
+from flujo_worker.store.memory.rows import Held
+from flujo_worker.store.memory.tree import TreeInMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.contract.outcome import Fault, Usage
+    from flujo_worker.domain.budget import Reservation
+
+
+class BudgetsInMemory(TreeInMemory):
+    """What the ledger asks of budgets. Called under its lock."""
+
+    def read_budgets(self) -> dict[str, Budget]:
+        """Read all budgets, by scope."""
+        with self._lock:
+            return dict(self._budgets)
+
+    def _reserve(self, key: str, asks: Sequence[Reservation]) -> Fault | None:
+        """Set aside all that is asked for or nothing; why not. What the attempt holds already, it goes on with."""
+        rows = self._reservations.setdefault(key, {})
+        if not asks or any(row.is_held for row in rows.values()):
+            return None
+        for each in asks:
+            opened = Budget(each.scope, each.limit_usd, each.limit_tokens)
+            budget = self._budgets.setdefault(each.scope, opened)
+            rows[each.scope] = Held(each.asked, *budget.left, is_held=False)
+        for each in sorted(asks, key=lambda one: one.scope):
+            budget = self._budgets[each.scope]
+            if not budget.fits(each.asked):
+                return refusal(budget, each.asked)
+        for each in asks:
+            self._budgets[each.scope] = self._budgets[each.scope].reserve(each.asked)
+            rows[each.scope].is_held = True
+        return None
+
+    def _settle(self, run: str, key: str, fence: int, usage: Usage, *, frees: bool) -> Fault | None:
+        """Record what was spent, once for each fence, and book it; why the run's tree fails, if it passes a limit."""
+        is_first = not usage.is_nothing and (key, fence) not in self._spends
+        if is_first:
+            self._spends[key, fence] = usage
+        spent = Amount.of(usage) if is_first else Amount()
+        passed = []
+        for scope, row in self._reservations.get(key, {}).items():
+            back = row.amount if frees and row.is_held else Amount()
+            row.is_held = row.is_held and not frees
+            before = self._budgets[scope]
+            self._budgets[scope] = before.settle(spent, back)
+            if self._budgets[scope].overrun != before.overrun:
+                passed.append(self._budgets[scope])
+        found = breach(passed)
+        if found is not None:
+            self._break(run, key, *found)
+        return None if found is None else found[0]
+
+    def _break(self, run: str, key: str, fault: Fault, violation: dict[str, object]) -> None:
+        """The first run of the tree is to fail; if this very merge has ended it, it has."""
+        row = self._runs[str((self._runs[run].ticket.limits or {})["run"])]
+        if row.ended_at is None and row.is_live and row.fault is None:
+            row.stopped_at = row.stopped_at or self._clock()
+        elif row.ticket.run != run or row.ended_by != key:
+            return
+        else:
+            row.status, row.output = "failed", None
+            told = ("run.succeeded", "run.failed")
+            self._events[:] = [each for each in self._events if (each.attempt, each.name in told) != (key, True)]
+            self._tell(row.ticket.run, key, "run.failed", "error", {"reason": fault.message})
+        row.fault, row.reason = fault, fault.message
+        self._tell(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
+
+    def _release(self, run: str) -> None:
+        """Give back what a run that has ended still holds."""
+        for row in self._attempts_of(run):
+            self._unreserve(str(row.key))
+
+    def _unreserve(self, key: str) -> None:
+        """Give back what an attempt still holds."""
+        for scope, held in self._reservations.get(key, {}).items():
+            if held.is_held:
+                held.is_held = False
+                self._budgets[scope] = self._budgets[scope].settle(Amount(), held.amount)

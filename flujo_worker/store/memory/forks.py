@@ -1,0 +1,107 @@
+"""What the store in memory does about retries: what a step began with, and the run that is forked from another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flujo_client.address import ROOT, AttemptKey
+from flujo_client.contract.records import LIVE_RUN
+from flujo_client.pipeline.fork import Beginning, NewFork, Standing
+from flujo_worker.store.memory.ledger import LedgerInMemory
+from flujo_worker.store.memory.rows import Attempt, Run, Scope
+from flujo_worker.store.shared_rules import GRACE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.serial import Packed
+
+
+class ForksInMemory(LedgerInMemory):
+    """What a client does to retry."""
+
+    def standing(self, run_id: str) -> Standing:
+        """Read what there is of a run that may be retried; raises RunNotFound."""
+        with self._lock:
+            run, cursor = self._run(run_id), self._scopes[run_id, self._run(run_id).ticket.root].cursor
+            deadline = run.ticket.deadline
+            patience_s = None if deadline is None else deadline - run.created_at
+            is_child = run.parent is not None
+            return Standing(run.ticket, run.plan, run.status, cursor, is_child, run.metadata, patience_s)
+
+    def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
+        """Read what the top-level step at a place began with; None when that was not kept."""
+        with self._lock:
+            for at in range(place, -1, -1):
+                if (run_id, at) not in self._contexts:
+                    return None
+                context = self._contexts[run_id, at]
+                if context is not None or at == 0:
+                    return Beginning(self._given(run_id, before), context)
+            return None
+
+    def fork(self, new: NewFork) -> str | None:
+        """Record a run that begins again at a step of another; None when that one is live or gone, or the key is taken.
+
+        Raises:
+            IdempotencyConflict: the key stands for other work.
+        """
+        with self._lock:
+            ticket, now, old = new.first.ticket, self._clock(), self._runs.get(new.forked_from)
+            found = self._under(ticket.tenant, new.idempotency_key, new.digest)
+            if found is not None or old is None or old.status in LIVE_RUN:
+                return found
+            step, metadata = new.first.step, dict(new.metadata)
+            self._blobs |= {blob.digest: blob for blob in new.blobs}
+            self._runs[ticket.run] = Run(
+                ticket,
+                new.plan,
+                old.input,
+                new.digest,
+                metadata,
+                now,
+                new.idempotency_key,
+                old.name,
+                forked=(old.ticket.run, step),
+            )
+            self._add_scope(ticket.run, Scope(ROOT, new.first.input, new.first.context, now, cursor=new.place))
+            self._take_over(new, ticket.run)
+            key = AttemptKey.parse(new.first.key)
+            self._add_attempt(Attempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
+            self._tell(ticket.run, None, "run.forked", "info", {"from_run": old.ticket.run, "from_step": step})
+            self._tell(old.ticket.run, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
+            return ticket.run
+
+    def _take_over(self, new: NewFork, run: str) -> None:
+        taken = {"taken_over_from": new.forked_from}
+        for row in [*self._attempts_of(new.forked_from)]:
+            if (
+                (row.key.address, row.status) == (ROOT, "succeeded")
+                and row.kind in ("step", "resume")
+                and row.key.step in new.taken
+            ):
+                key = row.key._replace(run=run)
+                metadata = taken | row.metadata
+                self._add_attempt(
+                    replace(row, key=key, metadata=metadata, question=None, answer=None, worker=None, fence=0, sends=0)
+                )
+        for scope in [*self._scopes_of(new.forked_from)]:
+            if (scope.parent, scope.status) == (ROOT, "succeeded") and scope.step in new.taken:
+                self._add_scope(run, replace(scope, metadata=taken | scope.metadata, closed_by=None, lanes={}))
+        for place in range(new.place):
+            if (new.forked_from, place) in self._contexts:
+                self._contexts[run, place] = self._contexts[new.forked_from, place]
+        self._contexts[run, new.place] = new.first.context
+
+    def _given(self, run_id: str, before: Sequence[str]) -> Packed:
+        """What the last step gave that gave anything; of a router its branches' output, not its agent's."""
+        for name in reversed(before):
+            scope = self._scopes.get((run_id, name))
+            if scope is not None and scope.status == "succeeded":
+                return scope.output
+            rows = [row for row in self._attempts_of(run_id) if (row.key.address, row.key.step) == (ROOT, name)]
+            outputs = [row.output for row in rows if row.status == "succeeded" and row.output is not None]
+            if outputs:
+                return outputs[-1]
+        return self._run(run_id).input

@@ -1,0 +1,61 @@
+"""What hooks are told after a commit, in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.ports import OwedCall
+from flujo_worker.store.memory.tables import Tables
+from flujo_worker.store.shared_rules import fairly
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Event, Fault
+    from flujo_worker.store.memory.rows import Taken
+
+
+class HookCallsInMemory(Tables):
+    """The port `HookCalls`, but for reading a run."""
+
+    def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
+        with self._lock:
+            free = [key for key, taken in self._owed.items() if self._is_free(taken, worker, may_judge=may_judge)]
+            calls = [self._call(*key) for key in free]
+            return fairly(calls, lambda call: (call.reference, call.fingerprint))[:limit]
+
+    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
+        with self._lock:
+            taken = self._owed.get(_key(call))
+            if taken is None or not self._is_leased(worker) or not self._is_free(taken, worker, may_judge=may_judge):
+                return None
+            taken.worker, taken.tries = worker, taken.tries + 1
+            return taken.tries
+
+    def settle_call(self, call: OwedCall, worker: str) -> None:
+        with self._lock:
+            taken = self._owed.get(_key(call))
+            if taken is not None and taken.worker == worker:
+                del self._owed[_key(call)]
+
+    def break_off(
+        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+    ) -> bool:
+        with self._lock:
+            row, at = self._runs[run], self._attempts.get(key or "")
+            is_held = fence is None or (at is not None and (at.status, at.fence) == ("running", fence))
+            if not row.is_live or row.stopped_at is not None or not is_held:
+                return False
+            row.stopped_at, row.fault = self._clock(), fault
+            if told is not None:
+                self._tell(run, key, told.name, told.level, told.data)
+            return True
+
+    def _is_free(self, taken: Taken, worker: str, *, may_judge: bool) -> bool:
+        return taken.worker in (None, worker) or (may_judge and not self._is_leased(taken.worker))
+
+    def _call(self, run: str, payload: str, attempt: str) -> OwedCall:
+        ticket = self._runs[run].ticket
+        return OwedCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root)
+
+
+def _key(call: OwedCall) -> tuple[str, str, str]:
+    return call.run, call.payload, call.attempt

@@ -1,0 +1,401 @@
+"""The rows of the store in memory, each with the transitions it allows and how it reads to others. No lock, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, AttemptRecord, NoticeRecord, RunRecord, ScopeRecord
+from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
+from flujo_worker.domain.values import ChildRunRow, ScopeRow
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from decimal import Decimal
+
+    from flujo_client.address import AttemptKey
+    from flujo_client.contract.envelope import AttemptKind, Ticket
+    from flujo_client.contract.outcome import Fault, Usage
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Amount
+    from flujo_worker.domain.values import ChildRun, End, Move, Opening, ScopeStatus
+    from flujo_worker.ports import Answer
+
+
+@dataclass
+class Run:
+    """One row of the runs."""
+
+    ticket: Ticket
+    plan: Plan
+    input: Packed
+    digest: str
+    metadata: dict[str, Any]
+    created_at: float
+    idempotency_key: str | None
+    name: str
+    parent: tuple[str, str | None] | None = None
+    launched_with: Packed | None = None
+    retry_of: str | None = None
+    retries: int = 0
+    status: str = "queued"
+    reason: str | None = None
+    fault: Fault | None = None
+    output: Packed | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    stopped_at: float | None = None
+    asked: bool = False
+    note: str | None = None
+    ended_by: str | None = None
+    forked: tuple[str, str] | None = None
+
+    def child(self, begun: ChildRun, now: float) -> Run:
+        """Make the run that begins as a step of this one."""
+        first, parent = begun.first, (self.ticket.run, begun.parent_address)
+        run = Run(begun.ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name, parent)
+        run.launched_with = first.context if run.is_background else None
+        return run
+
+    @property
+    def is_background(self) -> bool:
+        """Tell whether it is a child run that no place in its parent waits for."""
+        return self.parent is not None and self.parent[1] is None
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the run can still move."""
+        return self.status in LIVE_RUN
+
+    def move(self, status: str) -> None:
+        """Change the status."""
+        require(RUN, self.status, status)
+        self.status = status
+
+    def end(self, end: End, now: float) -> None:
+        """Close the run."""
+        self.move(end.status)
+        self.reason, self.fault, self.output, self.ended_at = end.reason, end.fault, end.output, now
+
+    def record(self, context: Packed | None, spent: Sequence[Usage]) -> RunRecord:
+        """Give the row as clients read it."""
+        tokens, cost = totals(spent)
+        return RunRecord(
+            id=self.ticket.run,
+            reference=self.ticket.reference,
+            fingerprint=self.ticket.fingerprint,
+            name=self.name,
+            version=self.plan.version,
+            status=self.status,
+            created_at=when(self.created_at),
+            tenant=self.ticket.tenant,
+            reason=self.reason,
+            error=self.fault,
+            input=self.input,
+            output=self.output,
+            context=context,
+            metadata=self.metadata,
+            started_at=when_or_none(self.started_at),
+            ended_at=when_or_none(self.ended_at),
+            cancel_requested_at=when_or_none(self.stopped_at),
+            parent_run=self.parent[0] if self.parent else None,
+            limits=(self.ticket.limits or {}).get("limits"),
+            is_background=self.is_background,
+            retry_of=self.retry_of,
+            retries=self.retries,
+            forked_from=self.forked[0] if self.forked else None,
+            from_step=self.forked[1] if self.forked else None,
+            tokens=tokens,
+            cost_usd=cost,
+        )
+
+    def child_row(self, context: Packed | None) -> ChildRunRow | None:
+        """Give the row as its parent's join reads it; None for a run that nobody waits for."""
+        parent, at = self.parent or (None, None)
+        if parent is None or at is None:
+            return None
+        output = self.output or self.input
+        return ChildRunRow(self.ticket.run, parent, at, self.status, self.reason, self.fault, output, context)
+
+
+@dataclass
+class Scope:
+    """One row of the scopes."""
+
+    address: str
+    output: Packed
+    context: Packed | None
+    opened_at: float
+    parent: str | None = None
+    kind: str = "sequence"
+    step: str | None = None
+    name: str | None = None
+    place: int = 0
+    lanes: dict[str, int] = field(default_factory=dict)
+    cursor: int = 0
+    version: int = 0
+    status: ScopeStatus = "open"
+    waiting: bool = False
+    aborted: bool = False
+    patch: Packed | None = None
+    fault: Fault | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    closed_by: str | None = None
+    closed_at: float | None = None
+
+    @classmethod
+    def opened(cls, opening: Opening, lanes: dict[str, int], by: str, now: float) -> Scope:
+        """Make the scope that a decision opens; it may be closed already."""
+        scope = cls(
+            address=opening.address,
+            output=opening.output,
+            context=opening.context,
+            opened_at=now,
+            parent=opening.parent,
+            kind=opening.kind,
+            step=opening.step,
+            name=opening.name,
+            place=opening.place,
+            lanes=lanes,
+            cursor=opening.cursor,
+            waiting=opening.waiting,
+            fault=opening.fault,
+            metadata=dict(opening.metadata),
+        )
+        if opening.status != "open":
+            scope.close(opening.status, by, now)
+        return scope
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether the scope can still move."""
+        return self.status == "open"
+
+    def move(self, move: Move, by: str, now: float) -> None:
+        """Go on as decided."""
+        self.cursor, self.version = move.cursor, self.version + move.merges
+        self.output, self.patch = move.output or self.output, move.patch or self.patch
+        self.context = None if move.drops_context else move.context or self.context
+        self.fault, self.metadata = move.fault or self.fault, {**self.metadata, **move.metadata}
+        if move.status != "open":
+            self.close(move.status, by, now)
+
+    def close(self, status: ScopeStatus, by: str, now: float) -> None:
+        """Close the scope."""
+        require(SCOPE, self.status, status)
+        self.status, self.closed_by, self.closed_at = status, by, now
+
+    def wind_down(self, by: str, now: float) -> None:
+        """Close the scope from outside. Only the root keeps its context."""
+        self.close("cancelled", by, now)
+        self.context = self.context if self.parent is None else None
+
+    def row(self, *, context: bool = True) -> ScopeRow:
+        """Give the row as deciding reads it."""
+        return ScopeRow(
+            address=self.address,
+            parent=self.parent,
+            kind=self.kind,
+            step=self.step,
+            name=self.name,
+            place=self.place,
+            status=self.status,
+            cursor=self.cursor,
+            version=self.version,
+            output=self.output,
+            context=self.context if context else None,
+            patch=self.patch,
+            lanes=dict(self.lanes),
+            fault=self.fault,
+            metadata=dict(self.metadata),
+        )
+
+    def record(self, spent: Sequence[Usage]) -> ScopeRecord:
+        """Give the row as clients read it, with what the child run that was begun here has spent."""
+        tokens, cost = totals(spent)
+        return ScopeRecord(
+            address=self.address,
+            status=self.status,
+            opened_at=when(self.opened_at),
+            parent=self.parent,
+            kind=self.kind,
+            step=self.step,
+            name=self.name,
+            place=self.place,
+            output=self.output,
+            fault=self.fault,
+            metadata=dict(self.metadata),
+            closed_at=when_or_none(self.closed_at),
+            lanes=dict(self.lanes),
+            tokens=tokens,
+            cost_usd=cost,
+        )
+
+
+@dataclass
+class Attempt:
+    """One row of the attempts."""
+
+    key: AttemptKey
+    kind: AttemptKind
+    queue: str
+    available_at: float
+    created_at: float
+    guidance: str | None = None
+    question: dict[str, Any] | None = None
+    answer: Answer | None = None
+    status: str = "ready"
+    reason: str | None = None
+    fence: int = 0
+    losses: int = 0
+    losses_alone: int = 0
+    alone: bool = False
+    worker: str | None = None
+    sent_at: float = 0.0
+    sends: int = 0
+    output: Packed | None = None
+    fault: Fault | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    answers: tuple[dict[str, Any], ...] = ()
+    latency_s: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Tell whether the attempt has not ended."""
+        return self.status in OPEN_ATTEMPT
+
+    @property
+    def is_held(self) -> bool:
+        """Tell whether the attempt waits for a lane."""
+        return self.status == "ready" and self.available_at == inf
+
+    def move(self, status: str) -> None:
+        """Change the status."""
+        require(ATTEMPT, self.status, status)
+        self.status = status
+
+    @property
+    def is_own_loss(self) -> bool:
+        """Tell whether losing it now is its own fault: it ran alone, or a living process disowned it."""
+        return self.worker is None or self.alone
+
+    def lose(self) -> None:
+        """Count a loss."""
+        self.losses, self.losses_alone = self.losses + 1, self.losses_alone + self.is_own_loss
+
+    def is_poison(self, max_lost: int) -> bool:
+        """Tell whether losing it now is one loss more than is allowed."""
+        return self.is_own_loss and self.losses_alone >= max_lost
+
+    def cancel(self, reason: str, now: float) -> None:
+        """Close the attempt, whoever works on it."""
+        self.move("cancelled")
+        self.reason, self.ended_at = reason, now
+
+    def notice(self, made: int) -> NoticeRecord:
+        """Give the row as a replay reads it."""
+        return NoticeRecord(
+            made=made,
+            key=str(self.key),
+            address=self.key.address,
+            step=self.key.step,
+            number=self.key.number,
+            kind=self.kind,
+            status=self.status,
+            reason=self.reason,
+            fault=self.fault,
+            queue=self.queue,
+            answers=self.answers,
+        )
+
+    def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
+        """Give the row as clients read its question."""
+        asked, answer = self.question or {}, self.answer
+        is_open = self.status == "paused"
+        is_over = is_open and self.available_at <= now
+        return Approval(
+            run_id=self.key.run,
+            pipeline=pipeline,
+            address=self.key.address,
+            step=self.key.step,
+            key=str(self.key),
+            message=asked["message"],
+            schema=asked["schema"],
+            asked_at=when(self.created_at),
+            run_status=run_status,
+            state=state_of(self.status, run_status, is_answered=answer is not None, is_over=is_over),
+            expires_at=when(self.available_at) if is_open and self.available_at < inf else None,
+            actor=asked.get("actor"),
+            refused=asked.get("refused"),
+            answered_by=answer.actor if answer else None,
+            note=answer.note if answer else None,
+            answered_at=when(answer.at) if answer else None,
+        )
+
+    def record(self, spent: Sequence[Usage], reserved: Collection[Held] = ()) -> AttemptRecord:
+        """Give the row as clients read it."""
+        tokens, cost = totals(spent)
+        return AttemptRecord(
+            key=str(self.key),
+            address=self.key.address,
+            step=self.key.step,
+            number=self.key.number,
+            kind=self.kind,
+            status=self.status,
+            created_at=when(self.created_at),
+            reason=self.reason,
+            worker=self.worker,
+            fence=self.fence,
+            sends=self.sends,
+            output=self.output,
+            fault=self.fault,
+            metadata=self.metadata,
+            latency_s=self.latency_s,
+            started_at=when_or_none(self.started_at),
+            ended_at=when_or_none(self.ended_at),
+            tokens=tokens,
+            cost_usd=cost,
+            estimate_cost_usd=max((float(each.amount.usd) for each in reserved), default=None),
+            estimate_tokens=max((each.amount.tokens for each in reserved), default=None),
+            quota_before_usd=min((float(each.usd) for each in reserved if each.usd is not None), default=None),
+            quota_before_tokens=min((each.tokens for each in reserved if each.tokens is not None), default=None),
+        )
+
+
+@dataclass
+class Held:
+    """One row of the reservations; `usd` and `tokens` are what the budget had left before it."""
+
+    amount: Amount
+    usd: Decimal | None = None
+    tokens: int | None = None
+    is_held: bool = True
+
+
+@dataclass
+class Taken:
+    """One row of the calls that hooks are owed: who has taken it, and how often somebody did."""
+
+    worker: str | None = None
+    tries: int = 0
+
+
+def totals(spent: Sequence[Usage]) -> tuple[int, float]:
+    """Sum tokens and US dollars."""
+    return sum(usage.input_tokens + usage.output_tokens for usage in spent), sum(usage.cost_usd for usage in spent)
+
+
+def when(at: float) -> datetime:
+    """Read unix seconds."""
+    return datetime.fromtimestamp(at, UTC)
+
+
+def when_or_none(at: float | None) -> datetime | None:
+    """Read unix seconds, if there are any."""
+    return None if at is None else when(at)

@@ -1,0 +1,159 @@
+"""The tables of the store in memory, and what every act asks of them. Nothing here changes a row but to add one."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import AttemptKey
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.records import CorrectionRecord, EventRecord
+from flujo_client.errors import IdempotencyConflict, RunNotFound
+from flujo_worker.store.memory.rows import Attempt, Held, Run, Scope, Taken, when
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.outcome import Usage
+    from flujo_client.pipeline.plan import Plan
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Budget
+    from flujo_worker.ports import Member
+
+
+class Tables:
+    """Everything Postgres would remember, in dictionaries. One lock makes each act one commit.
+
+    Args:
+        clock: unix seconds; the store's notion of now.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._runs: dict[str, Run] = {}
+        self._scopes: dict[tuple[str, str], Scope] = {}
+        self._children: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
+        self._attempts: dict[str, Attempt] = {}
+        self._standing: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
+        self._contexts: dict[tuple[str, int], Packed | None] = {}
+        self._leases: dict[str, float] = {}
+        self._members: dict[str, Member] = {}
+        self._blobs: dict[str, Packed] = {}
+        self._plans: dict[str, Plan] = {}
+        self._epochs: dict[str, float] = {}
+        self._spends: dict[tuple[str, int], Usage] = {}
+        self._budgets: dict[str, Budget] = {}
+        self._reservations: dict[str, dict[str, Held]] = {}
+        self._events: list[EventRecord] = []
+        self._told = 0
+        self._corrections: list[CorrectionRecord] = []
+        self._owed: dict[tuple[str, str, str], Taken] = {}
+        self._swept_at = float("-inf")
+
+    def _run(self, run_id: str) -> Run:
+        if run_id not in self._runs:
+            raise RunNotFound(f"no run '{run_id}'")
+        return self._runs[run_id]
+
+    def _add_scope(self, run: str, scope: Scope) -> None:
+        self._scopes[run, scope.address] = scope
+        if scope.parent is not None:
+            self._children[run, scope.parent].append(scope)
+
+    def _add_attempt(self, row: Attempt) -> None:
+        self._attempts[str(row.key)] = row
+        self._standing[row.key.run, row.key.address].append(row)
+        if row.status == "paused":
+            self._owe(row.key.run, "on_pause_requested", str(row.key))
+
+    def _owe(self, run: str, payload: str, attempt: str = "") -> None:
+        """Hooks are to be told, in a pipeline that has any."""
+        if self._runs[run].plan.hooks:
+            self._owed.setdefault((run, payload, attempt), Taken())
+
+    def _attempts_of(self, run: str) -> Iterator[Attempt]:
+        return (row for row in self._attempts.values() if row.key.run == run)
+
+    def _family_of(self, run: str) -> Iterator[Attempt]:
+        """The attempts of a run and its child runs."""
+        yield from self._attempts_of(run)
+        for child in self._child_runs_of(run):
+            yield from self._family_of(child.ticket.run)
+
+    def _approval(self, row: Attempt) -> Approval:
+        """A question as clients read it."""
+        run = self._runs[row.key.run]
+        status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
+        status = "expired" if run.is_live and self._is_over(run) else status
+        return row.approval(run.name, status, self._clock())
+
+    def _scopes_of(self, run: str) -> Iterator[Scope]:
+        return (scope for (owner, _), scope in self._scopes.items() if owner == run)
+
+    def _children_of(self, run: str, address: str) -> list[Scope]:
+        return sorted(self._children.get((run, address), ()), key=lambda scope: scope.place)
+
+    def _child_runs_of(self, run: str, address: str | None = None) -> list[Run]:
+        """The child runs of a run, or those that were begun at one place in it."""
+        children = [each for each in self._runs.values() if each.parent is not None and each.parent[0] == run]
+        return [each for each in children if address is None or each.parent == (run, address)]
+
+    def _spent_by(self, run: str) -> list[Usage]:
+        """What a run has spent, with its child runs but those in the background."""
+        own = [usage for (key, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
+        waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
+        return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
+
+    def _under(self, tenant: str, key: str | None, digest: str) -> str | None:
+        """The run that was recorded under an idempotency key; raises IdempotencyConflict if it is other work."""
+        for run in self._runs.values() if key is not None else ():
+            if (run.ticket.tenant, run.idempotency_key) == (tenant, key):
+                if run.digest != digest:
+                    raise IdempotencyConflict(f"idempotency key '{key}' stands for other work")
+                return run.ticket.run
+        return None
+
+    def _is_leased(self, worker: str | None) -> bool:
+        return worker is not None and self._leases.get(worker, 0.0) > self._clock()
+
+    def _is_over(self, run: Run) -> bool:
+        return run.ticket.deadline is not None and run.ticket.deadline <= self._clock()
+
+    def _may_run(self, run: Run) -> bool:
+        return run.status in ("queued", "running") and run.stopped_at is None and not self._is_over(run)
+
+    def _may_merge(self, run: Run) -> bool:
+        return run.is_live and run.stopped_at is None
+
+    def _is_lost(self, row: Attempt) -> bool:
+        return row.status == "running" and not self._is_leased(row.worker) and self._may_merge(self._runs[row.key.run])
+
+    def _mark(self, row: Attempt, sent_at: float) -> None:
+        row.move("queued")
+        row.sent_at, row.sends = sent_at, row.sends + 1
+
+    def _envelope(self, row: Attempt) -> Envelope:
+        scope = self._scopes[row.key.run, row.key.address]
+        return Envelope(
+            ticket=self._runs[row.key.run].ticket,
+            address=row.key.address,
+            step=row.key.step,
+            number=row.key.number,
+            version=scope.version,
+            input=scope.output,
+            context=scope.context,
+            guidance=row.guidance,
+            queue=row.queue,
+            kind=row.kind,
+            lanes=dict(scope.lanes),
+        )
+
+    def _tell(
+        self, run: str | None, key: str | None, name: str, level: str, data: dict[str, Any], at: float | None = None
+    ) -> None:
+        number = self._told = self._told + 1
+        told_at = when(self._clock() if at is None else at)
+        self._events.append(EventRecord(number, told_at, run, name, level, key, data, f"0-{number}"))

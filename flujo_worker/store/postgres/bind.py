@@ -1,0 +1,311 @@
+"""What a statement is bound with: decisions, events and spends as parameters. Pure.
+
+A decision that moves one scope and makes one row at most is bound for `conclude.sql`, which every step takes; any other one for
+`conclude_tree.sql`, which says the same with arrays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from flujo_client.address import AttemptKey
+from flujo_client.serial import safe_serialize, storable_text, stored_safely
+from flujo_client.transport.chords import NO_LANE
+from flujo_worker.domain.budget import Amount
+from flujo_worker.store.shared_rules import given_lanes, grace_s, held_branches, published
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from flujo_client.contract.outcome import Correction, Event, Fault, Usage
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.values import (
+        BranchEnd,
+        ChildRun,
+        Decision,
+        End,
+        LaneLeft,
+        Move,
+        NextAttempt,
+        Notice,
+        Opening,
+    )
+
+_MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
+_OPEN = (
+    "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting held errors metadata"
+)
+_NEXT = "keys addresses steps numbers kinds queues after_s guidance questions statuses errors"
+_CORRECTION = "steps agents models schemas policies stages depths transforms saved_ms"
+_CHILD = "run at name input digest deadline limits root context key step kind queue after_s"
+_ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
+
+
+def is_plain(decision: Decision) -> bool:
+    """Tell whether a decision is an ordinary step's: it moves its own scope, and one attempt at most follows."""
+    many = max(len(decision.moves), len(decision.next), len(decision.begun)) > 1
+    reaches = many or decision.opens or decision.branch_end
+    move = decision.move
+    marks = move.drops_context or move.patch or move.fault or move.metadata or decision.answers
+    return not (reaches or marks or any(each.held or each.status != "ready" for each in decision.next))
+
+
+def bind_decision(decision: Decision) -> dict[str, Any]:
+    """Give the parameters of `conclude.sql`."""
+    move = decision.move
+    return {
+        **_bind_close(decision),
+        "address": move.address,
+        "version": move.version,
+        "cursor": move.cursor,
+        "scope_status": move.status,
+        "merges": int(move.merges),
+        "output": _bytes(move.output),
+        "context": _bytes(move.context),
+        "begins": bool(decision.begun),
+        "begins_anew": any(each.context is not None for each in decision.begun),
+        **_bind_one(decision),
+    }
+
+
+def bind_tree(decision: Decision) -> dict[str, Any]:
+    """Give the parameters of `conclude_tree.sql`."""
+    run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
+    held = held_branches(decision)
+    return {
+        **_bind_close(decision),
+        "answers": stored_safely(decision.answers) if decision.answers else None,
+        **_columns("move", _MOVE, map(_move, decision.moves)),
+        **_columns("open", _OPEN, (_opening(each, held) for each in decision.opens)),
+        **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
+        "begun_places": [each.place for each in decision.begun],
+        "begun_contexts": [_bytes(each.context) for each in decision.begun],
+        **_bind_branch_end(decision.branch_end),
+        **_bind_child_run(decision.child_run),
+    }
+
+
+def bind_lane_left(decision: Decision, left: LaneLeft) -> dict[str, Any]:
+    """Give the parameters of `leave_lane.sql`."""
+    return {
+        "run": decision.notice.envelope.ticket.run,
+        "fan_out": left.fan_out,
+        "lane": left.lane,
+        "no_lane": NO_LANE,
+        "addresses": list(left.addresses),
+        "grace_s": grace_s(1),
+    }
+
+
+def bind_corrections(notice: Notice) -> dict[str, Any]:
+    """Give the parameters of `record_corrections.sql`."""
+    return {
+        "run": notice.envelope.ticket.run,
+        "key": notice.envelope.key,
+        "fence": notice.fence,
+        **_columns("correction", _CORRECTION, map(_correction, notice.outcome.corrections)),
+    }
+
+
+def bind_settlement(notice: Notice) -> dict[str, Any]:
+    """Give the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and keeps what it holds."""
+    envelope, outcome = notice.envelope, notice.outcome
+    return {
+        **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage),
+        "releases": outcome.kind != "lost",
+    }
+
+
+def bind_spend(run: str, key: str, fence: int, usage: Usage) -> dict[str, Any]:
+    """Give the parameters of `settle.sql` for an outcome that is not merged."""
+    spent_usd = Amount.of(usage).usd
+    return {"run": run, "key": key, "fence": fence, "releases": True, "spent_usd": spent_usd, **bind_usage(usage)}
+
+
+def bind_usage(usage: Usage) -> dict[str, Any]:
+    """Give the parameters that record what was spent."""
+    return {
+        "spends": not usage.is_nothing,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "requests": usage.requests,
+        "cost_usd": usage.cost_usd,
+    }
+
+
+def bind_events(events: Sequence[Event]) -> dict[str, Any]:
+    """Give the parameters that append events."""
+    return {
+        "event_names": [as_text(event.name) for event in events],
+        "event_levels": [event.level for event in events],
+        "event_data": [shown(event.data) for event in events],
+        "event_at": [event.at for event in events],
+    }
+
+
+def shown(tree: Any) -> str:
+    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds (M-428)."""
+    return orjson.dumps(safe_serialize(tree)).decode()
+
+
+def as_text(text: str) -> str:
+    """Text that a text column takes, whatever is in it (M-428)."""
+    return storable_text(text)
+
+
+def _bind_close(decision: Decision) -> dict[str, Any]:
+    """What every decision has: the attempt's end, the story, the spend and perhaps the run's end."""
+    notice, outcome = decision.notice, decision.notice.outcome
+    return {
+        "key": notice.envelope.key,
+        "run": notice.envelope.ticket.run,
+        "fence": notice.fence,
+        "status": decision.close.status,
+        "reason": decision.close.reason,
+        "result": _bytes(outcome.output),
+        "error": _fault(outcome.fault),
+        "metadata": stored_safely(outcome.metadata) if outcome.metadata else None,
+        "latency_s": outcome.latency_s,
+        **_bind_end(decision.end),
+        **bind_events((*outcome.events, *decision.events)),
+        **bind_usage(outcome.usage),
+    }
+
+
+def _bind_end(end: End | None) -> dict[str, Any]:
+    if end is None:
+        return {"run_status": None, "run_reason": None, "run_error": None, "run_output": None}
+    return {
+        "run_status": end.status,
+        "run_reason": end.reason,
+        "run_error": _fault(end.fault),
+        "run_output": _bytes(end.output),
+    }
+
+
+def _bind_branch_end(end: BranchEnd | None) -> dict[str, Any]:
+    if end is None:
+        return {"fan_out": None, "lane": None, "aborts": False, "takes": False, "grace_s": None}
+    takes = end.takes and not end.aborts
+    return {"fan_out": end.fan_out, "lane": end.lane, "aborts": end.aborts, "takes": takes, "grace_s": grace_s(1)}
+
+
+def _bind_child_run(child: ChildRun | None) -> dict[str, Any]:
+    names = [f"child_{name}" for name in _CHILD.split()]
+    if child is None:
+        return dict.fromkeys(names)
+    first = child.first
+    values = (
+        child.run,
+        child.parent_address,
+        as_text(child.name),
+        bytes(first.input),
+        first.input.digest,
+        child.ticket.deadline,
+        None if child.ticket.limits is None else stored_safely(dict(child.ticket.limits)),
+        first.address,
+        _bytes(first.context),
+        str(AttemptKey(child.run, first.address, first.step, first.number, first.kind)),
+        first.step,
+        first.kind,
+        first.queue,
+        grace_s(1),
+    )
+    return dict(zip(names, values, strict=True))
+
+
+def _bind_one(decision: Decision) -> Mapping[str, Any]:
+    if not decision.next:
+        return dict.fromkeys(_ONE.split())
+    run = decision.notice.envelope.ticket.run
+    *values, _, _, _ = _next(run, decision.next[0], grace_s(1))  # a question is no ordinary step's
+    return dict(zip(_ONE.split(), values, strict=True))
+
+
+def _columns(prefix: str, names: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    """One array for each column, all empty when there is no row."""
+    named = [f"{prefix}_{name}" for name in names.split()]
+    columns = list(zip(*rows, strict=True)) or [()] * len(named)
+    return {name: list(column) for name, column in zip(named, columns, strict=True)}
+
+
+def _move(move: Move) -> tuple[Any, ...]:
+    return (
+        move.address,
+        move.version,
+        move.cursor,
+        move.status,
+        int(move.merges),
+        _bytes(move.output),
+        _bytes(move.context),
+        move.drops_context,
+        _bytes(move.patch),
+        _fault(move.fault),
+        stored_safely(move.metadata),
+    )
+
+
+def _opening(opening: Opening, held: Collection[str]) -> tuple[Any, ...]:
+    return (
+        opening.address,
+        opening.parent,
+        opening.kind,
+        opening.step,
+        opening.name,
+        opening.place,
+        _bytes(opening.output),
+        _bytes(opening.context),
+        stored_safely(given_lanes(opening, held)),
+        opening.cursor,
+        opening.status,
+        opening.waiting,
+        opening.address in held,
+        _fault(opening.fault),
+        stored_safely(opening.metadata),
+    )
+
+
+def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
+    """One work row. Held, or a question that does not expire: it becomes due after no time that is known."""
+    waits = following.held or (following.question is not None and not following.delay_s)
+    return (
+        str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
+        following.address,
+        following.step,
+        following.number,
+        following.kind,
+        following.queue,
+        None if waits else following.delay_s or grace,
+        _text(following.guidance),
+        None if following.question is None else stored_safely(following.question),
+        following.status,
+        _fault(following.fault),
+    )
+
+
+def _correction(correction: Correction) -> tuple[Any, ...]:
+    return (
+        as_text(correction.step_name),
+        _text(correction.agent_id),
+        _text(correction.provider_model),
+        _text(correction.schema_hash),
+        as_text(correction.policy_version),
+        as_text(correction.stage),
+        correction.repair_depth,
+        stored_safely(list(correction.transforms)),
+        correction.latency_ms_saved,
+    )
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else as_text(text)
+
+
+def _bytes(packed: Packed | None) -> bytes | None:
+    return None if packed is None else bytes(packed)
+
+
+def _fault(fault: Fault | None) -> str | None:
+    return None if fault is None else stored_safely(fault.to_tree())

@@ -1,0 +1,110 @@
+"""Budgets on Postgres: what a claim asks for as parameters, and what a settlement answers as values; one act that settles.
+
+What settles is called inside the transactions of `postgres.py`.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.serial import stored_safely
+from flujo_worker.domain.budget import Amount, Budget, breach, refusal
+from flujo_worker.store.postgres.bind import as_text, shown
+from flujo_worker.store.postgres.statements import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+
+    from flujo_client.contract.outcome import Fault
+    from flujo_worker.domain.budget import Reservation
+
+
+class Unopened(Exception):
+    """A budget that is asked has no row yet."""
+
+
+def bind_opening(asks: Sequence[Reservation]) -> dict[str, Any]:
+    """Give the parameters of `open_budgets.sql`."""
+    return {
+        "scopes": [each.scope for each in asks],
+        "limits_usd": [each.limit_usd for each in asks],
+        "limits_tokens": [each.limit_tokens for each in asks],
+    }
+
+
+def bind_asks(asks: Sequence[Reservation]) -> dict[str, Any]:
+    """Give the parameters by which `claim_limited.sql` reserves."""
+    return {
+        "scopes": [each.scope for each in asks],
+        "usd": [each.asked.usd for each in asks],
+        "tokens": [each.asked.tokens for each in asks],
+    }
+
+
+def claim_limited(
+    connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Claim and reserve, in a transaction of its own: first all locks, then what is judged by them.
+
+    Raises:
+        Unopened: a budget has no row, so there was nothing to hold.
+    """
+    with connection.transaction():
+        if execute(connection, "hold_claim", parameters).rowcount < len(parameters["scopes"]):
+            raise Unopened
+        return execute(connection, "claim_limited", parameters).fetchone()
+
+
+def over(row: Mapping[str, Any], asks: Sequence[Reservation]) -> Fault | None:
+    """Why a claim was not granted what it asked for, from a row of `claim_limited.sql`."""
+    if row["is_granted"]:
+        return None
+    asked = {each.scope: each.asked for each in asks}
+    for refused in row["refused"] or ():
+        return refusal(budget_of(refused), asked[refused["scope"]])
+    first = asks[0]  # the answer that named the budget was lost
+    return refusal(Budget(first.scope, first.limit_usd, first.limit_tokens), first.asked)
+
+
+def budget_of(row: Mapping[str, Any]) -> Budget:
+    """Read a row of `flujo_budgets`; dollars may come as text."""
+    settled, reserved, overrun = (
+        Amount(Decimal(row[f"{what}_usd"]), row[f"{what}_tokens"]) for what in ("settled", "reserved", "overrun")
+    )
+    limit = None if row["limit_usd"] is None else Decimal(row["limit_usd"])
+    return Budget(row["scope"], limit, row["limit_tokens"], settled, reserved, overrun)
+
+
+def settle(
+    connection: psycopg.Connection[dict[str, Any]], settlement: Mapping[str, Any], *, ends: bool = False
+) -> Fault | None:
+    """Book what an attempt spent, and fail the first run of its tree if that passes a limit.
+
+    Args:
+        connection: in a transaction.
+        settlement: the parameters of `settle.sql`.
+        ends: the merge that this belongs to has ended the attempt's run.
+    """
+    execute(connection, "hold_budgets", settlement)
+    rows = execute(connection, "settle", settlement).fetchall()
+    run = settlement["run"]
+    if ends:
+        execute(connection, "release", {"run": run})
+    passed = breach(budget_of(row) for row in rows if row["is_breach"])
+    if passed is None:
+        return None
+    fault, violation = passed
+    parameters = {
+        "root": execute(connection, "root_run", {"run": run}).fetchall()[0]["root"],
+        "ended": run if ends else None,
+        "key": settlement["key"],
+        "fence": settlement["fence"],
+        "error": stored_safely(fault.to_tree()),
+        "reason": as_text(fault.message),
+        "violation": shown(violation),
+    }
+    execute(connection, "break_run", parameters)
+    return fault

@@ -1,0 +1,82 @@
+"""The health check's part of the store: facts out of one snapshot, and the report of each slot of time kept once.
+
+It reads what others write and locks none of it; it decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from flujo_client.health.facts import read_aros, read_machine
+from flujo_client.health.query import LONGEST_S, Question
+from flujo_worker.errors import StoreError
+from flujo_worker.store.postgres.pool import Patient
+from flujo_worker.store.postgres.statements import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flujo_client.health.facts import ArosFacts, MachineFacts
+    from flujo_client.health.report import Report
+
+_HOME: Final = "flujo_client.health"
+
+
+class HealthInPostgres(Patient):
+    """What the scheduled health check asks (M-188)."""
+
+    def report_once(
+        self,
+        aros: Mapping[str, Any],
+        machine: Mapping[str, Any],
+        make: Callable[[ArosFacts, MachineFacts], Report],
+        *,
+        every_s: float,
+        keep: int,
+    ) -> Report | None:
+        """Read the facts, have a report made of them, and keep it; None when this slot has its report, or it is being made.
+
+        Args:
+            aros: the parameters of `aros.sql`.
+            machine: those of `machine.sql`.
+            make: makes the report; called inside the transaction.
+            every_s: seconds that a slot is long.
+            keep: how many reports are kept.
+
+        Raises:
+            StoreError: a statement took longer than `LONGEST_S`.
+        """
+
+        def once(connection: psycopg.Connection[dict[str, Any]]) -> Report | None:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                execute(connection, "bounds", Question.bounds(), home=_HOME)
+                slot = execute(connection, "begin_health_check", {"every_s": every_s}).fetchone()
+                if slot is None:
+                    return None
+                told, found = (
+                    execute(connection, name, parameters, home=_HOME).fetchall()[0]
+                    for name, parameters in (("aros", aros), ("machine", machine))
+                )
+                report = make(read_aros(told), read_machine(found))
+                row = {"slot": slot["slot"], "report": report.model_dump_json(), "keep": keep}
+                execute(connection, "keep_report", row)
+                return report
+
+        return self._patiently(lambda connection: _bounded(once, connection))
+
+
+def _bounded(
+    act: Callable[[psycopg.Connection[dict[str, Any]]], Report | None], connection: psycopg.Connection[dict[str, Any]]
+) -> Report | None:
+    """Postgres is not away when it breaks off a statement that takes too long, so that is not tried again."""
+    try:
+        return act(connection)
+    except psycopg.errors.QueryCanceled as error:
+        raise StoreError(
+            f"the health check took longer than {LONGEST_S:g} s",
+            suggestion="set health.window_hours or health.limit to look at fewer runs",
+            cause=error,
+        ) from error

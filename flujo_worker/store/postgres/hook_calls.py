@@ -1,0 +1,54 @@
+"""The hooks' part of the store on Postgres: calls that are owed, and a run as its result is made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.contract.rows import attempt_record, run_record, scope_record
+from flujo_client.serial import stored_safely
+from flujo_worker.ports import OwedCall, Records
+from flujo_worker.store.postgres.bind import shown
+from flujo_worker.store.postgres.pool import Patient
+from flujo_worker.store.postgres.statements import execute
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from flujo_client.contract.outcome import Event, Fault
+
+_HOME: Final = "flujo_client.gateway"
+
+
+class HookCallsInPostgres(Patient):
+    """The port `HookCalls`."""
+
+    def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
+        rows = self._rows("owed_calls", {"worker": worker, "limit": limit, "may_judge": may_judge})
+        return [OwedCall(row.pop("run_id"), **row) for row in rows]
+
+    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
+        rows = self._rows("take_call", {**_named(call), "worker": worker, "may_judge": may_judge})
+        return int(rows[0]["tries"]) if rows else None
+
+    def settle_call(self, call: OwedCall, worker: str) -> None:
+        self._do("settle_call", {**_named(call), "worker": worker})
+
+    def break_off(
+        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+    ) -> bool:
+        parameters: dict[str, Any] = {"run": run, "error": stored_safely(fault.to_tree()), "key": key, "fence": fence}
+        parameters |= {"name": told.name if told else None, "data": shown(told.data) if told else None}
+        return bool(self._rows("break_off", parameters))
+
+    def records(self, run: str) -> Records:
+        def read(connection: psycopg.Connection[dict[str, Any]]) -> Records:
+            found, attempts, scopes = (
+                execute(connection, name, {"run": run}, home=_HOME).fetchall() for name in ("run", "attempts", "scopes")
+            )
+            return Records(run_record(found[0]), list(map(attempt_record, attempts)), list(map(scope_record, scopes)))
+
+        return self._patiently(read)
+
+
+def _named(call: OwedCall) -> dict[str, str]:
+    return {"run": call.run, "payload": call.payload, "attempt": call.attempt}

@@ -1,0 +1,115 @@
+"""A pool of connections that is patient.
+
+What fails because Postgres is away, read-only after a failover, or chose this statement to break a deadlock is tried again until it is
+taken. So every act must be one that may be said twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool, PoolClosed
+
+from flujo_client.transport.postgres import READ_ONLY, fate, options, said
+from flujo_worker.errors import StoreError
+from flujo_worker.store.postgres.statements import execute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from threading import Event as Flag
+    from typing import Self
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_SAID = {"away": "is away, trying again", "again": "broke a statement off, trying again"}
+
+
+class Patient:
+    """The worker's connections to Postgres.
+
+    Args:
+        url: a libpq connection string.
+        pool_max: connections this process may hold.
+        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
+    """
+
+    def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
+        self._url, self._stopping = url, stopping
+        kwargs = options(url) | {
+            "autocommit": True,
+            "row_factory": dict_row,
+            "cursor_factory": psycopg.RawCursor,
+            "prepare_threshold": 0 if prepare else None,
+        }
+        self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
+            url,
+            min_size=1,
+            max_size=pool_max,
+            kwargs=kwargs,
+            configure=_plan_once if prepare else None,
+            open=False,
+            timeout=5,
+            name="flujo",
+            reconnect_timeout=2,
+        )
+
+    def open(self) -> Self:
+        """Open the pool; connections are made as they are needed."""
+        self._pool.open(wait=False)
+        return self
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._pool.close(timeout=2)
+
+    def _patiently(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
+        """Do one act on a connection, again and again while Postgres is away."""
+        wait, is_first = 0.02, True
+        while True:
+            try:
+                return self._once(act)
+            except PoolClosed as error:
+                raise StoreError("the store is closed", cause=error) from error
+            except psycopg.Error as error:
+                known, told = fate(error), said(self._url, error)
+                if known == "ours":
+                    raise
+                if self._stopping is not None and self._stopping.is_set():
+                    raise StoreError(f"Postgres is away and this worker is stopping: {told}", cause=error) from error
+                logger.warning("postgres %s: %s", _SAID[known], told)
+                if error.sqlstate == READ_ONLY and is_first:
+                    self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet
+                    is_first = False
+            time.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+            self._pool.check()
+            wait = min(wait * 2, 1.0)
+
+    def _once(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
+        connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
+        try:
+            return act(connection)
+        except psycopg.Error as error:
+            if fate(error) == "away":
+                connection.close()  # so that the next one finds a server that takes it
+            raise
+        finally:
+            self._pool.putconn(connection)
+
+    def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
+        return self._patiently(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
+
+    def _do(self, name: str, parameters: Mapping[str, Any]) -> int:
+        return self._patiently(lambda connection: execute(connection, name, parameters).rowcount)
+
+
+def _plan_once(connection: psycopg.Connection[Any]) -> None:
+    """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
+    connection.execute("SET plan_cache_mode = force_generic_plan")

@@ -1,0 +1,423 @@
+"""The store on Postgres: binds statements and maps rows, and decides nothing.
+
+Every act is one statement and commits by itself, but for winding down, and for a merge whose outcome repaired something. A commit
+whose answer was lost finds its own work done (`verdict.sql`).
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import psycopg
+
+from flujo_client.contract.outcome import Usage
+from flujo_client.errors import SerializationError
+from flujo_client.serial import Packed
+from flujo_worker import failpoints
+from flujo_worker.errors import Unreadable
+from flujo_worker.ports import (
+    Broker,
+    Claim,
+    Committed,
+    Damaged,
+    Due,
+    Member,
+    PlanName,
+    Publish,
+    Refusal,
+    Reply,
+    Room,
+    Verdict,
+    ignore,
+    publish_nothing,
+)
+from flujo_worker.store.blob_cache import Recent
+from flujo_worker.store.postgres.bind import (
+    as_text,
+    bind_corrections,
+    bind_decision,
+    bind_lane_left,
+    bind_settlement,
+    bind_spend,
+    bind_tree,
+    is_plain,
+    shown,
+)
+from flujo_worker.store.postgres.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
+from flujo_worker.store.postgres.health import HealthInPostgres
+from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
+from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
+from flujo_worker.store.rows import plan_of, reply_of
+from flujo_worker.store.shared_rules import SUSPECT_AFTER
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from threading import Event as Flag
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.outcome import Event
+    from flujo_client.pipeline.plan import Plan
+    from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.values import Decision
+
+
+DAYS_AHEAD = 2, 7
+"""The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
+
+
+class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
+    """The worker's way to Postgres.
+
+    Args:
+        url: a libpq connection string.
+        pool_max: connections this process may hold.
+        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
+    """
+
+    def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
+        super().__init__(url, pool_max=pool_max, prepare=prepare, stopping=stopping)
+        self._recent = Recent()
+
+    # leases
+
+    def enlist(self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()) -> set[str]:
+        parameters = {
+            "id": member.id,
+            "host": member.host,
+            "pid": member.pid,
+            "build": member.build,
+            "slots": member.slots,
+            "lease_s": lease_s,
+            "old": old,
+            "keys": sorted(held),
+        }
+        return {row["key"] for row in self._rows("enlist", parameters)}
+
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+        parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
+        rows = self._rows("renew", parameters)
+        return set(rows[0]["lost"]) if rows else None
+
+    def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+        parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
+        return {row["key"] for row in self._rows("disown", parameters)}
+
+    def retire(self, worker: str) -> None:
+        self._do("retire", {"id": worker})
+
+    def neighbours(self, host: str) -> list[tuple[str, int]]:
+        return [(row["id"], row["pid"]) for row in self._rows("neighbours", {"host": host})]
+
+    def bury(self, worker: str, max_lost: int) -> set[str]:
+        return {row["key"] for row in self._rows("bury", {"id": worker, "max_lost": max_lost})}
+
+    # ledger
+
+    def claim(  # noqa: PLR0913 - one for each condition of a claim
+        self,
+        key: str,
+        worker: str,
+        *,
+        max_lost: int,
+        may_judge: bool = True,
+        fan_outs: Sequence[str] = (),
+        asks: Sequence[Reservation] = (),
+        room: Room = "shared",
+        plan: PlanName | None = None,
+    ) -> Claim:
+        parameters: dict[str, Any] = {"key": key, "worker": worker, "max_lost": max_lost, "may_judge": may_judge}
+        parameters |= {"room": room, "suspect_after": SUSPECT_AFTER}
+        parameters |= {"fan_outs": list(fan_outs) or None, "reference": None, "fingerprint": None}
+        parameters |= plan._asdict() if plan else {}
+        try:
+            return self._claim(parameters, asks)
+        except psycopg.DataError as error:
+            raise Unreadable(f"attempt {key} cannot be claimed: {error}", cause=error) from error
+
+    def _claim(self, parameters: dict[str, Any], asks: Sequence[Reservation]) -> Claim:
+        worker = parameters["worker"]
+        if not asks:
+            rows = self._rows("claim", parameters)
+            return _read_claim(rows[0] if rows else None, worker)
+        parameters |= bind_asks(asks)
+        try:
+            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+        except Unopened:
+            self._do("open_budgets", bind_opening(asks))
+            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+        claim = _read_claim(row, worker)
+        return claim if row is None or claim.fence is None else replace(claim, over=over(row, asks))
+
+    def commit(self, decision: Decision) -> Committed:
+        name = "conclude" if is_plain(decision) else "conclude_tree"
+        parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
+        notice = decision.notice
+        also = _besides(decision)
+        settled = bind_settlement(notice) if notice.envelope.ticket.limits is not None else None
+        if settled:
+            parameters["spends"] = False  # settle.sql records it, for it must know whether it was the first to
+        rest = _Rest(also, settled, ends=decision.end is not None)
+        try:
+            failpoints.hit("before_commit")
+            row = self._patiently(lambda connection: _conclude(connection, name, parameters, rest))
+        except psycopg.errors.DivisionByZero:  # it was the attempt's, and a scope or the run did not follow
+            row = None
+        return Committed("merged", row.get("taken"), row.get("breach")) if row else self._refused(decision)
+
+    def _refused(self, decision: Decision) -> Committed:
+        run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
+        self.spend(run, key, decision.notice.fence, decision.notice.outcome.usage)
+        rows = self._rows("verdict", {"key": key})
+        verdict = _read_verdict(rows[0] if rows else None, decision)
+        if verdict != "repeated" or decision.branch_end is None:
+            return Committed(verdict)
+        return Committed(verdict, self._lane(run, decision.branch_end.address)[1])
+
+    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
+        if usage.is_nothing:
+            return
+        spent = bind_spend(run, key, fence, usage)
+
+        def book(connection: psycopg.Connection[dict[str, Any]]) -> None:
+            with connection.transaction():
+                settle(connection, spent)
+
+        self._patiently(book)
+
+    def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
+        rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
+        return [(row.pop("key"), Usage(**row)) for row in map(dict, rows)]
+
+    def park(self, key: str, fence: int, reason: str) -> bool:
+        return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
+
+    def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+        parameters = {"key": key, "fence": fence, "delay_s": delay_s}
+        parameters |= {"name": as_text(told.name), "level": told.level, "data": shown(told.data)}
+        return bool(self._rows("put_off", parameters))
+
+    def postpone(self, key: str, delay_s: float) -> None:
+        self._do("postpone", {"key": key, "delay_s": delay_s})
+
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
+        if not self._rows("stop_run", {"run": run}):
+            return False
+        parameters = {"run": run, "status": status, "reason": as_text(reason)}
+        return self._patiently(lambda connection: _wind_down(connection, parameters))
+
+    def keep(self, blobs: Sequence[Packed]) -> None:
+        for blob in blobs:
+            self._do("keep_blob", {"digest": blob.digest, "body": bytes(blob)})
+        self._recent.add(blobs)
+
+    def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
+        found = self._recent.find(digests)
+        missing = [digest for digest in digests if digest not in found]
+        if not missing:
+            return found
+        rows = self._rows("blobs", {"digests": missing}, binary=True)
+        fetched = {row["digest"]: blob for row in rows if (blob := _proven(row["body"], row["digest"])) is not None}
+        self._recent.add(fetched.values())
+        return found | fetched
+
+    def reply(self, key: str) -> Reply | None:
+        rows = self._rows("reply", {"key": key}, binary=True)
+        return reply_of(rows[0]) if rows else None
+
+    def replies(self, run: str, address: str, step: str) -> list[Reply]:
+        return [
+            reply_of(row) for row in self._rows("replies", {"run": run, "address": address, "step": step}, binary=True)
+        ]
+
+    def plan(self, fingerprint: str) -> Plan | None:
+        rows = self._rows("plan", {"fingerprint": fingerprint})
+        return plan_of(rows[0], fingerprint) if rows else None
+
+    def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
+        parameters = {
+            "run": run,
+            "attempt": key,
+            "names": [as_text(event.name) for event in events],
+            "levels": [event.level for event in events],
+            "data": [shown(event.data) for event in events],
+            "at": [event.at for event in events],
+        }
+        self._do("note", parameters)
+
+    # backlog
+
+    def mark_sent(self, ages: Mapping[str, float]) -> None:
+        self._do("mark_sent", {"keys": list(ages), "ages": list(ages.values())})
+
+    def begin_sweep(self, worker: str, every_s: float) -> bool:
+        return bool(self._rows("begin_sweep", {"worker": worker, "every_s": every_s}))
+
+    def epoch_start(self, epoch: str) -> float:
+        return float(self._rows("epoch", {"epoch": epoch})[0]["started_at"].timestamp())
+
+    def queues(self) -> list[str]:
+        return [row["queue"] for row in self._rows("queues", {})]
+
+    def due(
+        self,
+        broker: Broker,
+        *,
+        may_judge: bool,
+        max_lost: int,
+        limit: int,
+        publish: Publish = publish_nothing,
+        damaged: Damaged = ignore,
+    ) -> list[Due]:
+        parameters = {
+            "epoch_start": broker.epoch_start,
+            "queues": list(broker.heads),
+            "heads": list(broker.heads.values()),
+            "may_judge": may_judge,
+            "max_lost": max_lost,
+            "limit": limit,
+        }
+
+        broken: list[tuple[str, str, int | None, Unreadable]] = []
+
+        def mark_and_publish(connection: psycopg.Connection[dict[str, Any]]) -> list[Due]:
+            broken.clear()
+            with connection.transaction():
+                rows = execute(connection, "due", parameters).fetchall()
+                due = [Due(row["why"], each) for row, each in read_envelopes(rows, lambda *row: broken.append(row))]
+                publish(due)
+            return due
+
+        due = self._patiently(mark_and_publish)
+        for row in broken:
+            damaged(*row)
+        return due
+
+    def expire_questions(self, limit: int) -> int:
+        return self._do("expire_questions", {"limit": limit})
+
+    def keep_events(self, keep_days: int | None) -> None:
+        self._do("keep_events", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
+
+    def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
+        taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
+        fences = {row["key"]: row["fence"] for row in taken}
+        rows = self._rows("envelopes", {"keys": list(fences)}) if fences else []
+        found = read_envelopes(rows, lambda run, key, _, error: damaged(run, key, fences[key], error))
+        return [(envelope, fences[envelope.key]) for _, envelope in found]
+
+    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
+        rows = self._rows("turned", {"limit": limit})
+        return [
+            (row["id"], "failed" if row["failed"] else "cancelled" if row["cancelled"] else "expired") for row in rows
+        ]
+
+    def parked(self, limit: int) -> list[tuple[str, str, str]]:
+        return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]
+
+    def unpark(self, run: str) -> bool:
+        return bool(self._do("unpark", {"run": run}))
+
+
+def _besides(decision: Decision) -> dict[str, dict[str, Any]]:
+    """The statements that go with a merge, which few have."""
+    besides = {}
+    if decision.notice.outcome.corrections:
+        besides["record_corrections"] = bind_corrections(decision.notice)
+    if decision.lane_left is not None:
+        besides["leave_lane"] = bind_lane_left(decision, decision.lane_left)
+    return besides
+
+
+class _Rest(NamedTuple):
+    """What goes with some merges: parameters of statements by their names, and of `settle.sql`; and whether the run ends."""
+
+    also: Mapping[str, Mapping[str, Any]]
+    settled: Mapping[str, Any] | None
+    ends: bool
+
+
+def _conclude(
+    connection: psycopg.Connection[dict[str, Any]],
+    name: str,
+    parameters: Mapping[str, Any],
+    rest: _Rest,
+) -> dict[str, Any] | None:
+    """Merge. What goes with it needs a transaction around it: it is kept with the merge or not at all."""
+    with connection.transaction() if rest.also or rest.settled else nullcontext():
+        row = execute(connection, name, parameters).fetchone()
+        merged = row if row and row["merged"] else None
+        for statement, given in rest.also.items() if merged else ():
+            cursor = execute(connection, statement, given)
+            found = cursor.fetchone() if cursor.description else None
+            merged = found or merged
+        if merged and rest.settled:
+            merged["breach"] = settle(connection, rest.settled, ends=rest.ends)
+    failpoints.hit("answer_lost")
+    return merged
+
+
+def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
+    while True:
+        with connection.transaction(), connection.pipeline():
+            execute(connection, "wind_down_attempts", parameters)
+            execute(connection, "wind_down_scopes", parameters)
+            execute(connection, "release", parameters)
+            done = execute(connection, "wind_down_run", parameters)
+        if done.rowcount or not execute(connection, "live_run", parameters).fetchone():
+            return bool(done.rowcount)
+
+
+def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
+    if row is None:
+        return Claim(refusal="unknown")
+    if row["fence"] is not None:
+        return Claim(row["fence"], aborted=row["aborted"])
+    refusal = _refusal(row)
+    mine = refusal == "busy" and _is_mine(row, worker)
+    if mine:
+        return Claim(row["standing_fence"], refusal, row["aborted"])
+    return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
+
+
+def _proven(body: bytes, digest: str) -> Packed | None:
+    """Read a value, if it is still the one of that digest."""
+    try:
+        blob = Packed.from_bytes(body)
+        return blob if blob.matches(digest) else None
+    except SerializationError:
+        return None
+
+
+def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
+    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    return bool(row["was"] == "running" and row["holder"] == worker)
+
+
+def _refusal(row: Mapping[str, Any]) -> Refusal:
+    if row["mismatched"]:
+        return "mismatched"
+    if row["was"] not in ("ready", "queued", "running"):
+        return "ended"
+    if row["run_status"] == "parked":
+        return "parked"
+    if row["stopped"] or row["run_status"] not in ("queued", "running"):
+        return "stopped"
+    if not row["leased"]:
+        return "unleased"
+    return "suspect" if row["is_suspect"] else "busy"
+
+
+def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:
+    """Why nothing was merged. The same end under the same fence is this very outcome: only its holder could close it so."""
+    close = decision.close
+    if row is None:
+        return "stale"
+    if (row["status"], row["reason"], row["fence"]) == (close.status, close.reason, decision.notice.fence):
+        return "repeated"
+    if row["cancelled"] or row["run_status"] in ("cancelled", "expired"):
+        return "stopped"
+    return "stale"

@@ -1,0 +1,98 @@
+"""What fan-outs and deciding ask of the store on Postgres: scopes, rings, lanes, and winding down what was aborted."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.errors import Unreadable
+from flujo_worker.store.postgres.pool import Patient
+from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.rows import child_run_of, envelope_of, scope_of
+from flujo_worker.store.shared_rules import grace_s
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    import psycopg
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_worker.domain.values import ChildRunRow, ScopeRow
+    from flujo_worker.ports import Damaged
+
+logger = logging.getLogger(__name__)
+
+
+class TreeInPostgres(Patient):
+    """The port `Tree`, and what the sweeper asks of it."""
+
+    def scope(self, run: str, address: str) -> ScopeRow | None:
+        rows = self._rows("scope", {"run": run, "address": address})
+        return scope_of(rows[0]) if rows else None
+
+    def children(self, run: str, address: str) -> list[ScopeRow]:
+        return [scope_of(row) for row in self._rows("children", {"run": run, "address": address})]
+
+    def envelopes(self, keys: Collection[str]) -> list[Envelope]:
+        rows = self._rows("envelopes", {"keys": list(keys)}) if keys else []
+        found = {envelope.key: envelope for _, envelope in read_envelopes(rows, _log)}
+        return [found[key] for key in keys if key in found]
+
+    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+        parameters = {"run": run, "address": address, "queue": queue, "by": by, "grace_s": grace_s(1)}
+        # A row that another ring made at this moment is seen by a statement of its own only.
+        return bool(self._rows("ring", parameters) or self._rows("live_join", {"run": run, "address": address}))
+
+    def child_run(self, run: str) -> ChildRunRow | None:
+        rows = self._rows("child_run", {"run": run})
+        return child_run_of(rows[0]) if rows else None
+
+    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
+        return bool(fan_outs and self._rows("aborted_among", {"run": run, "fan_outs": list(fan_outs)}))
+
+    def wind_down_branches(self, run: str, fan_out: str) -> None:
+        if self.is_aborted(run, [fan_out]):
+            self._patiently(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
+
+    def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
+        return self._lane(run, branch) == (key, None)
+
+    def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
+        rows = self._rows("unrung", {"limit": limit, "older_s": older_s})
+        return [(row["run_id"], row["address"]) for row in rows]
+
+    def aborted(self, limit: int) -> list[tuple[str, str]]:
+        return [(row["run_id"], row["address"]) for row in self._rows("aborted", {"limit": limit})]
+
+    def orphaned(self, limit: int) -> list[str]:
+        return [row["id"] for row in self._rows("orphaned", {"limit": limit})]
+
+    def stranded(self, limit: int) -> list[str]:
+        return [row["id"] for row in self._rows("stranded", {"limit": limit})]
+
+    def _lane(self, run: str, branch: str) -> tuple[str | None, str | None]:
+        """Who closed a branch, and the first attempt of the sibling that got its lane."""
+        rows = self._rows("lane", {"run": run, "branch": branch})
+        return (rows[0]["closed_by"], rows[0]["taken"]) if rows else (None, None)
+
+
+def read_envelopes(rows: Iterable[Mapping[str, Any]], damaged: Damaged) -> list[tuple[Mapping[str, Any], Envelope]]:
+    """Rebuild envelopes, each with its row; `damaged` is told of those that cannot be read."""
+    found = []
+    for row in rows:
+        try:
+            found.append((row, envelope_of(row)))
+        except Unreadable as error:
+            damaged(row["run"], row["key"], None, error)
+    return found
+
+
+def _log(_run: str, _key: str, _fence: int | None, error: Unreadable) -> None:
+    logger.error("%s; a sweep will fail its run", error.message)
+
+
+def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:
+    with connection.transaction():
+        execute(connection, "abort_attempts", parameters)
+        held = [row["address"] for row in execute(connection, "hold_branches", parameters)]
+        execute(connection, "abort_scopes", {**parameters, "held": held})

@@ -1,0 +1,123 @@
+"""Results that are kept for later runs: looked up when `decide` asks, written after its decision was committed (SYS-31).
+
+What comes out of a cache is data that anybody may have put there: read as values are read, never run, and proved by its signature
+where there are keys. What is not ours, or does not fit, is a miss. A cache that does not answer is one too, and no run's failure.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.outcome import Event
+from flujo_client.errors import SerializationError
+from flujo_client.serial import Packed, decode
+from flujo_client.transport.wire import sign, verify
+from flujo_worker.domain.cache import ABSENT, cache_key
+from flujo_worker.domain.patch import apply
+from flujo_worker.domain.values import Cached
+from flujo_worker.runtime.write_context import absorb
+from flujo_worker.user_code.question import checked
+
+if TYPE_CHECKING:
+    from flujo_client.serial import Tree
+    from flujo_client.transport.wire import Keys
+    from flujo_worker.user_code.question import Bench, Question
+
+UNREACHABLE, BROKEN, UNFIT, TOO_LARGE = "unreachable", "broken", "unfit", "too_large"
+FORM = 1
+
+logger = logging.getLogger(__name__)
+
+
+def own_keys(keys: Keys) -> Keys:
+    """Keys for what is kept, made of those for messages, so that neither can be taken for the other."""
+    return tuple((name, hmac.digest(secret, b"flujo.cache", "sha256")) for name, secret in keys)
+
+
+def cached(question: Question) -> Cached:
+    """What is kept of a step. Values: its input, the context. Data: what its result depends on besides."""
+    key = cache_key(question.step.name, question.data["told"], question.tree(0))
+    try:
+        kept = question.call_function(_backend(question).get, key)
+    except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step can be run
+        logger.warning("no cache for step '%s': %s: %s", question.step.name, type(error).__name__, error)
+        return Cached(why=UNREACHABLE)
+    if kept is None:
+        return Cached(key, ABSENT)
+    try:
+        output, patch = _read(kept, key, question.bench)
+        value = decode(output, resolve=question.bench.resolve)
+    except Exception as error:  # noqa: BLE001 - what lies there may be anything
+        logger.warning("what the cache holds for step '%s' is not ours: %s", question.step.name, type(error).__name__)
+        _forget(question, key)
+        return Cached(key, BROKEN)
+    try:
+        return Cached(key, None, Packed.of(output), _with_changes(question, value, patch))
+    except Exception as error:  # noqa: BLE001 - a context that it does not fit into is no failure: the step can be run
+        logger.info(
+            "what the cache holds for step '%s' does not fit here: %s", question.step.name, type(error).__name__
+        )
+        return Cached(key, UNFIT)
+
+
+def keep(question: Question, key: str) -> Event:
+    """Keep a step's result, and tell what became of it. Values: its output, what it changed in the context."""
+    step = question.step
+    value = _written(question, key)
+    if len(value) > question.bench.cache_most:
+        return not_stored(step.name, TOO_LARGE, bytes=len(value), limit=question.bench.cache_most)
+    try:
+        question.call_function(_backend(question).set, key, value, step.ttl_s)
+    except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step has succeeded
+        logger.warning("result of step '%s' not kept: %s: %s", step.name, type(error).__name__, error)
+        return not_stored(step.name, UNREACHABLE)
+    return Event("flujo.cache.stored", {"step": step.name, "key": key, "bytes": len(value), "ttl_s": step.ttl_s})
+
+
+def not_stored(step: str, reason: str, **more: Any) -> Event:
+    """The line that tells that a result was not kept."""
+    return Event("flujo.cache.not_stored", {"step": step, "reason": reason, **more}, "warning")
+
+
+def _backend(question: Question) -> Any:
+    named = question.step.cache_backend
+    if named is None:
+        return question.bench.cache
+    return question.bench.resolve(named) if isinstance(named, str) else named
+
+
+def _forget(question: Question, key: str) -> None:
+    try:
+        question.call_function(_backend(question).delete, key)
+    except Exception as error:  # noqa: BLE001 - it will be overwritten
+        logger.warning("it could not be deleted: %s: %s", type(error).__name__, error)
+
+
+def _written(question: Question, key: str) -> bytes:
+    """The key is part of it: what was kept under one key is nothing under another."""
+    packed = Packed.of({"v": FORM, "key": key, "output": question.tree(0), "patch": question.tree(1)})
+    keys = question.bench.cache_keys
+    return sign(bytes(packed), keys[0]) if keys else bytes(packed)
+
+
+def _read(kept: Any, key: str, bench: Bench) -> tuple[Tree, Tree]:
+    entry = Packed.from_bytes(verify(bytes(kept), bench.cache_keys)).tree(max_bytes=bench.most)
+    if not isinstance(entry, dict) or (entry.get("v"), entry.get("key")) != (FORM, key):
+        raise SerializationError("it is no result of this step for this input")
+    return entry["output"], entry["patch"]
+
+
+def _with_changes(question: Question, value: Any, patch: Tree) -> Packed | None:
+    """The context with what the step changed, made again: by how much numbers grew, what lists got; and what it set by its output."""
+    before = question.values[1]
+    if before is None:
+        return None
+    step = question.step.wrapped_step
+    if patch is None and not step.performs:
+        return before
+    context = decode(apply(before.tree(), patch), resolve=question.bench.resolve)
+    if step.performs:
+        context = absorb(step, value, context)
+    return question.pack(checked(context), "context")

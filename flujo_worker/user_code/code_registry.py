@@ -1,0 +1,188 @@
+"""The live pipelines of this process, found by reference and held to the fingerprint a run was started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.blueprint.load import load_stored
+from flujo_client.errors import FlujoError
+from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.hooks import HOOK
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.plan import Node, Nodes, Plan, compile_plan
+from flujo_client.pipeline.reference import (
+    RESOURCES,
+    bare,
+    blueprint_reference,
+    having_besides,
+    is_blueprint,
+    load,
+    load_pipeline,
+)
+from flujo_client.pipeline.walk import walk
+from flujo_worker.agents.declared import make_declared
+from flujo_worker.errors import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.pipeline.step import Step
+
+
+class Unfit(Exception):
+    """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A pipeline with its plan and its steps, by their paths in it."""
+
+    pipeline: Pipeline
+    plan: Plan
+    steps: dict[str, Step]
+
+    def node_of(self, envelope: Envelope) -> Node:
+        """The place in the plan of the step that an attempt is at."""
+        return (self.plan.locate(envelope.address).nodes or Nodes()).named(envelope.step)
+
+    def resources_at(self, path: str) -> Any:
+        """What the innermost pipeline around a step names as its resources."""
+        named = [pipeline.resources for _, pipeline in self._around(path) if pipeline.resources is not None]
+        return named[-1] if named else None
+
+    def hooks_of_run(self, root: str) -> Sequence[Any]:
+        """The hooks that are told of a run: those of the pipeline that begins at `root`, an address; none where no pipeline does."""
+        body = self._body(root)
+        return next((pipeline.hooks for at, pipeline in self._around(f"{body}/") if at == body), ())
+
+    def hooks_at(self, root: str, path: str) -> Sequence[Any]:
+        """The hooks that are told of a step in a run that begins at `root`: those of the run's own pipeline, then of each around the step.
+
+        Of a run in the background that is one step, its own pipeline is the one that the step is written in.
+        """
+        around, body = list(self._around(path)), self._body(root)
+        outer = [place for place, (at, _) in enumerate(around) if not at or at == body or body.startswith(f"{at}/")]
+        return [hook for _, pipeline in around[outer[-1] :] for hook in pipeline.hooks]
+
+    def name_at(self, root: str) -> str:
+        """What a run that begins at `root` is listed under."""
+        body = self._body(root)
+        own = next((pipeline for at, pipeline in self._around(f"{body}/") if at == body), None)
+        named = self.plan.name if not body else body.split("/")[-2]
+        return (own.name if own is not None else None) or named
+
+    def _body(self, root: str) -> str:
+        """The path in the plan of the body that stands at an address."""
+        nodes = self.plan.locate(root).nodes or Nodes()
+        return nodes[0].path.rpartition("/")[0]
+
+    def _around(self, path: str) -> Iterator[tuple[str, Pipeline]]:
+        """The pipelines around a step with the paths of the bodies they are, outermost first."""
+        yield "", self.pipeline
+        parts = path.split("/")
+        for end in range(1, len(parts) - 1, 2):
+            at = "/".join(parts[: end + 1])
+            if at in self._pipelines:
+                yield at, self._pipelines[at]
+
+    @cached_property
+    def _pipelines(self) -> dict[str, Pipeline]:
+        """The pipelines that stand in it, by the paths of the bodies they are."""
+        bodies = ((f"{path}/{key}", body) for path, step in self.steps.items() for key, body in step.bodies().items())
+        return {path: body for path, body in bodies if isinstance(body, Pipeline)}
+
+
+MOST_KEPT = 1_000
+"""Pipelines, and agents and resources, that a process keeps: modules hold few, blueprints may come and go."""
+
+
+class Catalog:
+    """Finds pipelines, agents and resources; each is resolved once per process.
+
+    Args:
+        allowed: import prefixes they may stand under.
+        plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
+    """
+
+    def __init__(self, allowed: Sequence[str], plan_of: Callable[[str], Plan | None]) -> None:
+        self._allowed, self._plan_of = tuple(allowed), plan_of
+        self._entries: dict[str, Entry] = {}
+        self._live: dict[Any, Any] = {}
+
+    def entry(self, reference: str, fingerprint: str) -> Entry:
+        """Find the pipeline of a run.
+
+        Raises:
+            Unfit: with the reason that the run is parked for.
+        """
+        entry = self._entries.get(reference)
+        if entry is None:
+            entry = self._load(reference, fingerprint)
+            keep(self._entries, reference, entry)
+        if entry.plan.fingerprint != fingerprint:
+            raise Unfit(
+                f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
+                f"the run was started with {fingerprint[:12]}; a worker with that code will carry it on"
+            )
+        return entry
+
+    def agent(self, agent: Any) -> Any:
+        """Find a step's live agent; a reference is imported, a declared one is made."""
+        if not isinstance(agent, DeclaredAgent):
+            return self._found(agent, "agent")
+        made = self._live.get(agent)
+        if made is None:
+            made = make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool"))
+            keep(self._live, agent, made)
+        return made
+
+    def resources(self, named: Any) -> Any:
+        """Find live resources; a reference is imported."""
+        return self._found(named, RESOURCES)
+
+    def hook(self, named: Any) -> Any:
+        """Find a live hook; a reference is imported."""
+        return self._found(named, HOOK)
+
+    def _found(self, thing: Any, what: str) -> Any:
+        if not isinstance(thing, str):
+            return thing
+        live = self._live.get(thing)
+        if live is None:
+            live = load(thing, allowed=self._allowed, what=what)
+            keep(self._live, thing, live)
+        return live
+
+    def _load(self, reference: str, fingerprint: str) -> Entry:
+        try:
+            pipeline = (
+                self._built(reference, fingerprint)
+                if is_blueprint(reference)
+                else load_pipeline(reference, allowed=self._allowed)
+            )
+            plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
+        except (Unfit, WorkerError):
+            raise
+        except FlujoError as error:
+            raise Unfit(f"this worker cannot load its pipeline: {error.message}") from error
+        except Exception as error:
+            raise Unfit(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
+        return Entry(pipeline, plan, dict(walk(pipeline)))
+
+    def _built(self, reference: str, fingerprint: str) -> Pipeline:
+        """Build a pipeline of the text that was stored with its plan, if that is the text the reference names."""
+        plan = self._plan_of(fingerprint)
+        text = None if plan is None else plan.blueprint
+        if text is None or blueprint_reference(text) != bare(reference):
+            raise Unfit(f"no blueprint is stored that '{reference}' names")
+        return having_besides(load_stored(text, allowed=self._allowed), reference)
+
+
+def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
+    known[key] = value
+    if len(known) > MOST_KEPT:
+        known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

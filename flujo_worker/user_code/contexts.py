@@ -1,0 +1,299 @@
+"""Questions about contexts: what a branch starts from and changed, how branches are merged, what an import sees and hands out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+from pydantic import BaseModel
+
+from flujo_client.contract.context import TASK_FIELDS, PipelineContext
+from flujo_client.contract.results import StepResult
+from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
+from flujo_client.pipeline.submit import build_context
+from flujo_client.serial import Packed, decode
+from flujo_worker.domain.conversation import settled
+from flujo_worker.domain.merge import MergeConflict, merge
+from flujo_worker.domain.patch import apply, diff
+from flujo_worker.user_code.question import checked, field_at, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_worker.user_code.question import Question
+
+_KEPT = ("step_outputs",)
+_PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)
+_OF_A_CONTEXT = ("command_log",)
+"""What an import with a context of its own keeps to itself: an agentic loop around it goes on with its own turns."""
+
+
+def patch(question: Question) -> Packed | None:
+    """What a branch changed. Values: the context it started from, the one it ended with."""
+    changed = diff(question.tree(0), question.tree(1))
+    return None if changed is None else question.pack_tree(changed, "patch")
+
+
+def snapshot(question: Question) -> Packed:
+    """A context with some fields only, defaults for the rest. Value: the whole context."""
+    context, include = question.value(0), question.data["include"]
+    model = type(context)
+    values = {name: getattr(context, name) for name in include if hasattr(context, name)}
+    try:
+        return question.pack(model.model_validate(values, by_name=True), "context")
+    except pydantic.ValidationError as error:
+        missing = ", ".join(".".join(map(str, each["loc"])) for each in error.errors())
+        message = f"context_include_keys leave out {missing}, for which {model.__name__} has no default"
+        raise ContextMergeError(message) from None
+
+
+def keep_output(question: Question) -> Packed:
+    """The context with a container's output among its `step_outputs`. Values: the context, the output."""
+    packed = question.values[0]
+    if packed is None or b'"step_outputs"' not in packed.json():
+        return packed or Packed.of(None)
+    context = question.value(0)
+    if not isinstance(getattr(context, "step_outputs", None), dict):
+        return packed
+    context.step_outputs[question.data["name"]] = question.value(1)
+    return question.pack(context, "context")
+
+
+def turns(question: Question) -> Packed | None:
+    """The context at an iteration's end, without the turns that do not stay.
+
+    Values: the context that it began with, the one it ended with. Data: the `steps` whose turns count.
+    """
+    before, after = question.value(0), question.value(1)
+    said = getattr(after, "conversation_history", None) or []
+    kept = settled(getattr(before, "conversation_history", None) or [], said, question.data["steps"])
+    if len(kept) == len(said):
+        return question.values[1]
+    put(after, "conversation_history", kept)
+    return question.pack(checked(after), "context")
+
+
+def join(question: Question) -> tuple[Packed, Packed | None]:
+    """A fan-out's output and its sequence's new context.
+
+    Values: the sequence's context, the one the branches started from, then each branch's patch and output, in declared order.
+    """
+    branches = question.data["branches"]
+    patches, outputs = question.values[2::2], question.values[3::2]
+    given = {
+        each["name"]: question.live(packed) if each["status"] == "succeeded" else _failed(each)
+        for each, packed in zip(branches, outputs, strict=True)
+    }
+    done = {
+        each["name"]: packed for each, packed in zip(branches, patches, strict=True) if each["status"] == "succeeded"
+    }
+    return question.pack(_reduced(question, given), "output"), _merged(question, done, given)
+
+
+def _failed(branch: dict[str, Any]) -> StepResult:
+    return StepResult(name=branch["name"], success=False, feedback=branch["feedback"])
+
+
+def _reduced(question: Question, given: dict[str, Any]) -> Any:
+    if question.step.kind == "map":
+        return list(given.values())
+    reduce = question.step.rules().get("reduce")
+    if reduce is None:
+        return given
+    if reduce == "callable":
+        return question.call("reduce", given)
+    return _REDUCERS[reduce](given)
+
+
+def _union(given: dict[str, Any]) -> dict[Any, Any]:
+    wrong = [name for name, output in given.items() if not isinstance(output, dict)]
+    if wrong:
+        raise PipelineError(f"reduce 'union' needs mappings; branch '{wrong[0]}' gave another kind of output")
+    return {key: value for output in given.values() for key, value in output.items()}
+
+
+def _concat(given: dict[str, Any]) -> Any:
+    outputs = list(given.values())
+    if all(isinstance(output, str) for output in outputs):
+        return "".join(outputs)
+    return [item for output in outputs for item in (output if isinstance(output, (list, tuple)) else [output])]
+
+
+_REDUCERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "keys": list,
+    "values": lambda given: list(given.values()),
+    "union": _union,
+    "concat": _concat,
+    "first": lambda given: next(iter(given.values()), None),
+    "last": lambda given: next(reversed(given.values()), None),
+}
+
+
+def _merged(question: Question, done: dict[str, Packed | None], given: dict[str, Any]) -> Packed | None:
+    before, rules = question.values[0], question.step.rules()
+    if before is None:
+        return None
+    strategy = rules["strategy"]
+    if strategy == "callable":
+        return question.pack(checked(_custom(question, done)), "context")
+    named = {} if rules.get("ignore_names", True) or strategy == "no_merge" else _named_fields(question, done, given)
+    if not named and (strategy == "no_merge" or not any(done.values())):
+        return before
+    patches = [(name, None if packed is None else packed.tree()) for name, packed in done.items()]
+    try:
+        tree = merge(before.tree(), patches, strategy=strategy, fields=rules.get("fields"), last_wins=_KEPT)
+    except MergeConflict as conflict:
+        raise ContextMergeError(
+            f"{conflict}",
+            suggestion="give the branches fields of their own, set field_mapping, or choose another merge_strategy",
+        ) from None
+    context = decode(tree, resolve=question.bench.resolve)
+    for name, output in named.items():
+        put(context, name, output)
+    return question.pack(checked(context), "context")
+
+
+def _named_fields(question: Question, done: dict[str, Packed | None], given: dict[str, Any]) -> dict[str, Any]:
+    """A field of the context that is called like a branch receives the branch's output, unless the branch wrote it itself."""
+    model = type(question.value(0))
+    fields = [name for name in done if name in getattr(model, "model_fields", ())]
+    if not fields:
+        return {}
+    start = question.tree(1)
+    wrote = {name: _written(start, done[name], name) for name in fields}
+    return {name: given[name] for name in fields if not wrote[name]}
+
+
+def _written(start: Any, changed: Packed | None, name: str) -> bool:
+    if changed is None:
+        return False
+    after = apply(start, changed.tree())
+    return bool(start["v"].get(name) != after["v"].get(name))
+
+
+def _custom(question: Question, done: dict[str, Packed | None]) -> Any:
+    """Let the user's function merge: it is given the context and each branch's, and may change the context or give another."""
+    start, context = question.tree(1), question.value(0)
+    ended = {
+        name: decode(start if packed is None else apply(start, packed.tree()), resolve=question.bench.resolve)
+        for name, packed in done.items()
+    }
+    given = question.call("merge", context, ended)
+    if given is not None and not isinstance(given, BaseModel):
+        raise ContextMergeError(f"the merge function gave a {type(given).__name__}, neither a context nor None")
+    return context if given is None else given
+
+
+def import_context(question: Question) -> Packed | None:
+    """The context an imported pipeline begins with. Values: the importing sequence's context, the input. Data: a child run's `run_id`."""
+    step, parent = question.step, question.value(0)
+    context = parent if step.inherit_context else None
+    if context is None:
+        model = getattr(step.pipeline, "context_model", None)
+        if model is None and parent is None:
+            return None
+        context = _own_context(step.begins_with(parent), model)
+    if context is None:
+        return None
+    if "run_id" in question.data and isinstance(context, PipelineContext):
+        put(context, "run_id", question.data["run_id"])
+    return question.pack(_with_input(step, context, question.value(1)), "context of the import")
+
+
+def _own_context(values: dict[str, Any], model: Any) -> Any:
+    try:
+        return build_context(values, model)
+    except PipelineContextInitializationError as error:
+        raise PipelineContextInitializationError(error.message) from None  # the cause would tell values
+
+
+def _with_input(step: Any, context: Any, value: Any) -> Any:
+    if step.input_to in ("initial_prompt", "both") and hasattr(context, "initial_prompt") and isinstance(value, str):
+        put(context, "initial_prompt", value)
+    if step.input_to in ("import_artifacts", "both"):
+        artifacts = getattr(context, "import_artifacts", None)
+        if isinstance(artifacts, dict):
+            artifacts[step.input_scratchpad_key] = value
+        elif type(context).model_config.get("extra") == "allow":
+            context.import_artifacts = {step.input_scratchpad_key: value}
+        else:
+            raise PipelineError(f"input_to needs a field import_artifacts in {type(context).__name__}")
+    return context
+
+
+def task_context(question: Question) -> Packed:
+    """The context that a run in the background begins with: a copy, which says what it is where it has fields for that.
+
+    Value: the context of the sequence that launches it. Data: `task_id` and `parent_run_id`.
+    """
+    context, ids = question.value(0), question.data
+    told = {"run_id": ids["task_id"], "is_background_task": True, **ids}
+    for name in told.keys() & type(context).model_fields.keys():
+        put(context, name, told[name])
+    return question.pack(context, "context of the background run")
+
+
+def export_context(question: Question) -> Packed | None:
+    """The importing sequence's context after the import. Values: it before, the imported pipeline's at its end."""
+    step, parent, child = question.step, question.value(0), question.value(1)
+    if parent is None or child is None or (step.outputs is not None and not step.outputs):
+        return question.values[0]
+    if step.outputs is None:
+        _hand_all(parent, child, () if step.inherit_context else _OF_A_CONTEXT)
+    else:
+        pairs = step.outputs.items() if isinstance(step.outputs, dict) else step.outputs
+        for source, target in pairs:
+            _put(parent, target, field_at(child, source))
+    return question.pack(checked(parent), "context")
+
+
+def _hand_all(parent: Any, child: Any, kept: tuple[str, ...]) -> None:
+    """Every field both have, but for what belongs to one run alone and what is kept."""
+    may_have = type(parent).model_config.get("extra") == "allow" and isinstance(parent, type(child))
+    known = {*type(parent).model_fields, *(parent.model_extra or {})}
+    for name in (*type(child).model_fields, *(child.model_extra or {})):
+        if name not in (*_PER_RUN, *kept) and (name in known or may_have):
+            put(parent, name, _handed(name, parent, child))
+
+
+def _handed(name: str, parent: Any, child: Any) -> Any:
+    """What is kept for the steps of both is joined, for the steps before the import keep their outputs."""
+    before, after = getattr(parent, name, None), getattr(child, name)
+    return {**before, **after} if name in _KEPT and isinstance(before, dict) and isinstance(after, dict) else after
+
+
+def _put(context: Any, path: str, value: Any) -> None:
+    head, _, last = path.rpartition(".")
+    place = field_at(context, head) if head else context
+    put(place, last, value)
+
+
+def next_state(question: Question) -> tuple[str | None, Packed | None]:
+    """Where a state machine goes: the state, or None; and the context, which says so where it has fields for it.
+
+    Values: the last output, the context. Data: `from`, the state that ended (None at the beginning), and the `event`.
+    """
+    context = question.value(1)
+    following = _transition(question, context)
+    if context is None or not hasattr(context, "current_state"):
+        return following, question.values[1]
+    if following is not None:
+        put(context, "current_state", following)
+    if getattr(context, "next_state", None) is not None:
+        put(context, "next_state", None)
+    return following, question.pack(context, "context")
+
+
+def _transition(question: Question, context: Any) -> str | None:
+    step, before, event = question.step, question.data["from"], question.data["event"]
+    if before is None:
+        return str(step.start_state)
+    for place, transition in enumerate(step.rules()["transitions"]):
+        if transition["from"] not in (before, "*") or transition["on"] != event:
+            continue
+        if not transition["when"] or question.call_function(step.when(place), question.value(0), question.value(1)):
+            return str(transition["to"])
+    wanted = getattr(context, "next_state", None) if event == "success" else None
+    if wanted is None or wanted in step.rules()["ends"] or wanted in step.states:
+        return wanted
+    raise PipelineError(f"the context's next_state is '{wanted}', and the machine has no such state")

@@ -1,0 +1,126 @@
+"""Finds who is asked, and turns whatever goes wrong into a refusal with its own words."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.compiled_text import filling_by
+from flujo_client.serial import Resolver
+from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.errors import StoreError
+from flujo_worker.observe.templates import filling_of
+from flujo_worker.runtime.faults import fault_of
+from flujo_worker.user_code import cache, contexts, functions, people
+from flujo_worker.user_code.fetch import fetched
+from flujo_worker.user_code.question import Bench, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.envelope import Ticket
+    from flujo_client.contract.outcome import Event, Fault
+    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.serial import Packed
+    from flujo_worker.domain.values import Keep
+    from flujo_worker.event_loop import Loop
+    from flujo_worker.ports import Ledger
+    from flujo_worker.user_code.code_registry import Catalog
+
+logger = logging.getLogger(__name__)
+
+ROLES: dict[str, Callable[[Question], Any]] = {
+    "exit_condition": functions.exit_condition,
+    "initial_input": functions.initial_input,
+    "iteration_input": functions.iteration_input,
+    "output": functions.output,
+    "items": functions.items,
+    "collect": functions.collect,
+    "condition": functions.condition,
+    "branch_input": functions.branch_input,
+    "branch_output": functions.branch_output,
+    "selection": functions.selection,
+    "pair": functions.pair,
+    "patch": contexts.patch,
+    "snapshot": contexts.snapshot,
+    "keep_output": contexts.keep_output,
+    "turns": contexts.turns,
+    "join": contexts.join,
+    "import_context": contexts.import_context,
+    "export_context": contexts.export_context,
+    "task_context": contexts.task_context,
+    "next_state": contexts.next_state,
+    "question": people.question,
+    "cached": cache.cached,
+    "pause": people.pause,
+}
+"""Who answers what `decide` may ask."""
+
+
+def bench_of(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> Bench:
+    """Where and within which bounds user code runs, by a process's settings; `results` is its cache."""
+    return Bench(
+        loop,
+        threads,
+        Resolver(settings.allowed_imports),
+        settings.agents.function_timeout_s,
+        settings.limits.snapshot_max_bytes,
+        cache=results,
+        cache_keys=cache.own_keys(settings.keys()),
+        cache_most=settings.limits.cache_value_max_bytes,
+        template=settings.template,
+    )
+
+
+class Evaluator:
+    """Answers.
+
+    Args:
+        ledger: where values that are only pointed at are fetched.
+        catalog: the live pipelines of this process.
+        bench: where user code runs.
+    """
+
+    def __init__(self, ledger: Ledger, catalog: Catalog, bench: Bench) -> None:
+        self._ledger, self.catalog, self._bench = ledger, catalog, bench
+
+    def answer(self, ticket: Ticket, ask: Ask) -> Any:
+        """Answer one question.
+
+        Raises:
+            Refused: user code raised, took too long, or gave what cannot travel.
+            Unfit: this worker has not the code the run was started with.
+        """
+        step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[ask.path]
+        filling = filling_of(self._bench.template, step=ask.path.rpartition("/")[2], of=ask.role)
+        try:
+            with filling_by(filling):
+                return ROLES[ask.role](Question(step, self._fetched(ask.values), ask.data, self._bench))
+        except StoreError:
+            raise
+        except Exception as error:
+            raise Refused(self._fault(ask, error)) from error
+
+    def keep(self, ticket: Ticket, keeping: Keep) -> Event:
+        """Keep a cached step's result, and tell what became of it. Nothing that goes wrong here can undo what was committed."""
+        try:
+            step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[keeping.path]
+            values = self._fetched((keeping.output, keeping.patch))
+            return cache.keep(Question(step, values, {}, self._bench), keeping.key)
+        except Exception as error:
+            logger.exception("result of '%s' not kept", keeping.path)
+            return cache.not_stored(keeping.path.rpartition("/")[2], type(error).__name__)
+
+    def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
+        found = fetched(self._ledger, values)
+        return tuple(
+            found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
+        )
+
+    def _fault(self, ask: Ask, error: Exception) -> Fault:
+        fault = fault_of(error, "system", self._bench.timeout_s)
+        said = f"{ask.role} of '{ask.path}' failed with {fault.type_name}: {fault.message}"
+        return replace(fault, feedback=said)

@@ -1,0 +1,108 @@
+"""Questions to the functions that users wrote: conditions, mappers, iterables, selections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from flujo_client.contract.refine import Refinement
+from flujo_client.contract.sizes import MAX_BRANCHES
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.conditional import plain_key, resolve_key
+from flujo_worker.user_code.question import field_at
+
+if TYPE_CHECKING:
+    from flujo_client.serial import Packed
+    from flujo_worker.user_code.question import Question
+
+
+def exit_condition(question: Question) -> bool:
+    """Whether a loop is done. Values: the last output, the accumulated context."""
+    return bool(question.call("exit_condition", question.value(0), question.value(1)))
+
+
+def initial_input(question: Question) -> Packed:
+    """A loop's first input. Values: the loop's input, the context."""
+    given = question.call("initial_input", question.value(0), question.value(1))
+    return question.pack(given, "what initial_input_to_loop_body_mapper gave")
+
+
+def iteration_input(question: Question) -> Packed:
+    """The next iteration's input. Values: the last output, the context, the loop's input."""
+    index = question.data["index"]
+    given = question.call(
+        "iteration_input", question.value(0), question.value(1), index, original_input=question.value(2)
+    )
+    return question.pack(given, "what iteration_input_mapper gave")
+
+
+def output(question: Question) -> Packed:
+    """A loop's or a map's output. Values: the last output, or all of them; the context, its input."""
+    given = question.call("output", question.value(0), question.value(1), original_input=question.value(2))
+    return question.pack(given, f"what {question.step.roles['output']} gave")
+
+
+def items(question: Question) -> list[Packed]:
+    """A map's items. Values: its input, the context."""
+    path = question.data["iterable"]
+    context = question.value(1)
+    if context is None:
+        raise PipelineError(f"it maps over the context's '{path}', and this run has no context")
+    found = field_at(context, path)
+    if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
+        raise PipelineError(f"the context's '{path}' is a {type(found).__name__}, not an iterable of items")
+    most = MAX_BRANCHES if question.step.rules()["parallel"] else None
+    items = list(found if most is None else islice(found, most + 1))
+    if most is not None and len(items) > most:
+        raise PipelineError(
+            f"the context's '{path}' has more than {most:,} items, and each would be a branch",
+            suggestion="map over them one after the other, or in parts",
+        )
+    return [question.pack(item, f"{path}[{place}]") for place, item in enumerate(items)]
+
+
+def collect(question: Question) -> Packed:
+    """A list of all values."""
+    return question.pack_tree([packed.tree() for packed in question.values if packed is not None], "results")
+
+
+def condition(question: Question) -> tuple[Any, str | None]:
+    """Which path a conditional takes: what was said, and the body's key or None. Values: the last output, the context."""
+    said = plain_key(question.call("condition", question.value(0), question.value(1)))
+    key = resolve_key(question.step.rules(), said)
+    return (said if isinstance(said, (str, bool, int)) else f"a {type(said).__name__}"), key
+
+
+def branch_input(question: Question) -> Packed:
+    """The chosen path's input. Values: the conditional's input, the context."""
+    given = question.call("branch_input", question.value(0), question.value(1))
+    return question.pack(given, "what branch_input_mapper gave")
+
+
+def branch_output(question: Question) -> Packed:
+    """A conditional's output. Values: the path's output, the context, the conditional's input."""
+    key, own = question.data["key"], question.value(2)
+    given = question.call("branch_output", question.value(0), key, question.value(1), original_input=own)
+    return question.pack(given, "what branch_output_mapper gave")
+
+
+def selection(question: Question) -> list[str]:
+    """The branches a router's agent named, in declared order, each once; unknown names are passed over. Value: its output."""
+    said = question.value(0)
+    named = [said] if isinstance(said, str) else said
+    if not isinstance(named, (list, tuple, set, frozenset)) or not all(isinstance(each, str) for each in named):
+        raise PipelineError(f"its agent answered with a {type(said).__name__}, not with names of branches")
+    return [name for name in question.data["branches"] if name in named]
+
+
+def pair(question: Question) -> Packed:
+    """An artifact and what was said of it. Values: both."""
+    said = question.value(1)
+    try:
+        refinement = Refinement(artifact=question.value(0), check=said)
+    except pydantic.ValidationError:  # its text would tell what was said
+        raise PipelineError(f"its critic answers a RefinementCheck, not a {type(said).__name__}") from None
+    return question.pack(refinement, "refinement")

@@ -1,0 +1,93 @@
+"""Calls a pipeline's hooks with what happened, and says what went wrong (§2.9, ADR 41).
+
+A hook can stop what it is told of and nothing else: by a PipelineAbortSignal, or where hooks are strict by any error. It must never be
+called inside a transaction, and it gets a payload of its own, made anew for it. In: hooks, a payload's type and what makes one. Out:
+events, and the fault that stops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.hooks import PostRunPayload
+from flujo_client.contract.outcome import CONTROL_FLOW, Event
+from flujo_client.errors import PipelineAbortSignal
+from flujo_client.pipeline.hooks import name_of, wanted
+from flujo_worker.errors import StoreError
+from flujo_worker.runtime.faults import fault_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flujo_client.contract.hooks import Payload
+    from flujo_client.contract.outcome import Fault
+    from flujo_worker.user_code.code_registry import Catalog
+    from flujo_worker.user_code.question import Bench
+
+STRICT = "HOOK_FAILED"
+"""The code of the fault that ends a run where hooks are strict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What came of calling hooks: what is to be told, and why what they were told of is to be stopped; None: it goes on."""
+
+    events: tuple[Event, ...] = ()
+    stop: Fault | None = None
+
+
+NOTHING = Called()
+
+
+class Hooks:
+    """Calls hooks.
+
+    Args:
+        catalog: finds live hooks.
+        bench: where user code runs.
+        strict: any error stops.
+    """
+
+    def __init__(self, catalog: Catalog, bench: Bench, *, strict: bool) -> None:
+        self.catalog, self._bench, self._strict = catalog, bench, strict
+
+    def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:
+        """Call those that take such a payload, in their order, until one stops. What has ended can be stopped by none: all are called.
+
+        Args:
+            hooks: as the pipeline names them.
+            kind: the payload's type.
+            make: makes one for each hook; what it raises is that hook's failure.
+        """
+        events: list[Event] = []
+        for hook in hooks:
+            try:
+                live = self.catalog.hook(hook)
+                if kind in wanted(live):
+                    self._bench.call(live, partial(live, make()))
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the hook has failed
+                fault = self._fault(hook, error)
+                events.append(_told(hook, kind, fault))
+                if kind is not PostRunPayload and self._stops(error):
+                    return Called(tuple(events), fault)
+        return Called(tuple(events))
+
+    def _stops(self, error: BaseException) -> bool:
+        return self._strict or isinstance(error, PipelineAbortSignal)
+
+    def _fault(self, hook: Any, error: BaseException) -> Fault:
+        """One that stops passes through every container, whatever its class means elsewhere."""
+        fault = fault_of(error, "system", self._bench.timeout_s)
+        code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
+        said = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
+        return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=said)
+
+
+def _told(hook: Any, kind: type[Payload], fault: Fault) -> Event:
+    payload = kind.model_fields["event_name"].default
+    data = {"hook": name_of(hook), "payload": payload, "error": fault.type_name, "message": fault.message}
+    return Event("hook.failed", data, "error")

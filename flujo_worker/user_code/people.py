@@ -1,0 +1,42 @@
+"""The question to a person: its text and schema, and the context that says that the run waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.context import ContextState, PipelineContext
+from flujo_client.contract.sizes import MAX_QUESTION
+from flujo_client.errors import HumanInputError
+from flujo_client.serial import stored
+
+if TYPE_CHECKING:
+    from flujo_client.serial import Packed
+    from flujo_worker.user_code.question import Question
+
+
+def question(question: Question) -> tuple[str, dict[str, Any] | None, Packed | None]:
+    """What is asked, as text and JSON Schema, and the context with the status `paused` (M-449). Values: the input, the context."""
+    step = question.step
+    message = question.call("message", question.value(0), question.value(1)) if step.functions() else step.text()
+    if not isinstance(message, str) or not message.strip():
+        raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
+    if len(message) > MAX_QUESTION:
+        said = f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
+        raise HumanInputError(said, code="MESSAGE_TOO_LONG")
+    schema = step.schema()
+    stored(schema, path=f"input_schema of step '{step.name}'")  # answers are checked against what is read back
+    return message, schema, _paused(question, message)
+
+
+def pause(question: Question) -> tuple[str, Packed | None]:
+    """What a step that raised a pause asks, and the context as for any question. Values: the input, the context. Data: the `message`."""
+    message = question.data["message"].strip() or f"Step '{question.step.name}' requires human input."
+    return message, _paused(question, message)
+
+
+def _paused(question: Question, message: str) -> Packed | None:
+    context = question.value(1)
+    if not isinstance(context, PipelineContext):
+        return None
+    context.status, context.pause_message = ContextState.PAUSED, message
+    return question.pack(context, "context")

@@ -1,0 +1,206 @@
+"""One question as a role answers it: the live step, the values decoded, and a way to call what users wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.errors import ContextMergeError, PipelineError, SnapshotTooLarge
+from flujo_client.serial import Packed, decode, encode
+from flujo_worker.errors import StoreError
+from flujo_worker.event_loop import is_async, within
+from flujo_worker.runtime.call_args import injectable
+from flujo_worker.threads import carried
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Executor
+
+    from flujo_client.config.models import Template
+    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.transport.wire import Keys
+    from flujo_worker.event_loop import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where user code runs, and its bounds.
+
+    Attributes:
+        loop: for coroutines.
+        threads: for everything else.
+        resolve: finds the classes that values are made of.
+        timeout_s: seconds one call may take.
+        most: bytes of JSON one value may have.
+        cache: where results are kept of steps that name no backend.
+        cache_keys: what is kept is signed with the first, and read if any of them signed it.
+        cache_most: bytes one kept result may have.
+        template: how templates are filled in.
+    """
+
+    loop: Loop
+    threads: Executor
+    resolve: Callable[[str], Any]
+    timeout_s: float
+    most: int
+    cache: CacheBackend
+    cache_keys: Keys
+    cache_most: int
+    template: Template
+
+    def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:
+        """Call user code: sync in a thread, async on the loop, either within the timeout; raises TimeoutError after it.
+
+        `ready` is the function with all it is called with.
+        """
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        given = ready() if is_async(function) else self._in_thread(ready)
+        return self._awaited(given, name) if inspect.isawaitable(given) else given
+
+    def _in_thread(self, ready: Callable[[], Any]) -> Any:
+        future = self.threads.submit(carried(partial(_contained, ready)))
+        try:
+            return future.result(self.timeout_s)
+        finally:
+            future.cancel()  # if it is still at work, it is left behind
+
+    def _awaited(self, given: Awaitable[Any], name: str) -> Any:
+        try:
+            return self.loop.submit(_awaited_within(self.timeout_s, given), name).result()
+        except CancelledError as error:
+            if self.loop.is_given_up:
+                raise StoreError("this process has given up its event loop") from error
+            raise RuntimeError("it cancelled its own task") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question.
+
+    Attributes:
+        step: the live step that is asked.
+        values: its packed arguments, with nothing left to fetch.
+        data: its plain arguments.
+    """
+
+    step: Any
+    values: tuple[Packed | None, ...]
+    data: dict[str, Any]
+    bench: Bench
+
+    def tree(self, place: int) -> Any:
+        """An argument as a tree."""
+        packed = self.values[place]
+        return None if packed is None else packed.tree()
+
+    def value(self, place: int) -> Any:
+        """An argument as the live value; each time a new one, so that nobody shares what user code may change."""
+        return self.live(self.values[place])
+
+    def live(self, packed: Packed | None) -> Any:
+        """A packed value as the live one."""
+        return None if packed is None else decode(packed.tree(), resolve=self.bench.resolve)
+
+    def pack(self, value: Any, what: str) -> Packed:
+        """Pack what was answered; raises SerializationError or SnapshotTooLarge."""
+        return self.pack_tree(encode(value, path=what), what)
+
+    def pack_tree(self, tree: Any, what: str) -> Packed:
+        """Pack a tree; raises SnapshotTooLarge."""
+        packed = Packed.of(tree)
+        length = len(packed.json())
+        if length > self.bench.most:
+            raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} may travel", path=what)
+        return packed
+
+    def call(self, role: str, *given: Any, **optional: Any) -> Any:
+        """Call the user function of a role: sync in a thread, async on the loop, either within the timeout.
+
+        `optional` keywords are passed to functions that take them.
+        """
+        function = self.step.functions()[role]
+        return self.call_function(function, *given, **optional)
+
+    def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
+        """Call a user function; raises TimeoutError when it takes too long."""
+        taken = injectable(function, dict.fromkeys(optional, True))  # by name alone: a loop's own input may be None
+        return self.bench.call(function, partial(function, *given, **{name: optional[name] for name in taken}))
+
+
+def _contained(ready: Callable[[], Any]) -> Any:
+    """Call user code; what would end a process or a loop is a failure of the code that raised it."""
+    try:
+        return ready()
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _exited(error) from error
+
+
+async def _awaited_within(timeout_s: float, given: Awaitable[Any]) -> Any:
+    async with within(timeout_s):
+        try:
+            return await given
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise _exited(error) from error
+
+
+def _exited(error: BaseException) -> RuntimeError:
+    return RuntimeError(f"the function raised {type(error).__name__}")
+
+
+def field_at(context: Any, path: str) -> Any:
+    """What stands at a dotted path in a context; raises PipelineError naming the part that is not there."""
+    place = context
+    for part in path.split("."):
+        if isinstance(place, dict) and part in place:
+            place = place[part]
+        elif not isinstance(place, dict) and hasattr(place, part):
+            place = getattr(place, part)
+        else:
+            raise PipelineError(f"'{path}' leads nowhere in {type(context).__name__}: there is no '{part}'")
+    return place
+
+
+def checked(context: Any) -> Any:
+    """Let a context's own model validate it, once.
+
+    Raises:
+        ContextMergeError: it does not fit; the fields are named, their values are not.
+    """
+    model = type(context)
+    values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {})
+    if told := ambiguity(model, values):
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {told}")
+    try:
+        return model.model_validate(values, by_name=True)
+    except pydantic.ValidationError as error:
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {_places(error)}") from None
+
+
+def put(place: Any, name: str, value: Any) -> None:
+    """Set a field, or a mapping's entry.
+
+    Raises:
+        ContextMergeError: the model that holds it does not take the value, which is not told.
+    """
+    if isinstance(place, dict):
+        place[name] = value
+        return
+    try:
+        setattr(place, name, value)
+    except pydantic.ValidationError as error:
+        raise ContextMergeError(f"{type(place).__name__} does not take it: {_places(error)}") from None
+
+
+def _places(error: pydantic.ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
