@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PreStepPayload,
     )
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
+    from flujo_client.contract.plan import Backoff
     from flujo_client.contract.refine import Refinement, RefinementCheck
     from flujo_client.contract.results import (
         Aborted,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
     from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.router import DynamicParallelRouterStep
-    from flujo_client.pipeline.step import AgentProcessors, Backoff, Step, StepConfig, step
+    from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig, step
     from flujo_client.pipeline.tree_search import TreeSearchStep
     from flujo_client.serial import (
         register_custom_deserializer,
@@ -82,7 +83,7 @@ _HOME = {
     "AsyncRunHandle": "api.handle",
     "AttemptInfo": "attempt_info",
     "BackgroundLaunched": "contract.results",
-    "Backoff": "pipeline.step",
+    "Backoff": "contract.plan",
     "BranchFailureStrategy": "pipeline.parallel",
     "CacheBackend": "pipeline.backend",
     "CacheStep": "pipeline.cache",

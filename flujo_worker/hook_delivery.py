@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.address import AttemptKey
 from flujo_client.contract.hooks import OnPauseRequestedPayload, PostRunPayload
 from flujo_client.contract.outcome import Event
+from flujo_client.contract.plan import Nodes
 from flujo_client.contract.read import read_result
-from flujo_client.pipeline.plan import Nodes
 from flujo_client.serial import decode
 from flujo_worker import failpoints
 from flujo_worker.errors import StoreError

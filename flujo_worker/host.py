@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.join_signal import Doorbell
 from flujo_client.contract.outcome import Event
+from flujo_client.contract.plan import Backoff
 from flujo_client.errors import SerializationError
-from flujo_client.pipeline.step import Backoff
 from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Fault, Usage
+    from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
-    from flujo_client.pipeline.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow

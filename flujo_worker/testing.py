@@ -19,14 +19,14 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.approval import OPEN, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.plan import Backoff
 from flujo_client.contract.read import read_result
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.check import check
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.limits import in_force
-from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.reference import reference_to
-from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.pipeline.walk import walk
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
 from flujo_client.contract.outcome import Fault, Outcome, Usage
+from flujo_client.contract.plan import Backoff
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import compile_plan
-from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import Packed, encode
 from flujo_worker.domain.decide import decide

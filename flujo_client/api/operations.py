@@ -31,9 +31,9 @@ from flujo_client.gateway.effects import Ask, Depth, Effect, Publish, Reach, Rin
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import bare, having_besides, is_file, load_pipeline, reference_to
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import Resolver
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import EventRecord, RunRecord
     from flujo_client.contract.results import PipelineResult
     from flujo_client.health.query import Question

@@ -16,10 +16,10 @@ from flujo_client.blueprint.from_yaml import BUILDERS, INIT, changes_of
 from flujo_client.blueprint.keys import TIMEOUT, is_import
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.plan import ITERATED
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import load, load_pipeline
 from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig

@@ -13,13 +13,13 @@ from flujo_client.blueprint.build import OF_AGENTS
 from flujo_client.blueprint.finding import Finding, refuse
 from flujo_client.blueprint.keys import VERSION
 from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.plan import ITERATED
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compiled_text import Changes
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import reference_of
 from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import Step

@@ -41,6 +41,7 @@ from flujo_client.blueprint.value_types import (
     is_function,
 )
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.plan import ITERATED
 from flujo_client.pipeline.agentic import FAILURES as AGENT_FAILURES
 from flujo_client.pipeline.agentic import MAX_TURNS, registry_findings
 from flujo_client.pipeline.conversation import AI_TURN_SOURCES, HistoryManagement, history_template_of
@@ -50,7 +51,6 @@ from flujo_client.pipeline.machine import ENDINGS
 from flujo_client.pipeline.nested import FAILURES, INPUTS
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import ITERATED
 from flujo_client.pipeline.reference import RESOURCES, is_file
 from flujo_client.pipeline.step import Step, StepConfig
 

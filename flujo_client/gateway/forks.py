@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.envelope import Ticket
+from flujo_client.contract.plan import Plan
 from flujo_client.gateway.requests import GRACE_S, Request, bind_first
 from flujo_client.pipeline.fork import Beginning, Standing
-from flujo_client.pipeline.plan import Plan
 from flujo_client.serial import Packed, stored
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.contract.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.backend import backend_findings
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import Place, is_dotted
 from flujo_client.pipeline.declared import DeclaredAgent
@@ -20,7 +21,6 @@ from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
-from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
 from flujo_client.pipeline.step import Step, StepConfig

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.identity import digest, whole
+from flujo_client.pipeline.identity import whole
+from flujo_client.serial import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

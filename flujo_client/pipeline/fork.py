@@ -13,15 +13,14 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import RetryError
-from flujo_client.pipeline.identity import digest
 from flujo_client.pipeline.submit import first_of, kept_metadata
-from flujo_client.serial import Packed
+from flujo_client.serial import Packed, digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flujo_client.contract.envelope import Envelope, Ticket
-    from flujo_client.pipeline.plan import Plan
+    from flujo_client.contract.plan import Plan
     from flujo_client.pipeline.submit import Order
 
 

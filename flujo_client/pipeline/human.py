@@ -21,8 +21,8 @@ from flujo_client.contract.sizes import MAX_QUESTION
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.container import Container, function_findings
-from flujo_client.pipeline.identity import digest, identify, whole
-from flujo_client.serial import encode
+from flujo_client.pipeline.identity import identify, whole
+from flujo_client.serial import digest, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,13 +6,12 @@ It must not hold memory addresses, reprs of objects or secrets: the client and e
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from flujo_client.serial import canonical, safe_serialize
+from flujo_client.serial import digest, safe_serialize
 
 _MAX_WRAPPERS: Final = 64
 
@@ -35,11 +34,6 @@ def identify(thing: Any) -> dict[str, Any]:
     if hasattr(thing, "__qualname__"):
         return {"callable": _name(thing)}
     return {"type": _name(type(thing)), **agent_traits(thing)}
-
-
-def digest(tree: Any) -> str:
-    """The SHA-256 of a tree's canonical JSON, in hex."""
-    return hashlib.sha256(canonical(tree)).hexdigest()
 
 
 def whole(value: Any) -> Any:

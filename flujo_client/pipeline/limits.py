@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from flujo_client.config.models import Budgets
-    from flujo_client.pipeline.plan import Node, Plan
+    from flujo_client.contract.plan import Node, Plan
 
 Entry = tuple[tuple[str, ...], UsageLimits]
 """What `[budgets]` says of something, and the key under which it says so."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.contract.verdict import ValidationResult
 from flujo_client.errors import NonRetryableError
-from flujo_client.pipeline.identity import digest, whole
+from flujo_client.pipeline.identity import whole
+from flujo_client.serial import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, StepInvocationError
 from flujo_client.pipeline.factories import Factories
@@ -18,17 +19,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.context_info import Place
     from flujo_client.pipeline.pipeline import Body, Pipeline
-
-
-class Backoff(BaseModel):
-    """How long to wait before trying again: `base_s * factor ** (number - 1)`, at most `cap_s`, give or take `jitter` of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    base_s: float = Field(default=1.0, ge=0)
-    factor: float = Field(default=2.0, ge=1)
-    cap_s: float = Field(default=60.0, ge=0)
-    jitter: float = Field(default=0.1, ge=0, le=1)
 
 
 class StepConfig(BaseModel):

@@ -14,6 +14,7 @@ from flujo_client.address import ROOT, is_run_id
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, Ticket
+from flujo_client.contract.plan import PERFORMED
 from flujo_client.contract.records import NewRun
 from flujo_client.contract.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 from flujo_client.errors import (
@@ -22,14 +23,12 @@ from flujo_client.errors import (
     SerializationError,
     SnapshotTooLarge,
 )
-from flujo_client.pipeline.identity import digest
-from flujo_client.pipeline.plan import PERFORMED
-from flujo_client.serial import Packed, Resolver, decode, encode, loads, stored
+from flujo_client.serial import Packed, Resolver, decode, digest, encode, loads, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.pipeline.plan import Node, Plan
+    from flujo_client.contract.plan import Node, Plan
 
 PRIORITIES = range(10)
 _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)

@@ -7,7 +7,7 @@ from flujo_client.serial.resolve import Resolver, is_ours, reference
 from flujo_client.serial.stored import stored, stored_safely
 from flujo_client.serial.strict import decode, encode
 from flujo_client.serial.text import storable_text
-from flujo_client.serial.tree import Tree, canonical, dumps, loads
+from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads
 
 __all__ = [
     "Packed",
@@ -15,6 +15,7 @@ __all__ = [
     "Tree",
     "canonical",
     "decode",
+    "digest",
     "dumps",
     "encode",
     "is_ours",

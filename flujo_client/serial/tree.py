@@ -6,6 +6,7 @@ takes. This module only turns trees into bytes and back; it knows no tags.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, TypeAlias
 
 import orjson
@@ -26,6 +27,11 @@ def dumps(tree: Tree) -> bytes:
 def canonical(tree: Tree) -> bytes:
     """Write a tree with sorted keys, so that equal trees give equal digests."""
     return _write(tree, _STRICT | orjson.OPT_SORT_KEYS)
+
+
+def digest(tree: Tree) -> str:
+    """Return the SHA-256 of a tree's canonical JSON, in hex."""
+    return hashlib.sha256(canonical(tree)).hexdigest()
 
 
 def loads(text: bytes) -> Tree:

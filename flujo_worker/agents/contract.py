@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import to_jsonable_python
 
 from flujo_client.errors import ConfigurationError, FlujoError
-from flujo_client.pipeline.identity import digest
-from flujo_client.serial import dumps, loads, safe_serialize
+from flujo_client.serial import digest, dumps, loads, safe_serialize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from pydantic.errors import PydanticUserError
 
 from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.errors import AgentIOValidationError
-from flujo_client.pipeline.identity import digest
+from flujo_client.serial import digest
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.outcome import LIMIT, SCHEMA
 from flujo_worker.aros.rewrite import without_formats

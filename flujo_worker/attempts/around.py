@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.hooks import Payload
     from flujo_client.contract.outcome import Fault, Outcome
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
     from flujo_worker.ports import Ledger
     from flujo_worker.user_code.code_registry import Entry

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from flujo_client.contract.envelope import Ticket
-    from flujo_client.pipeline.plan import Plan
-    from flujo_client.pipeline.step import Backoff
+    from flujo_client.contract.plan import Backoff, Plan
     from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Keep, Look, NextAttempt
     from flujo_worker.ports import Committed, Store, Verdict
 

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from flujo_client.config.manager import ConfigManager
+from flujo_client.contract.plan import Backoff
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.scripted import scripted_model
 from flujo_worker.demo.duties import duties

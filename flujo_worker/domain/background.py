@@ -10,7 +10,7 @@ from flujo_worker.domain.flow import give_up, open_box, succeed
 from flujo_worker.domain.values import Ask, Refused
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_worker.domain.draft import Draft, Scope, Steps
 
 

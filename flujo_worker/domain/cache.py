@@ -17,7 +17,7 @@ from flujo_worker.domain.flow import finish, give_up, open_box, open_child, same
 from flujo_worker.domain.values import Ask, Cached, Keep, Refused
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_client.serial import Tree
     from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
 

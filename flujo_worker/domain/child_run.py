@@ -18,7 +18,7 @@ from flujo_worker.domain.draft import Scope
 from flujo_worker.domain.values import ChildRun, Look
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_worker.domain.draft import Asked, Draft
     from flujo_worker.domain.values import ChildRunRow, NextAttempt
 

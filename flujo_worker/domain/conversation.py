@@ -15,7 +15,7 @@ from flujo_client.pipeline.conversation import ALL_AGENTS, LAST, LEAST_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from flujo_client.pipeline.plan import Node, Plan
+    from flujo_client.contract.plan import Node, Plan
 
     Rules = Mapping[str, Any]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.contract.plan import Backoff
 from flujo_client.errors import PausedException
-from flujo_client.pipeline.step import Backoff
 from flujo_worker.domain import (
     background,
     cache,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from flujo_client.contract.outcome import Fault
-    from flujo_client.pipeline.plan import Node, Plan
+    from flujo_client.contract.plan import Node, Plan
     from flujo_worker.domain.values import Notice
 
 Deciding: TypeAlias = "Generator[Ask | Look, Any, Decision]"

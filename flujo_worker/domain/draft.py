@@ -19,7 +19,7 @@ from flujo_worker.domain.values import Ask, Begun, Close, Decision, End, Look, M
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import AttemptKind
     from flujo_client.contract.outcome import Fault
-    from flujo_client.pipeline.plan import Node, Plan, Spot
+    from flujo_client.contract.plan import Node, Plan, PlanLocation
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import BranchEnd, ChildRun, FanOut, Keep, LaneLeft, Notice, ScopeRow, ScopeStatus
 
@@ -128,7 +128,7 @@ class Draft:
     end: End | None = None
     hops: int = 0
 
-    def spot(self, scope: Scope) -> Spot:
+    def spot(self, scope: Scope) -> PlanLocation:
         """What a scope stands for in the plan."""
         return self.plan.locate(scope.address)
 

@@ -12,7 +12,7 @@ from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_c
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_worker.domain.draft import Draft, Scope, Steps
 
 

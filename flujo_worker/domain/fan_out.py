@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.contract.outcome import Fault
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
     from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
     from flujo_worker.domain.values import ScopeRow

@@ -11,7 +11,7 @@ from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_c
 from flujo_worker.domain.values import Ask, Refused
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
     from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
 

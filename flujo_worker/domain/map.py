@@ -16,7 +16,7 @@ from flujo_worker.domain.values import Ask, Refused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
     from flujo_worker.domain.draft import Draft, Scope, Steps
 

@@ -8,7 +8,7 @@ from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_worker.domain.draft import Draft, Scope, Steps
 
 

@@ -9,7 +9,7 @@ from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import succeed
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
     from flujo_worker.domain.draft import Draft, Scope, Steps
 
 

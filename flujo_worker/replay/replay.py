@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from flujo_client.contract.envelope import Envelope, Ticket
 from flujo_client.contract.outcome import Outcome
+from flujo_client.contract.plan import Backoff
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import ReplayError
-from flujo_client.pipeline.step import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import Notice
 from flujo_worker.ports import Member

@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.load import load_stored
+from flujo_client.contract.plan import Node, Nodes, Plan
 from flujo_client.errors import FlujoError
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import Node, Nodes, Plan, compile_plan
 from flujo_client.pipeline.reference import (
     RESOURCES,
     bare,

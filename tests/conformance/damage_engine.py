@@ -15,12 +15,12 @@ from flujo_client.address import new_run_id
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.plan import Backoff
 from flujo_client.gateway import requests
 from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
-from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.reference import load_pipeline
-from flujo_client.pipeline.step import Backoff
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import dumps, loads
 from flujo_worker.attempts.lease import Lease

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from builders import enqueued, packed, pipeline_of
 
-from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_client.contract.plan import Backoff
+from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import Packed
 
 

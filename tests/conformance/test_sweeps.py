@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trees import FAN, closing, fanned_out
 
-from flujo_client.pipeline.step import Backoff
+from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.sweeper import UNRUNG_S, Sweeper
 from flujo_worker.user_code.code_registry import Catalog

@@ -9,7 +9,7 @@ from openai_server import OpenAIServer, Said
 
 from flujo_client import Pipeline
 from flujo_client.config.manager import Settings
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.testing import LocalEngine
 
 

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentIOValidationError
-from flujo_client.pipeline.identity import digest
+from flujo_client.serial import digest
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.shaping import Shaping

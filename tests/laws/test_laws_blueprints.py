@@ -14,7 +14,7 @@ from flujo_client import Pipeline
 from flujo_client.blueprint.load import load_stored
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 
 SEEDS = st.integers(0, 2**32)
 JUNK = [

@@ -8,7 +8,7 @@ from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.model import UNKNOWN
 from flujo_client.blueprint.rules.outputs import changed, properties, schema_of, type_of
 from flujo_client.blueprint.rules.table import Found
-from flujo_client.pipeline.plan import ITERATED
+from flujo_client.contract.plan import ITERATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

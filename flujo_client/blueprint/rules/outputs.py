@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import field_path
 from flujo_client.blueprint.rules.document_index import reach
-from flujo_client.pipeline.plan import ITERATED
+from flujo_client.contract.plan import ITERATED
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from flujo_client.contract.outcome import Event, Fault, Usage
-    from flujo_client.pipeline.plan import Plan
+    from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, LaneLeft, Move, Notice

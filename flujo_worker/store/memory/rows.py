@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.address import AttemptKey
     from flujo_client.contract.envelope import AttemptKind, Ticket
     from flujo_client.contract.outcome import Fault, Usage
-    from flujo_client.pipeline.plan import Plan
+    from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Amount
     from flujo_worker.domain.values import ChildRun, End, Move, Opening, ScopeStatus

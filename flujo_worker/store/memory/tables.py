@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.outcome import Usage
-    from flujo_client.pipeline.plan import Plan
+    from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
     from flujo_worker.ports import Member

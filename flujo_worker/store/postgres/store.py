@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event
-    from flujo_client.pipeline.plan import Plan
+    from flujo_client.contract.plan import Plan
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
 

@@ -12,8 +12,8 @@ from flujo_client.api import background_runs
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.errors import ConfigurationError, InfiniteFallbackError, PipelineError, SettingsError
 from flujo_client.pipeline.check import check
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
-from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.walk import walk
 
 BEHIND = StepConfig(execution_mode="background")

@@ -10,7 +10,7 @@ from flujo_client import Pipeline
 from flujo_client.blueprint.load import MAX_IMPORTS
 from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.errors import BlueprintError
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.reference import bare, blueprint_reference, reference_to, with_besides
 
 AGENT = "agents: {{w: {{model: test, system_prompt: {prompt}}}}}\nsteps: [{{name: a, uses: agents.w}}]"

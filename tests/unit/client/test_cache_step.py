@@ -13,10 +13,10 @@ from builders import echo
 from flujo_client import CacheStep, InMemoryCache, LoopStep, Pipeline, PipelineContext, Step
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.plan import Node
+    from flujo_client.contract.plan import Node
 
 WORK = Step("work", echo)
 BACKEND = InMemoryCache()

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from flujo_client import ImportStep, LoopStep, MapStep, ParallelStep, Pipeline, PipelineContext, StateMachineStep, Step
 from flujo_client.errors import MissingAgentError, PipelineError
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.walk import walk
 
 WORK = Step("work", echo)

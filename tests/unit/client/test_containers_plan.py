@@ -24,8 +24,9 @@ from flujo_client import (
 )
 from flujo_client.address import ROOT
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
+from flujo_client.contract.plan import Plan
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.plan import Plan, compile_plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.pipeline.walk import walk
 from flujo_client.serial import dumps, loads

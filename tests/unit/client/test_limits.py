@@ -11,8 +11,8 @@ from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.limits import tightest
 from flujo_client.contract.results import PipelineResult
 from flujo_client.errors import SettingsError, UsageLimitExceededError
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
-from flujo_client.pipeline.plan import compile_plan
 
 PLAN = compile_plan(Pipeline([Step("a", str)], name="billing-eu"))
 limits = st.builds(

@@ -14,10 +14,11 @@ from builders import echo
 from flujo_client import Flujo, HookPayload, Pipeline, PostRunPayload, PreRunPayload, PreStepPayload, Step
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.hooks import PAYLOADS, Payload
+from flujo_client.contract.plan import Plan
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.hooks import wanted
-from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import load_pipeline, with_besides
 
 if TYPE_CHECKING:

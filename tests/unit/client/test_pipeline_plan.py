@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from flujo_client.contract.plan import Backoff, Plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import Plan, compile_plan
-from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 
 

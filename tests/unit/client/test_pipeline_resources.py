@@ -11,9 +11,10 @@ import pytest
 from builders import echo
 
 from flujo_client import Flujo, Pipeline, Step
+from flujo_client.contract.plan import Plan
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.plan import Plan, compile_plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.reference import load_pipeline, with_besides
 
 ALL = ("*",)

@@ -14,7 +14,7 @@ from flujo_client.errors import (
     SerializationError,
     SnapshotTooLarge,
 )
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import Resolver, decode, dumps, loads, register_custom_deserializer, register_custom_serializer
 

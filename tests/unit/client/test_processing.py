@@ -7,7 +7,7 @@ from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.processing import ProcessingConfigModel, resolve
 from flujo_client.errors import BlueprintError, PipelineError, SettingsError
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 
 PRECHECK = "reasoning_precheck"
 

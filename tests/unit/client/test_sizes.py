@@ -25,9 +25,9 @@ from flujo_client.contract.sizes import (
 )
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.check import check, findings_of
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import stored
 

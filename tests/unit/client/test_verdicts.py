@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from flujo_client import Pipeline, PluginOutcome, Step, ValidationResult, validator
 from flujo_client.contract.verdict import result_of
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 
 
 @validator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flujo_client import Pipeline
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 
 
 @pytest.fixture(params=["as written", "written again"])

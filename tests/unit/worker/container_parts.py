@@ -10,9 +10,10 @@ from pydantic import Field
 from flujo_client.config.manager import Settings
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.outcome import Usage
+from flujo_client.contract.plan import Backoff
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Backoff, Step, StepConfig
+from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer
 from flujo_worker.testing import LocalEngine

@@ -14,8 +14,8 @@ from pydantic_ai.models.test import TestModel
 
 from flujo_client import AgentProcessors, Pipeline, Step, StepConfig
 from flujo_client.errors import ConfigurationError
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.identity import identify
-from flujo_client.pipeline.plan import compile_plan
 from flujo_worker.agents import BaseAgent, make_agent_async
 from flujo_worker.testing import LocalEngine
 

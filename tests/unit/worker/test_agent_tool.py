@@ -688,7 +688,7 @@ def test_an_input_without_names_is_refused():
 
 def test_a_plan_with_another_contract_is_another_plan():
     """M-014: the fingerprint knows the tools."""
-    from flujo_client.pipeline.plan import compile_plan
+    from flujo_client.pipeline.compile import compile_plan
 
     def fingerprint(**rest):
         agent = make_agent_async("test", tools=[plan_tool(**rest)])

@@ -7,9 +7,9 @@ import pytest
 
 from flujo_client import AgenticLoopStep, Pipeline, PipelineContext, Step, StepConfig, make_agentic_loop_pipeline
 from flujo_client.errors import BlueprintError
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_client.pipeline.plan import compile_plan
 from flujo_worker.testing import LocalEngine
 
 LOOP = """

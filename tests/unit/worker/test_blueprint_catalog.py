@@ -8,8 +8,9 @@ import pytest
 
 from flujo_client import Pipeline
 from flujo_client.config.manager import Settings
+from flujo_client.contract.plan import Plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_client.pipeline.plan import Plan, compile_plan
 from flujo_client.pipeline.reference import blueprint_reference, reference_to, with_besides
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code import code_registry as module

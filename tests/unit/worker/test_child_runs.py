@@ -28,10 +28,10 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.refine import Refinement, RefinementCheck
 from flujo_client.contract.trace import build_trace
 from flujo_client.errors import PipelineAbortSignal
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import Notice

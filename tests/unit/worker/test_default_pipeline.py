@@ -7,7 +7,7 @@ from container_parts import fails
 
 from flujo_client import Candidate, Checklist, ChecklistItem, MapStep, Pipeline, StepConfig, make_default_pipeline
 from flujo_client.contract.checklist import DefaultContext
-from flujo_client.pipeline.plan import compile_plan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.testing import LocalEngine
 
 RHYMES, SHORT = "it rhymes", "it is short"

@@ -21,8 +21,8 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal, RunFailed
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.plan import compile_plan
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer

@@ -13,7 +13,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.function import FunctionModel
 from structlog.testing import capture_logs
 
-from flujo_client.pipeline.identity import digest
+from flujo_client.serial import digest
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.scripted import scripted_model

@@ -6,7 +6,7 @@ import sys
 
 from builders import enqueued, member
 
-from flujo_client.pipeline.step import Backoff
+from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.sweeper import UNRUNG_BEHIND_S, UNRUNG_S, Sweeper

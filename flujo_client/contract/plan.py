@@ -1,0 +1,190 @@
+"""A pipeline as data: what decides needs to know, and the fingerprint that client and workers compare.
+
+A plan holds no live object. Workers find those by resolving the pipeline's reference and compiling it again; a different
+fingerprint means that the code is not the code with which the run was started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flujo_client.serial import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLAN_VERSION = 1
+
+
+FAN_OUTS = frozenset({"parallel", "router"})
+"""Kinds whose children run side by side. A map is one too when its rules say `parallel`."""
+
+PERFORMED = frozenset({"step", "router"})
+"""Kinds that begin with attempts at an agent of their own."""
+
+ITERATED = frozenset({"loop", "map"})
+"""Kinds whose children are numbered and all run the one body."""
+
+
+class Backoff(BaseModel):
+    """How long to wait before trying again: `base_s * factor ** (number - 1)`, at most `cap_s`, give or take `jitter` of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    base_s: float = Field(default=1.0, ge=0)
+    factor: float = Field(default=2.0, ge=1)
+    cap_s: float = Field(default=60.0, ge=0)
+    jitter: float = Field(default=0.1, ge=0, le=1)
+
+
+class Nodes(tuple["Node", ...]):  # noqa: SLOT001 - the places are cached in its __dict__
+    """Nodes that run in this order. Finding one by its name takes as long among ten thousand as among ten."""
+
+    def place_of(self, name: str) -> int:
+        """Find a node's place by its name; raises KeyError if there is none."""
+        return self._places[name]
+
+    def named(self, name: str) -> Node:
+        """Find a node by its name; raises KeyError if there is none."""
+        return self[self._places[name]]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {node.name: place for place, node in enumerate(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place in the plan.
+
+    Attributes:
+        path: where the node stands in the plan, unique: names of nodes and keys of their bodies, `/` between them.
+        rules: what decides needs to know about a container, as plain data.
+        bodies: what a container runs, by key: a branch's, path's or state's name, or `body`.
+        traits: what the fingerprint knows of it beyond what decides.
+    """
+
+    name: str
+    kind: str
+    max_attempts: int = 1
+    backoff: Backoff | None = None
+    queue: str | None = None
+    traits: dict[str, Any] = field(default_factory=dict)
+    rules: dict[str, Any] = field(default_factory=dict)
+    bodies: dict[str, Nodes] = field(default_factory=dict)
+    path: str = ""
+
+    @property
+    def is_fan_out(self) -> bool:
+        """Tell whether its children are branches, which run side by side and meet in a join."""
+        return self.kind in FAN_OUTS or (self.kind == "map" and bool(self.rules.get("parallel")))
+
+    def to_tree(self) -> dict[str, Any]:
+        """Give the node as plain data."""
+        tree = {
+            "name": self.name,
+            "kind": self.kind,
+            "max_attempts": self.max_attempts,
+            "backoff": None if self.backoff is None else self.backoff.model_dump(),
+            "queue": self.queue,
+            "traits": self.traits,
+        }
+        if self.rules:
+            tree["rules"] = self.rules
+        if self.bodies:  # pairs, for jsonb keeps no order
+            tree["bodies"] = [[key, [node.to_tree() for node in nodes]] for key, nodes in self.bodies.items()]
+        return tree
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any], above: str = "") -> Node:
+        """Read a node; `above` is the path of the body it stands in, with a `/` at its end."""
+        path = above + tree["name"]
+        return cls(
+            name=tree["name"],
+            kind=tree["kind"],
+            max_attempts=tree["max_attempts"],
+            backoff=None if tree["backoff"] is None else Backoff(**tree["backoff"]),
+            queue=tree["queue"],
+            traits=tree["traits"],
+            rules=tree.get("rules", {}),
+            bodies={
+                key: Nodes(cls.from_tree(node, f"{path}/{key}/") for node in nodes)
+                for key, nodes in tree.get("bodies", ())
+            },
+            path=path,
+        )
+
+
+class PlanLocation(NamedTuple):
+    """What an address stands for in the plan.
+
+    Attributes:
+        container: the container it is, or is a child of; None for the root.
+        nodes: what runs there, in order; None for the scope of a container itself.
+        above: the address of the scope above it; None for the root.
+    """
+
+    container: Node | None
+    nodes: Nodes | None
+    above: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pipeline as data, with the SHA-256 of it.
+
+    Attributes:
+        hooks: those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost.
+        blueprint: the text it was built from; None for a pipeline that a module holds.
+    """
+
+    name: str
+    version: str
+    nodes: Nodes
+    context_model: str | None
+    fingerprint: str
+    resources: dict[str, Any] | None = None
+    hooks: dict[str, Any] | None = None
+    blueprint: str | None = None
+
+    def locate(self, address: str) -> PlanLocation:
+        """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
+        spot, here, box = PlanLocation(None, self.nodes, None), "", ""
+        for part in address.split("/") if address else ():
+            if spot.nodes is None and spot.container is not None:
+                spot, here = PlanLocation(spot.container, spot.container.bodies[part], box), f"{here}/{part}"
+                continue
+            name, child, _ = part.partition("#")
+            container = (spot.nodes or Nodes()).named(name)
+            above, box, here = here, _under(here, name), _under(here, part)
+            body = container.bodies.get("body") if child and container.kind in ITERATED else None
+            spot = PlanLocation(container, body, above if body is None else box)
+        return spot
+
+    def to_tree(self) -> dict[str, Any]:
+        """Give the plan as plain data, to be stored with its runs."""
+        return {
+            "v": PLAN_VERSION,
+            "name": self.name,
+            "version": self.version,
+            "context_model": self.context_model,
+            "nodes": [node.to_tree() for node in self.nodes],
+            **({} if self.resources is None else {"resources": self.resources}),
+            **({} if self.hooks is None else {"hooks": self.hooks}),
+            **({} if self.blueprint is None else {"blueprint": self.blueprint}),
+        }
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
+        """Read a stored plan."""
+        nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
+        named = tree["name"], tree["version"], nodes, tree["context_model"]
+        return cls(*named, digest(tree), tree.get("resources"), tree.get("hooks"), tree.get("blueprint"))
+
+
+def _under(address: str, part: str) -> str:
+    return f"{address}/{part}" if address else part

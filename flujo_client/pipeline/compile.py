@@ -1,0 +1,144 @@
+"""Compile a pipeline: from live steps to the plan that is stored and sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.contract.plan import Node, Nodes, Plan
+from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.contract.sizes import MAX_PLAN_BYTES
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.background import KIND as BACKGROUND
+from flujo_client.pipeline.fallback import FALLBACK
+from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
+from flujo_client.pipeline.identity import identify, whole
+from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of
+from flujo_client.pipeline.walk import walk
+from flujo_client.serial import stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.pipeline.step import Step
+
+
+def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
+    """Compile a pipeline. It should have passed `check` before.
+
+    Args:
+        pipeline: what to compile.
+        default_name: the name of a pipeline that has none of its own.
+
+    Raises:
+        PipelineError: it is too deep or too large, or contains itself.
+        SerializationError: it holds what Postgres does not give back as it is; the place in the plan is named.
+    """
+    hooks = _hooks(pipeline)  # walks, and so refuses what has no end before it is built
+    plan = Plan(
+        name=pipeline.name or default_name,
+        version=pipeline.version,
+        nodes=Nodes(map(_node, steps_of(pipeline))),
+        context_model=model_name(pipeline.context_model),
+        fingerprint="",
+        resources=None if pipeline.resources is None else identify(pipeline.resources),
+        hooks=hooks or None,
+        blueprint=pipeline.blueprint,
+    )
+    tree = plan.to_tree()
+    size = len(stored(tree, path="plan").encode())
+    if size > MAX_PLAN_BYTES:
+        raise PipelineError(
+            f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are kept",
+            suggestion="make a part of it a pipeline of its own, or keep large schemas and texts out of its steps",
+            code="PIPELINE_TOO_LARGE",
+        )
+    return Plan.from_tree(tree)
+
+
+def _hooks(pipeline: Pipeline) -> dict[str, Any]:
+    bodies: dict[str, Any] = {"": pipeline}
+    for path, step in walk(pipeline):
+        bodies |= {f"{path}/{key}": body for key, body in step.bodies().items()}
+    named = {path: body.hooks for path, body in bodies.items() if isinstance(body, Pipeline)}
+    return {path: [identify(each) for each in hooks] for path, hooks in named.items() if hooks}
+
+
+def _node(step: Step, *, once: bool = False) -> Node:
+    """Make a step's node; `once`: it is a fallback, whose agent is asked once (C-01)."""
+    config = step.config
+    passes = step.kind in (FALLBACK_KIND, BACKGROUND)
+    return Node(
+        name=step.name,
+        kind=step.kind,
+        max_attempts=1 if once else config.max_retries + 1,
+        backoff=config.backoff,
+        queue=step.queue,
+        traits=_traits(step),
+        rules=step.rules(),
+        bodies={
+            key: Nodes(_node(each, once=passes and (once or key == FALLBACK)) for each in steps_of(body))
+            for key, body in step.bodies().items()
+        },
+    )
+
+
+_NO_TRAITS = {"backoff", "max_retries", "preserve_fallback_diagnostics", "execution_mode"}
+"""Of a `StepConfig`: what stands in the node itself, in a fallback's rules, or as a container of its own."""
+
+
+def _traits(step: Step) -> dict[str, Any]:
+    traits = {
+        "agent": identify(step.agent),
+        "config": step.config.model_dump(exclude=_NO_TRAITS, exclude_none=True),
+        "plugins": [_plugin(each) for each in step.plugins],
+        "validators": [identify(each) for each in step.validators],
+        "updates_context": step.updates_context,
+        "sink_to": step.sink_to,
+        "meta": whole(step.meta),
+        **_shaping(step),
+        **_resources(step),
+        **step.traits(),
+    }
+    functions = {name: identify(function) for name, function in _functions(step)}
+    return traits | {"functions": functions} if functions else traits
+
+
+def _shaping(step: Step) -> dict[str, Any]:
+    """What its `processing`, processors, input, limits and `validate_fields` change; nothing for a step that has none, so that its fingerprint stays."""
+    traits: dict[str, Any] = {}
+    if step.processing is not None:
+        block = dict(step.processing)
+        precheck = dict(block.get("reasoning_precheck") or {})
+        agents = {key: identify(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
+        traits["processing"] = whole({**block, **({"reasoning_precheck": precheck | agents} if precheck else {})})
+    for key in ("prompt_processors", "output_processors"):
+        if given := getattr(step.processors, key):
+            traits[key] = [identify(each) for each in given]
+    if step.usage_limits is not None:
+        traits["usage_limits"] = step.usage_limits.model_dump()
+    if step.validate_fields:
+        traits["validate_fields"] = True
+    if step.input is not None:
+        traits["input"] = step.input
+    return traits
+
+
+def _resources(step: Step) -> dict[str, Any]:
+    """The resources that pipelines inside it name; nothing where none does, so that its fingerprint stays."""
+    named = {key: getattr(body, "resources", None) for key, body in step.bodies().items()}
+    found = {key: identify(each) for key, each in named.items() if each is not None}
+    return {"resources": found} if found else {}
+
+
+def _functions(step: Step) -> Iterator[tuple[str, Any]]:
+    for role, given in step.functions().items():
+        if isinstance(given, dict):
+            yield from ((f"{role} {index}", each) for index, each in given.items())
+        else:
+            yield role, given
+
+
+def _plugin(given: Any) -> list[Any]:
+    """A plugin and its priority, for the order they are asked in may change the output."""
+    plugin, priority = given if isinstance(given, tuple) else (given, 0)
+    return [identify(plugin), priority]
