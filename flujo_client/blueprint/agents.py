@@ -28,8 +28,8 @@ from flujo_client.pipeline.declared import is_made_here
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.shapes import Spot
+    from flujo_client.contract.validation import Finding
 
 
 def _agent(found: Any) -> str | None:

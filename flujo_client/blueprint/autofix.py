@@ -23,7 +23,7 @@ from flujo_client.errors import BlueprintError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.blueprint.finding import Finding
+    from flujo_client.contract.validation import Finding
 
 MOST: Final = 200
 """Mendings of one text."""

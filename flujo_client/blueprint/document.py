@@ -1,6 +1,6 @@
 """From a pipeline to the document that says it: what `build` makes of that is the same pipeline.
 
-It must not write a text. In: a pipeline; out: plain data, or a `BlueprintError` with everything that a blueprint cannot say.
+In: a pipeline; out: plain data or its text, or a `BlueprintError` with everything that a blueprint cannot express.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.build import OF_AGENTS
-from flujo_client.blueprint.finding import Finding, refuse
+from flujo_client.blueprint.finding import refuse
 from flujo_client.blueprint.keys import VERSION
+from flujo_client.blueprint.write import dump
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.plan import ITERATED
 from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.contract.validation import Finding
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compiled_text import Changes
 from flujo_client.pipeline.declared import DeclaredAgent
@@ -31,17 +33,17 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 
 
-def document_of(pipeline: Pipeline) -> Data:
-    """Write a pipeline as a document.
+def to_text(pipeline: Pipeline) -> str:
+    """Write a pipeline as a blueprint's text.
 
     Raises:
-        BlueprintError: a blueprint cannot say it; every reason is told, with the step.
+        BlueprintError: a blueprint cannot express it; the error lists every reason with its step.
     """
     writing = Writing()
     document = writing.document(pipeline)
     if writing.findings:
         raise refuse(pipeline.name or "of this pipeline", writing.findings)
-    return document
+    return dump(document)
 
 
 @dataclass

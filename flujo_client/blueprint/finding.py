@@ -1,18 +1,16 @@
-"""What was found wrong in a blueprint, as data: rule, place, key, what is the matter, what is allowed, what was likely meant.
-
-It must not decide what is wrong. In: findings, from whoever looked; out: the one `BlueprintError` that tells them all.
-"""
+"""Write findings about a blueprint: paths, values and suggestions as text, and the one `BlueprintError` that lists them all."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from flujo_client.contract.suggestions import likely
 from flujo_client.errors import BlueprintError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from flujo_client.contract.validation import Finding
 
 Path: TypeAlias = tuple[str | int | bool, ...]
 """Where a value stands in a document: keys and indices from its top."""
@@ -27,40 +25,6 @@ class Mark(NamedTuple):
 
     line: int
     column: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong.
-
-    Attributes:
-        rule: a stable word for the kind of fault, such as `Y-KEY`.
-        message: what is the matter.
-        key: where in the document, such as `steps[2].config.timeout_s`; empty for the document itself.
-        file: of which file or text.
-        line, column: the place in it, from 1; None where there is no text to point into.
-        severity: an `error` refuses the blueprint, a `warning` does not.
-        allowed: what may stand there.
-        nearest: what was likely meant.
-    """
-
-    rule: str
-    message: str
-    key: str = ""
-    file: str = "<text>"
-    line: int | None = None
-    column: int | None = None
-    severity: Literal["error", "warning"] = "error"
-    allowed: str | None = None
-    nearest: str | None = None
-
-    def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
-        rule = self.rule if self.severity == "error" else f"{self.rule} ({self.severity})"
-        named = f"{self.key}: " if self.key else ""
-        meant = f"; did you mean '{self.nearest}'?" if self.nearest else ""
-        allowed = f" ({self.allowed})" if self.allowed else ""
-        return f"{place}: {rule}: {named}{self.message}{allowed}{meant}"
 
 
 def written(path: Path) -> str:

@@ -10,8 +10,8 @@ from flujo_client.pipeline.context_info import is_dotted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.shapes import Spot
+    from flujo_client.contract.validation import Finding
 
 _OUTPUT: Final = "output"
 _NO_FIELDS: Final = {*TEMPLATE_NAMES, _OUTPUT}

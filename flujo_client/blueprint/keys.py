@@ -55,8 +55,8 @@ from flujo_client.pipeline.reference import RESOURCES, is_file
 from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
-    from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.shapes import Spot
+    from flujo_client.contract.validation import Finding
 
 VERSION: Final = "0.1"
 

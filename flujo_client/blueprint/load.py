@@ -13,7 +13,7 @@ from pathlib import Path as File
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.build import build
-from flujo_client.blueprint.finding import Finding, refuse, shown
+from flujo_client.blueprint.finding import refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.asking import ask
@@ -22,6 +22,7 @@ from flujo_client.blueprint.rules.named import in_place, named, untold
 from flujo_client.blueprint.shapes import Spot, wrong
 from flujo_client.blueprint.source_map import Places
 from flujo_client.blueprint.write import dump
+from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError, FlujoError
 from flujo_client.expressions.templates import MAX_OUTPUT, compile_template
 from flujo_client.pipeline.check import findings_of

@@ -17,8 +17,7 @@ from flujo_client.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flujo_client.blueprint.finding import Finding
-    from flujo_client.blueprint.validate import Report
+    from flujo_client.contract.validation import Finding, ValidationReport
 
 WEIGHTS: Final = ("off", "warn", "error")
 
@@ -38,11 +37,11 @@ class Profile:
         found = (_weight(table, rule) for table in self.weights)
         return next((each for each in found if each is not None), None)
 
-    def applied(self, report: Report) -> Report:
+    def applied(self, report: ValidationReport) -> ValidationReport:
         """Give a report without what is off, and with what is to be an error as one."""
         return replace(report, findings=tuple(each for given in report.findings if (each := self._taken(given))))
 
-    def kept(self, report: Report) -> list[str]:
+    def kept(self, report: ValidationReport) -> list[str]:
         """The rules of a report that are told as errors although they are to be less."""
         return sorted({each.rule for each in report.errors if self.weight(each.rule) in ("off", "warn")})
 

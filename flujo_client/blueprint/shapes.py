@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from flujo_client.blueprint.finding import Finding, nearest, shown
+from flujo_client.blueprint.finding import nearest, shown
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.read import Source
+    from flujo_client.contract.validation import Finding
 
 
 IN_QUOTES: Final = " unless it is in quotes"

@@ -18,7 +18,7 @@ from flujo_client.pipeline.compiled_text import expression_of, template_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from flujo_client.blueprint.finding import Finding
+    from flujo_client.contract.validation import Finding
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

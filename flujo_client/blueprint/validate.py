@@ -1,21 +1,21 @@
 """The door for whoever wants to know what is wrong: everything at once, warnings too, and nothing is raised for it.
 
-It must not send anything. In: a blueprint's file or text, a reference, or a pipeline; out: a `Report`.
+It must not send anything. In: a blueprint's file or text, a reference, or a pipeline; out: a `ValidationReport`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path as File
 from typing import TYPE_CHECKING
 
 from flujo_client.blueprint.autofix import Mended, mend
 from flujo_client.blueprint.document import Writing
-from flujo_client.blueprint.finding import Finding, in_order
+from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
 from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import rule_of
+from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.reference import is_file, load_pipeline
@@ -28,37 +28,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Pipeline
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was found, in the order of its places.
-
-    Attributes:
-        target: what was looked at.
-        findings: all of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`.
-        unseen: why there was nothing to look at, such as no such file; a finding says it too.
-    """
-
-    target: str
-    findings: tuple[Finding, ...]
-    unseen: PipelineError | BlueprintError | None = None
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """What refuses it."""
-        return tuple(each for each in self.findings if each.severity == "error")
-
-    @property
-    def warnings(self) -> tuple[Finding, ...]:
-        """What is likely not meant."""
-        return tuple(each for each in self.findings if each.severity == "warning")
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether it can be enqueued."""
-        return not self.errors
-
-
-def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> Report:
+def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> ValidationReport:
     """Look at a blueprint's file, or at the pipeline that `package.module:attribute` names.
 
     Args:
@@ -69,10 +39,10 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
     try:
         found = bytes_of(File(target)) if is_file(target) else load_pipeline(target, allowed=allowed)
     except BlueprintError as error:
-        return Report(target, error.findings, error)
+        return ValidationReport(target, error.findings, error)
     except PipelineError as error:
         finding = Finding("Y-REFERENCE", error.message, file=target, allowed=error.suggestion)
-        return Report(target, (finding,), error)
+        return ValidationReport(target, (finding,), error)
     if not isinstance(found, bytes):
         return validate_pipeline(found, allowed=allowed, target=target, include_imports=include_imports)
     report = validate_text(found, allowed=allowed, target=target, name=File(target).stem, folder=File(target).parent)
@@ -119,19 +89,19 @@ def validate_text(
     target: str = "<text>",
     name: str | None = None,
     folder: File | None = None,
-) -> Report:
+) -> ValidationReport:
     """Look at a blueprint's text; takes what `load_text` takes, and what findings call it."""
     loading = Loading(tuple(allowed))
     try:
         loading.pipeline(text, file=target, name=name, folder=folder)
     except BlueprintError as error:
-        return Report(target, in_order({*loading.told, *error.findings}))
-    return Report(target, in_order(loading.told))
+        return ValidationReport(target, in_order({*loading.told, *error.findings}))
+    return ValidationReport(target, in_order(loading.told))
 
 
 def validate_pipeline(
     pipeline: Pipeline, *, allowed: Sequence[str], target: str | None = None, include_imports: bool = True
-) -> Report:
+) -> ValidationReport:
     """Look at a pipeline: by its blueprint if it was read from one, else by what a blueprint would say of it."""
     target = target or pipeline.name or "pipeline"
     if pipeline.blueprint is not None:
@@ -147,11 +117,11 @@ def validate_pipeline(
     elif not include_imports:
         nested = tuple(f"{path}/" for path, step in walk(pipeline) if step.kind == "nested")
         findings = [each for each in findings if not each.key.startswith(nested)]
-    report = Report(target, in_order(findings))
+    report = ValidationReport(target, in_order(findings))
     return report if include_imports else _own(report)
 
 
-def _own(report: Report) -> Report:
+def _own(report: ValidationReport) -> ValidationReport:
     """Leave out what was found in imported blueprints."""
     own = (each for each in report.findings if each.file == report.target and not each.key.startswith("imports."))
-    return Report(report.target, tuple(own))
+    return ValidationReport(report.target, tuple(own))

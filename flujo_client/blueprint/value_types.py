@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.shapes import Shape, Spot, Word
+    from flujo_client.contract.validation import Finding
 
 
 @dataclass(frozen=True, slots=True)

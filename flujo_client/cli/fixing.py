@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.blueprint.autofix import Mended
-    from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.profile import Profile
+    from flujo_client.contract.validation import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.finding import nearest
 from flujo_client.blueprint.profile import Profile, checked
 from flujo_client.blueprint.rules.table import RULES
-from flujo_client.blueprint.validate import Report, validate
+from flujo_client.blueprint.validate import validate
 from flujo_client.cli.fixing import Fixed, fix_files, how_to_fix
 from flujo_client.cli.format import counted, printable
 from flujo_client.cli.output import OK, VALIDATION, exit_code, say, show_json, show_value
@@ -22,6 +22,8 @@ from flujo_client.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from flujo_client.contract.validation import ValidationReport
 
 
 @click.command("validate")
@@ -87,7 +89,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
         context.exit(min(_codes(reports, strict=strict, fail_on_warn=fail_on_warn), default=OK))
 
 
-def _codes(reports: Sequence[Report], *, strict: bool, fail_on_warn: bool) -> Iterator[int]:
+def _codes(reports: Sequence[ValidationReport], *, strict: bool, fail_on_warn: bool) -> Iterator[int]:
     """Give the exit codes that reports call for: what could not be looked at counts in any case, and before what was found."""
     for each in reports:
         if each.unseen is not None:
@@ -126,12 +128,12 @@ def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[st
     return profiles[name]
 
 
-def _tell_kept(report: Report, profile: Profile) -> None:
+def _tell_kept(report: ValidationReport, profile: Profile) -> None:
     if kept := profile.kept(report):
         say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
 
 
-def _show(reports: Sequence[Report], fixed: Mapping[str, Fixed], *, in_json: bool) -> None:
+def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, Fixed], *, in_json: bool) -> None:
     if in_json:
         shapes = [_shape(each) | (fixed[each.target].shape() if fixed else {}) for each in reports]
         show_json(shapes[0] if len(shapes) == 1 else shapes)
@@ -145,7 +147,7 @@ def _show(reports: Sequence[Report], fixed: Mapping[str, Fixed], *, in_json: boo
         say(f"{each.target}: {' and '.join(told) or 'nothing is wrong'}")
 
 
-def _shape(report: Report) -> dict[str, Any]:
+def _shape(report: ValidationReport) -> dict[str, Any]:
     findings = [dataclasses.asdict(each) for each in report.findings]
     return {"target": report.target, "valid": report.is_valid, "findings": findings}
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.pipeline.forward import forward
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -36,9 +38,7 @@ class Factories:
         **options: Any,
     ) -> LoopStep:
         """A `LoopStep`."""
-        from flujo_client.pipeline.loop import LoopStep
-
-        return LoopStep(
+        return forward.loop(
             name,
             loop_body_pipeline=loop_body_pipeline,
             exit_condition_callable=exit_condition_callable,
@@ -49,23 +49,17 @@ class Factories:
     @staticmethod
     def map_over(name: str, pipeline_to_run: Body, *, iterable_input: str, **options: Any) -> MapStep:
         """A `MapStep`."""
-        from flujo_client.pipeline.map import MapStep
-
-        return MapStep(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
+        return forward.map(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
 
     @staticmethod
     def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
         """A `TreeSearchStep`."""
-        from flujo_client.pipeline.tree_search import TreeSearchStep
-
-        return TreeSearchStep(name, proposer=proposer, evaluator=evaluator, **options)
+        return forward.tree_search(name, proposer=proposer, evaluator=evaluator, **options)
 
     @staticmethod
     def parallel(name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Any) -> ParallelStep:
         """A `ParallelStep`."""
-        from flujo_client.pipeline.parallel import ParallelStep
-
-        return ParallelStep(name, branches=branches, **options)
+        return forward.parallel(name, branches=branches, **options)
 
     @staticmethod
     def branch_on(
@@ -76,9 +70,7 @@ class Factories:
         **options: Any,
     ) -> ConditionalStep:
         """A `ConditionalStep`."""
-        from flujo_client.pipeline.conditional import ConditionalStep
-
-        return ConditionalStep(
+        return forward.conditional(
             name,
             condition_callable=condition_callable,
             branches=branches,
@@ -91,9 +83,7 @@ class Factories:
         name: str, router_agent: Any, branches: Mapping[str, Body] | Sequence[Body], **options: Any
     ) -> DynamicParallelRouterStep:
         """A `DynamicParallelRouterStep`."""
-        from flujo_client.pipeline.router import DynamicParallelRouterStep
-
-        return DynamicParallelRouterStep(name, router_agent=router_agent, branches=branches, **options)
+        return forward.router(name, router_agent=router_agent, branches=branches, **options)
 
     @staticmethod
     def refine_until(
@@ -115,34 +105,24 @@ class Factories:
             feedback_mapper: `(original_input, check)`, gives the generator's next input; without one that is a mapping of
                 `original_input` and `feedback`.
         """
-        from flujo_client.pipeline.refine import refine_until
-
-        return refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
+        return forward.refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
 
     @staticmethod
     def agentic_loop(name: str, planner: Any, registry: Mapping[str, Any], **options: Any) -> AgenticLoopStep:
         """An `AgenticLoopStep`."""
-        from flujo_client.pipeline.agentic import AgenticLoopStep
-
-        return AgenticLoopStep(name, planner=planner, registry=registry, **options)
+        return forward.agentic_loop(name, planner=planner, registry=registry, **options)
 
     @staticmethod
     def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:
         """A `HumanInTheLoopStep`."""
-        from flujo_client.pipeline.human import HumanInTheLoopStep
-
-        return HumanInTheLoopStep(name, message_for_user=message_for_user, **options)
+        return forward.human(name, message_for_user=message_for_user, **options)
 
     @staticmethod
     def cached(step: Step, cache_backend: CacheBackend | str | None = None, **options: Any) -> CacheStep:
         """A `CacheStep` around a step, under its name."""
-        from flujo_client.pipeline.cache import CacheStep
-
-        return CacheStep(wrapped_step=step, cache_backend=cache_backend, **options)
+        return forward.cached(wrapped_step=step, cache_backend=cache_backend, **options)
 
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:
         """A step that collects the outputs of the named steps from the context's `step_outputs` into a mapping."""
-        from flujo_client.pipeline.gather import Gatherer, GatherStep
-
-        return GatherStep(name, Gatherer(tuple(wait_for)), **options)
+        return forward.gather(name, wait_for, options)

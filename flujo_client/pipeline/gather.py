@@ -9,7 +9,7 @@ from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flujo_client.pipeline.context_info import Place
 
@@ -49,3 +49,8 @@ class GatherStep(Step):
         if not names or not all(isinstance(name, str) for name in names):
             yield "wait_for is a list of the names of steps, and not empty"
         yield from place.lacks("gather, which reads", "step_outputs")
+
+
+def gather(name: str, wait_for: Sequence[str], options: dict[str, Any]) -> Step:
+    """Make the step; `options` are those of `Step`."""
+    return GatherStep(name, Gatherer(tuple(wait_for)), **options)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
+from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.blueprint.validate import Report
+    from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
 
@@ -74,16 +76,12 @@ class Pipeline:
         Raises:
             BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
         """
-        from flujo_client.blueprint.load import load_text
-
-        return load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
+        return _blueprints().load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
 
     @classmethod
     def from_yaml_file(cls, path: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
         """Build a pipeline of a blueprint's file, which gives it its name if the text does not. Otherwise as `from_yaml_text`."""
-        from flujo_client.blueprint.load import load_file
-
-        return load_file(path, allowed=_allowed(allowed))
+        return _blueprints().load_file(path, allowed=_allowed(allowed))
 
     def validate_graph(
         self,
@@ -91,7 +89,7 @@ class Pipeline:
         raise_on_error: bool = False,
         include_imports: bool = False,
         allowed: Sequence[str] | None = None,
-    ) -> Report:
+    ) -> ValidationReport:
         """Look for all that is wrong, and for what is likely not meant (docs/reference/validation.md).
 
         Args:
@@ -102,9 +100,7 @@ class Pipeline:
         Raises:
             PipelineError: with `raise_on_error`, every error that was found.
         """
-        from flujo_client.blueprint.validate import validate_pipeline
-
-        report = validate_pipeline(self, allowed=_allowed(allowed), include_imports=include_imports)
+        report = _blueprints().validate_pipeline(self, allowed=_allowed(allowed), include_imports=include_imports)
         if raise_on_error and report.errors:
             raise PipelineError(f"{report.target} is not valid:", findings=tuple(map(str, report.errors)))
         return report
@@ -120,10 +116,7 @@ class Pipeline:
         Raises:
             BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
         """
-        from flujo_client.blueprint.document import document_of
-        from flujo_client.blueprint.write import dump
-
-        return dump(document_of(self))
+        return _blueprints().to_text(self)
 
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
         if isinstance(other, Step):
@@ -134,9 +127,7 @@ class Pipeline:
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
-        from flujo_client.pipeline.nested import ImportStep
-
-        return ImportStep(name, pipeline=self, inherit_context=inherit_context, **options)
+        return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
 
 
 Body: TypeAlias = Pipeline | Step
@@ -154,6 +145,24 @@ def _unfolded(step: Step) -> Step:
     if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
+
+
+class _Blueprints(Protocol):
+    """What the package of blueprints does for pipelines."""
+
+    def load_text(
+        self, text: str | bytes, *, name: str | None, folder: Path | None, allowed: Sequence[str]
+    ) -> Pipeline: ...
+    def load_file(self, path: str | Path, *, allowed: Sequence[str]) -> Pipeline: ...
+    def validate_pipeline(
+        self, pipeline: Pipeline, *, allowed: Sequence[str], include_imports: bool
+    ) -> ValidationReport: ...
+    def to_text(self, pipeline: Pipeline) -> str: ...
+
+
+def _blueprints() -> _Blueprints:
+    """Return the package of blueprints, imported when first used: it is made of pipelines, and not needed to write one in Python."""
+    return cast("_Blueprints", import_module("flujo_client.blueprint"))
 
 
 def _allowed(given: Sequence[str] | None) -> Sequence[str]:

@@ -11,6 +11,7 @@ from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, StepInvocationError
 from flujo_client.pipeline.factories import Factories
+from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.identity import defaults_of
 
 if TYPE_CHECKING:
@@ -147,11 +148,9 @@ class Step(Factories):
         )
 
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        from flujo_client.pipeline.pipeline import Pipeline
-
-        if isinstance(other, Pipeline):
-            return replace(other, steps=[self, *other.steps], blueprint=None)
-        return Pipeline([self, other])
+        if isinstance(other, Step):
+            return forward.pipeline([self, other])
+        return replace(other, steps=[self, *other.steps], blueprint=None)
 
     def fallback(self, step: Step) -> Self:
         """This step with another one to fall back on: that runs, with the same input, when this one has failed for good (M-406)."""

@@ -16,8 +16,9 @@ from flujo_client.blueprint.rules.table import RULES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.blueprint.finding import Finding, Path
+    from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.read import Source
+    from flujo_client.contract.validation import Finding
 
 _MODULES: Final = (agents, schemas, texts, flows, machines, contexts, imports)
 

@@ -16,9 +16,9 @@ from flujo_client.blueprint.source_map import value_at
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.blueprint.finding import Finding
     from flujo_client.blueprint.read import Source
     from flujo_client.blueprint.source_map import Places
+    from flujo_client.contract.validation import Finding
     from flujo_client.pipeline.check import Finding as Check
 
 _KEYS: Final = (

@@ -1,0 +1,73 @@
+"""Findings of a validation, and the report that lists them (docs/reference/validation.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from flujo_client.errors import BlueprintError, PipelineError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        rule: a stable word for the kind of fault, such as `Y-KEY`.
+        message: what is the matter.
+        key: where in the document, such as `steps[2].config.timeout_s`; empty for the document itself.
+        file: of which file or text.
+        line, column: the place in it, from 1; None where there is no text to point into.
+        severity: an `error` refuses the blueprint, a `warning` does not.
+        allowed: what may stand there.
+        nearest: what was likely meant.
+    """
+
+    rule: str
+    message: str
+    key: str = ""
+    file: str = "<text>"
+    line: int | None = None
+    column: int | None = None
+    severity: Literal["error", "warning"] = "error"
+    allowed: str | None = None
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
+        rule = self.rule if self.severity == "error" else f"{self.rule} ({self.severity})"
+        named = f"{self.key}: " if self.key else ""
+        meant = f"; did you mean '{self.nearest}'?" if self.nearest else ""
+        allowed = f" ({self.allowed})" if self.allowed else ""
+        return f"{place}: {rule}: {named}{self.message}{allowed}{meant}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """The findings about a pipeline or blueprint, in the order of their places.
+
+    Attributes:
+        target: what was looked at.
+        findings: all of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`.
+        unseen: why there was nothing to look at, such as no such file; a finding says it too.
+    """
+
+    target: str
+    findings: tuple[Finding, ...]
+    unseen: PipelineError | BlueprintError | None = None
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What refuses it."""
+        return tuple(each for each in self.findings if each.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """What is likely not meant."""
+        return tuple(each for each in self.findings if each.severity == "warning")
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it can be enqueued."""
+        return not self.errors

@@ -1,0 +1,47 @@
+"""Classes that steps and pipelines make although these classes are made of steps and pipelines.
+
+`Step.loop_until` makes a `LoopStep`, which is a `Step`. To import each other is what this avoids: the package's `__init__` binds the
+names once all modules are imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from flujo_client.pipeline.agentic import AgenticLoopStep
+    from flujo_client.pipeline.cache import CacheStep
+    from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.human import HumanInTheLoopStep
+    from flujo_client.pipeline.loop import LoopStep
+    from flujo_client.pipeline.map import MapStep
+    from flujo_client.pipeline.nested import ImportStep
+    from flujo_client.pipeline.parallel import ParallelStep
+    from flujo_client.pipeline.pipeline import Pipeline
+    from flujo_client.pipeline.router import DynamicParallelRouterStep
+    from flujo_client.pipeline.step import Step
+    from flujo_client.pipeline.tree_search import TreeSearchStep
+
+
+class Forward:
+    """The classes by name."""
+
+    agentic_loop: type[AgenticLoopStep]
+    cached: type[CacheStep]
+    conditional: type[ConditionalStep]
+    gather: Callable[[str, Sequence[str], dict[str, Any]], Step]
+    human: type[HumanInTheLoopStep]
+    loop: type[LoopStep]
+    map: type[MapStep]
+    nested: type[ImportStep]
+    parallel: type[ParallelStep]
+    pipeline: type[Pipeline]
+    refine_until: Callable[..., LoopStep]
+    router: type[DynamicParallelRouterStep]
+    tree_search: type[TreeSearchStep]
+
+
+forward = Forward()
