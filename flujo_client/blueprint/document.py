@@ -1,6 +1,6 @@
 """From a pipeline to the document that says it: what `build` makes of that is the same pipeline.
 
-In: a pipeline; out: plain data or its text, or a `BlueprintError` with everything that a blueprint cannot express.
+In: a pipeline; out: plain data, and findings about everything that a blueprint cannot express.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.build import OF_AGENTS
-from flujo_client.blueprint.finding import refuse
+from flujo_client.blueprint.from_yaml import INIT
 from flujo_client.blueprint.keys import VERSION
-from flujo_client.blueprint.write import dump
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.plan import ITERATED
 from flujo_client.contract.processing import PRECHECK_AGENTS
@@ -28,22 +27,11 @@ from flujo_client.pipeline.step import Step
 from flujo_client.serial import reference
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flujo_client.pipeline.pipeline import Body
 
 Data = dict[str, Any]
-
-
-def to_text(pipeline: Pipeline) -> str:
-    """Write a pipeline as a blueprint's text.
-
-    Raises:
-        BlueprintError: a blueprint cannot express it; the error lists every reason with its step.
-    """
-    writing = Writing()
-    document = writing.document(pipeline)
-    if writing.findings:
-        raise refuse(pipeline.name or "of this pipeline", writing.findings)
-    return dump(document)
 
 
 @dataclass
@@ -51,11 +39,13 @@ class Writing:
     """The writing of one document.
 
     Attributes:
+        writers: how each kind of step is written.
         findings: what cannot be said.
         trail: the names of the steps around what is being written.
         agents, imports: what the document declares, by the names it gives.
     """
 
+    writers: Mapping[type[Step], Callable[[Writing, Any], Data]]
     findings: list[Finding] = field(default_factory=list)
     trail: list[str] = field(default_factory=list)
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
@@ -130,7 +120,7 @@ class Writing:
         try:
             given: Any = reference_of(pipeline)
         except FlujoError:
-            given = Writing(self.findings, list(self.trail)).document(pipeline)
+            given = Writing(self.writers, self.findings, list(self.trail)).document(pipeline)
         return f"imports.{_free(self.imports, pipeline.name or name, given)}"
 
     def body(self, body: Body) -> Any:
@@ -144,8 +134,6 @@ class Writing:
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
         """Write steps; the one that makes the changes before a loop or a map becomes a part of that."""
-        from flujo_client.blueprint.from_yaml import INIT
-
         written: list[Data] = []
         init: Step | None = None
         for step in pipeline.steps:
@@ -163,11 +151,9 @@ class Writing:
 
     def step(self, step: Step) -> Data:
         """Write a step of any kind."""
-        from flujo_client.blueprint.to_yaml import WRITERS
-
         self.trail.append(step.name)
         try:
-            writer = WRITERS.get(type(step))
+            writer = self.writers.get(type(step))
             if writer is None:
                 self.cannot(f"a {type(step).__name__} has no kind in blueprints")
                 return {}

@@ -1,14 +1,13 @@
-"""How each kind of step is written as its keys; the other way round than `kinds.py`.
-
-In: a step and the writing it stands in; out: its own keys. What cannot be said is noted there.
-"""
+"""From a pipeline to a blueprint, the inverse of `from_yaml.py`: each kind of step as its keys."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.document import changes
+from flujo_client.blueprint.document import Writing, changes
+from flujo_client.blueprint.finding import refuse
 from flujo_client.blueprint.from_yaml import STATE
+from flujo_client.blueprint.write import dump
 from flujo_client.pipeline.agentic import PLANNER, AgenticLoopStep
 from flujo_client.pipeline.cache import TTL_S, CacheStep
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
@@ -28,7 +27,20 @@ from flujo_client.pipeline.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from flujo_client.blueprint.document import Data, Writing
+    from flujo_client.blueprint.document import Data
+
+
+def to_text(pipeline: Pipeline) -> str:
+    """Write a pipeline as a blueprint's text.
+
+    Raises:
+        BlueprintError: a blueprint cannot express it; the error lists every reason with its step.
+    """
+    writing = Writing(WRITERS)
+    document = writing.document(pipeline)
+    if writing.findings:
+        raise refuse(pipeline.name or "of this pipeline", writing.findings)
+    return dump(document)
 
 
 def _step(writing: Writing, step: Step) -> Data:

@@ -15,6 +15,7 @@ from flujo_client.blueprint.load import Loading, bytes_of
 from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import rule_of
+from flujo_client.blueprint.to_yaml import WRITERS
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
@@ -110,7 +111,7 @@ def validate_pipeline(
     found = findings_of(pipeline, allowed=allowed)
     findings = [Finding(rule_of(each.text), each.text, each.path or "", target) for each in found]
     if not findings:
-        document = Writing().document(pipeline)
+        document = Writing(WRITERS).document(pipeline)
         if pipeline.context_model is None:
             del document["context_model"]  # a run that brings data has one
         findings += ask(Source(document, {}, target), document, allowed=allowed)

@@ -1,6 +1,6 @@
 """How the calls of models went in one attempt, noted where they are made (M-463).
 
-Must not change what a call gives or raises. In: an agent and a block that calls it; out: a `Call` for each block that came to an end
+Must not change what a call gives or raises. In: an agent and a block that calls it; out: a `ModelCall` for each block that came to an end
 of its own. One that was cancelled says nothing of its model.
 """
 
@@ -9,31 +9,20 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_worker.agents.factory import asks_by_library, service_of
 from flujo_worker.runtime.faults import asked_wait, is_outage
+from flujo_worker.runtime.work import ModelCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_calls: ContextVar[list[Call] | None] = ContextVar("calls", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call: the model, seconds it took, whether the provider failed, seconds it asked to wait, and what the call raised."""
-
-    model: str
-    seconds: float
-    failed: bool = False
-    asked_s: float = 0.0
-    raised: BaseException | None = field(default=None, compare=False, repr=False)
+_calls: ContextVar[list[ModelCall] | None] = ContextVar("calls", default=None)
 
 
 @contextmanager
-def noting(calls: list[Call]) -> Iterator[None]:
+def noting(calls: list[ModelCall]) -> Iterator[None]:
     """Note every call inside."""
     token = _calls.set(calls)
     try:
@@ -62,6 +51,6 @@ def watching(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
         is_anothers = any(each.raised is error for each in calls)
         failed = not is_anothers and (is_late or is_outage(error, by_library=asks_by_library(agent)))
-        calls.append(Call(model, seconds, failed, (failed and asked_wait(error)) or 0.0, error))
+        calls.append(ModelCall(model, seconds, failed, (failed and asked_wait(error)) or 0.0, error))
         raise
-    calls.append(Call(model, time.monotonic() - began))
+    calls.append(ModelCall(model, time.monotonic() - began))

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
 """Where only the client is installed, the workers find out what is wrong with a schema."""
 
+INPUT_INVALID: Final = "Input contract validation failed"
+OUTPUT_INVALID: Final = "Output contract validation failed"
+
 LONGEST: Final = 300
 """Characters of a refusal's message: checkers repeat the whole value in it."""
 

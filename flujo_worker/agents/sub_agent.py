@@ -26,11 +26,10 @@ from flujo_worker.agents.base import DEFAULT_TEMPLATE, rendered
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.call_events import tell_answer, telling_what_is_asked
 from flujo_worker.agents.call_stats import watching
-from flujo_worker.agents.contract import Judgement, plain
+from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
 from flujo_worker.agents.pause import answer_to
 from flujo_worker.agents.pricing import declared
-from flujo_worker.agents.tool import INPUT_INVALID
 from flujo_worker.agents.usage import noted
 from flujo_worker.observe.log import bound, tell
 from flujo_worker.runtime.attempt_context import current_work, in_thread

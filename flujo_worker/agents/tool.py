@@ -17,7 +17,7 @@ from pydantic_core import SchemaValidator, core_schema
 from flujo_client.errors import ConfigurationError, SerializationError
 from flujo_client.pipeline.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
-from flujo_worker.agents.contract import Contract, Judgement, refused
+from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
 from flujo_worker.agents.factory import asker_of
 from flujo_worker.runtime.call_args import innermost
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from flujo_worker.agents.answer import Answer
     from flujo_worker.agents.shaping import Shaping
 
-INPUT_INVALID: Final = "Input contract validation failed"
-OUTPUT_INVALID: Final = "Output contract validation failed"
 RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
 """What a call says besides the sub-agent's context (M-301, M-303)."""
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.agents.call_stats import Call
     from flujo_worker.guards.breakers import Breakers, Turned
     from flujo_worker.ports import Ledger
+    from flujo_worker.runtime.work import ModelCall
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +53,13 @@ class Guard:
         self._ledger.put_off(key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
         return True
 
-    def report(self, calls: Sequence[Call]) -> None:
+    def report(self, calls: Sequence[ModelCall]) -> None:
         """Tell the breakers how the attempt's calls went; the one that let it through, that it called nobody, too."""
         if self._breakers is None:
             return
-        by_model: dict[str, list[Call]] = {} if self._permit.turn is None or self._model is None else {self._model: []}
+        by_model: dict[str, list[ModelCall]] = (
+            {} if self._permit.turn is None or self._model is None else {self._model: []}
+        )
         for call in calls:
             by_model.setdefault(call.model, []).append(call)
         for model, its_calls in by_model.items():
@@ -73,7 +75,7 @@ class Guard:
         self._ledger.note(self._envelope.ticket.run, [event], key=self._envelope.key)
 
 
-def _report(calls: Sequence[Call], turn: int | None, slow_s: float) -> Report:
+def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> Report:
     slow = sum(call.seconds > slow_s for call in calls)
     counts = Counts(len(calls), sum(call.failed for call in calls), slow)
     return Report(counts, turn, max((call.asked_s for call in calls), default=0.0))

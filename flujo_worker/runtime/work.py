@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Correction, Usage
     from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_client.pipeline.step import Step
-    from flujo_worker.agents.call_stats import Call
     from flujo_worker.ports import Reply
     from flujo_worker.runtime.faults import During
 
@@ -25,6 +24,17 @@ class History(NamedTuple):
 
     text: str
     shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call: the model, seconds it took, whether the provider failed, seconds it asked to wait, and what the call raised."""
+
+    model: str
+    seconds: float
+    failed: bool = False
+    asked_s: float = 0.0
+    raised: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -45,7 +55,7 @@ class Notes:
     guidance: str | None = None
     spent: Usage = NO_USAGE
     corrections: list[Correction] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
     tool_calls: int = 0
     questions: Counter[tuple[str, str]] = field(default_factory=Counter)
     replies: list[tuple[Reply, Any]] = field(default_factory=list)
