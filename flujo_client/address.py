@@ -15,7 +15,7 @@ import secrets
 from hashlib import sha256
 from typing import NamedTuple
 
-from flujo_client.contract.sizes import MAX_NAME, MAX_RUN_ID
+from flujo_client.sizes import MAX_NAME, MAX_RUN_ID
 
 ROOT = ""
 STEP = "step"

@@ -2,7 +2,7 @@
 
 import sys
 
-from flujo_client.cli.entry import INTERRUPT, listen
+from flujo_client.cli.interrupt import INTERRUPT, listen
 
 if __name__ == "__main__":
     listen()

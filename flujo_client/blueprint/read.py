@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from flujo_client.blueprint.finding import Mark, Path, refuse, shown, written
-from flujo_client.contract.sizes import MAX_BLUEPRINT_BYTES, MAX_BLUEPRINT_DEPTH, MAX_BLUEPRINT_VALUES
 from flujo_client.contract.validation import Finding
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES, MAX_BLUEPRINT_DEPTH, MAX_BLUEPRINT_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

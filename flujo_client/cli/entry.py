@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import NoReturn
 
-INTERRUPT = 130
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C. CPython ends by the signal itself, whatever is caught, after a plain KeyboardInterrupt that passed through `exec`."""
+from flujo_client.cli.interrupt import INTERRUPT, listen
 
 
 def main() -> NoReturn:
@@ -23,13 +18,3 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(INTERRUPT)
     sys.exit(0)
-
-
-def listen() -> None:
-    """Have Ctrl-C raise `Interrupted`, unless whoever started this process has it ignored."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(*_: object) -> None:
-    raise Interrupted

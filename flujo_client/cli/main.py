@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from flujo_client.cli.entry import listen
+from flujo_client.cli.interrupt import listen
 from flujo_client.cli.output import Exits
 from flujo_client.cli.plugins import load, no_worker
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from flujo_client.contract.sizes import MAX_QUESTION
+from flujo_client.sizes import MAX_QUESTION
 
 
 class RunAgentCommand(BaseModel):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from flujo_client.contract.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_client.serial import storable_text
+from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

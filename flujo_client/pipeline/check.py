@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flujo_client.address import is_name
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
-from flujo_client.contract.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compile import compile_plan
@@ -24,6 +23,7 @@ from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.plan import Node, Nodes, Plan
 from flujo_client.contract.processing import PRECHECK_AGENTS
-from flujo_client.contract.sizes import MAX_PLAN_BYTES
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.fallback import FALLBACK
@@ -15,6 +14,7 @@ from flujo_client.pipeline.identity import identify, whole
 from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of
 from flujo_client.pipeline.walk import walk
 from flujo_client.serial import stored
+from flujo_client.sizes import MAX_PLAN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flujo_client.address import is_name
-from flujo_client.contract.sizes import MAX_BRANCHES, MAX_NAME
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
+from flujo_client.sizes import MAX_BRANCHES, MAX_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

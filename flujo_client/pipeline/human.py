@@ -17,12 +17,12 @@ from pydantic import TypeAdapter
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.approval import check_schema
 from flujo_client.contract.json_schema import fits_schema
-from flujo_client.contract.sizes import MAX_QUESTION
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.container import Container, function_findings
 from flujo_client.pipeline.identity import identify, whole
 from flujo_client.serial import digest, encode
+from flujo_client.sizes import MAX_QUESTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

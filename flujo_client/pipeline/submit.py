@@ -16,7 +16,6 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, Ticket
 from flujo_client.contract.plan import PERFORMED
 from flujo_client.contract.records import NewRun
-from flujo_client.contract.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 from flujo_client.errors import (
     ConfigurationError,
     PipelineContextInitializationError,
@@ -24,6 +23,7 @@ from flujo_client.errors import (
     SnapshotTooLarge,
 )
 from flujo_client.serial import Packed, Resolver, decode, digest, encode, loads, stored
+from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

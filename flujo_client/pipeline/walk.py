@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.sizes import MAX_CONTAINERS, MAX_STEPS
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.pipeline import steps_of
+from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import ContextState, PipelineContext
-from flujo_client.contract.sizes import MAX_QUESTION
 from flujo_client.errors import HumanInputError
 from flujo_client.serial import stored
+from flujo_client.sizes import MAX_QUESTION
 
 if TYPE_CHECKING:
     from flujo_client.serial import Packed

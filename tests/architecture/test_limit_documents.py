@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flujo_client.contract import sizes
+from flujo_client import sizes
 
 PAGE = Path(__file__).parents[2] / "docs/reference/limits.md"
 

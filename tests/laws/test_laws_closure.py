@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from flujo_client.contract.sizes import MAX_CONTAINERS
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
+from flujo_client.sizes import MAX_CONTAINERS
 from flujo_worker.domain import fallback, human, loop, nested
 from flujo_worker.domain.decide import KINDS
 from flujo_worker.domain.draft import MAX_HOPS, Scope

@@ -6,7 +6,14 @@ import pytest
 from builders import echo, enqueued, pipeline_of
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.sizes import (
+from flujo_client.errors import FlujoError
+from flujo_client.pipeline.check import check, findings_of
+from flujo_client.pipeline.compile import compile_plan
+from flujo_client.pipeline.human import HumanInTheLoopStep
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.step import Step
+from flujo_client.serial import stored
+from flujo_client.sizes import (
     MAX_BRANCHES,
     MAX_CONTAINERS,
     MAX_ERROR_TEXT,
@@ -23,13 +30,6 @@ from flujo_client.contract.sizes import (
     MAX_STEPS,
     MAX_WORD,
 )
-from flujo_client.errors import FlujoError
-from flujo_client.pipeline.check import check, findings_of
-from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.human import HumanInTheLoopStep
-from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Step
-from flujo_client.serial import stored
 
 
 def nested(levels):

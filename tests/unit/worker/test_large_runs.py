@@ -10,10 +10,10 @@ from builders import echo, packed, pipeline_of, succeeded
 
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import Doorbell
-from flujo_client.contract.sizes import MAX_BRANCHES, MAX_STEPS
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import loads
+from flujo_client.sizes import MAX_BRANCHES, MAX_STEPS
 from flujo_worker.domain.values import Notice
 from flujo_worker.testing import LocalEngine
 

@@ -1,0 +1,21 @@
+"""Ctrl-C: one exception and one exit code for every command, from the first import on."""
+
+from __future__ import annotations
+
+import signal
+
+INTERRUPT = 130
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C. CPython ends by the signal itself, whatever is caught, after a plain KeyboardInterrupt that passed through `exec`."""
+
+
+def listen() -> None:
+    """Have Ctrl-C raise `Interrupted`, unless whoever started this process has it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupted

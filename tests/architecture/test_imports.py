@@ -1,0 +1,125 @@
+"""The import graph of files: no circles, and one door to each service library. import-linter holds the floors."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+    for package in ("flujo_client", "flujo_worker")
+    for path in (ROOT / package).rglob("*.py")
+}
+
+DOORS = {
+    "celery": (
+        "flujo_worker.app",
+        "flujo_worker.cli",
+        "flujo_worker.consumer",
+        "flujo_worker.quarantine_process",
+        "flujo_worker.tasks",
+    ),
+    "kombu": ("flujo_client.transport", "flujo_worker.consumer"),
+    "redis": (
+        "flujo_client.embedded.fake_redis",
+        "flujo_client.gateway.post",
+        "flujo_client.transport",
+        "flujo_worker.consumer",
+        "flujo_worker.dispatch",
+        "flujo_worker.guards",
+    ),
+    "psycopg": ("flujo_client.gateway.door", "flujo_client.transport", "flujo_worker.failpoints", "flujo_worker.store"),
+    "psycopg_pool": ("flujo_client.gateway.door", "flujo_worker.store"),
+    "pydantic_ai": ("flujo_worker.agents",),
+}
+
+TYPED_CIRCLES = {
+    # Steps, containers and pipelines name each other in annotations.
+    "flujo_client.pipeline": "flujo_client.pipeline",
+    "flujo_client.contract.tool_calls": "flujo_client.contract.trace",
+    "flujo_client.api.handle": "flujo_client.api.client",
+    "flujo_client.blueprint.from_yaml": "flujo_client.blueprint.build",
+    "flujo_worker.agents.factory": "flujo_worker.agents.tool",
+    "flujo_worker.agents.sub_agent": "flujo_worker.agents.tool",
+    "flujo_worker.demo.ruling": "flujo_worker.demo.license_audit",
+}
+"""The imports for typing only that close a circle, as (importer, imported) prefixes."""
+
+
+def imports(node: ast.AST, *, typed: bool, is_typed: bool = False) -> Iterator[str]:
+    """Yield what is imported below a node, inside functions too; `typed` includes what only type checkers import."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            if typed:
+                yield from imports(child, typed=typed, is_typed=True)
+            yield from (name for other in child.orelse for name in imports(other, typed=typed))
+        else:
+            yield from imports(child, typed=typed, is_typed=is_typed)
+
+
+@cache
+def imported(module: str, *, typed: bool = False) -> frozenset[str]:
+    """Return the modules and names that a file imports."""
+    return frozenset(imports(ast.parse(FILES[module].read_text(encoding="utf-8")), typed=typed))
+
+
+def graph(*, typed: bool) -> dict[str, set[str]]:
+    """Return which file imports which; a package's `__init__` is where circles are tied on purpose, and stays out."""
+    nodes = {module for module in FILES if not module.endswith(".__init__")}
+    return {
+        module: {
+            found for name in imported(module, typed=typed) if (found := _file_of(name)) in nodes and found != module
+        }
+        for module in nodes
+    }
+
+
+def _file_of(name: str) -> str:
+    return name if name in FILES else name.rpartition(".")[0]
+
+
+def test_no_file_imports_itself_through_others():
+    try:
+        TopologicalSorter(graph(typed=False)).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+
+
+def test_every_circle_for_typing_is_listed():
+    listed = {
+        module: {name for name in names if not _is_listed(module, name, names - graph(typed=False)[module])}
+        for module, names in graph(typed=True).items()
+    }
+    try:
+        TopologicalSorter(listed).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports for typing that TYPED_CIRCLES does not list: {' <- '.join(error.args[1])}")
+
+
+def _is_listed(module: str, name: str, only_typed: set[str]) -> bool:
+    return name in only_typed and any(
+        module.startswith(importer) and name.startswith(target) for importer, target in TYPED_CIRCLES.items()
+    )
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_each_library_has_its_doors(library):
+    users = {
+        module
+        for module in FILES
+        if any(name.split(".")[0] == library for name in imported(module)) and not module.startswith(DOORS[library])
+    }
+    assert not users, f"{library} is imported outside of {DOORS[library]}"
