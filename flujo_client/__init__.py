@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     )
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
     from flujo_client.contract.plan import Backoff
-    from flujo_client.contract.refine import Refinement, RefinementCheck
     from flujo_client.contract.results import (
         Aborted,
         BackgroundLaunched,
         Failure,
         Paused,
         PipelineResult,
+        Refinement,
+        RefinementCheck,
         StepResult,
         Success,
     )
@@ -124,8 +125,8 @@ _HOME = {
     "PreRunPayload": "contract.hooks",
     "PreStepPayload": "contract.hooks",
     "ProposerInput": "contract.search",
-    "Refinement": "contract.refine",
-    "RefinementCheck": "contract.refine",
+    "Refinement": "contract.results",
+    "RefinementCheck": "contract.results",
     "RunAgentCommand": "contract.commands",
     "RunHandle": "api.handle",
     "Settings": "config.manager",

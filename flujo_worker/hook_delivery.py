@@ -22,8 +22,8 @@ from flujo_client.serial import decode
 from flujo_worker import failpoints
 from flujo_worker.errors import StoreError
 from flujo_worker.user_code.code_registry import Unfit, keep
-from flujo_worker.user_code.fetch import fetched
 from flujo_worker.user_code.hooks import NOTHING
+from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -26,9 +26,9 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.limits import in_force
+from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.reference import reference_to
 from flujo_client.pipeline.submit import Limits, Order, new_run
-from flujo_client.pipeline.walk import walk
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts

@@ -19,8 +19,8 @@ from flujo_client.blueprint.to_yaml import WRITERS
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
+from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.reference import is_file, load_pipeline
-from flujo_client.pipeline.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
 from flujo_client.contract.tree import CACHE, FALLBACK, LOOP, arrange
 from flujo_client.errors import SerializationError
@@ -16,12 +18,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from flujo_client.contract.approval import Approval
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
     from flujo_client.contract.tree import NodeRows, SequenceRows
 
     Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
     Resolve = Callable[[str], Any]
+    from collections.abc import Mapping
+
+    Row = Mapping[str, Any]
+
 
 ENDED = ("succeeded", "failed", "cancelled")
 NO_AGENT = StepResult(name="")
@@ -247,3 +251,33 @@ def plain(tree: Any) -> Any:
     if "$" in tree:
         return plain(tree.get("v"))
     return {key: plain(value) for key, value in tree.items()}
+
+
+def packed(body: bytes | None) -> Packed | None:
+    """Read a value's column."""
+    return None if body is None else Packed.from_bytes(body)
+
+
+def fault_of(tree: Mapping[str, Any] | None) -> Fault | None:
+    """Read an error's column."""
+    return None if tree is None else Fault.from_tree(tree)
+
+
+def run_record(row: Row) -> RunRecord:
+    """Read a row of `run.sql` or `runs.sql`."""
+    values = {key: packed(row[key]) for key in ("input", "output", "context")}
+    return RunRecord(**{**row, **values, "error": fault_of(row["error"])})
+
+
+def attempt_record(row: Row) -> AttemptRecord:
+    """Read a row of `attempts.sql`."""
+    rest = {key: value for key, value in row.items() if key not in ("error", "output", "metadata")}
+    return AttemptRecord(
+        **rest, output=packed(row["output"]), fault=fault_of(row["error"]), metadata=row["metadata"] or {}
+    )
+
+
+def scope_record(row: Row) -> ScopeRecord:
+    """Read a row of `scopes.sql`."""
+    rest = {key: value for key, value in row.items() if key not in ("error", "output")}
+    return ScopeRecord(**rest, output=packed(row["output"]), fault=fault_of(row["error"]))

@@ -167,3 +167,17 @@ class PipelineResult(BaseModel):
         said = f"{error.type_name}: {error.message}" if error.type_name else error.message
         message = f"run {self.run_id} {self.run_status}" + (f": {said}" if said else "")
         raise ending(message, result=self, suggestion=error.suggestion)
+
+
+class RefinementCheck(BaseModel):
+    """A critic's answer: whether the artifact is good enough, and what is to be better."""
+
+    is_complete: bool
+    feedback: str | None = None
+
+
+class Refinement(BaseModel):
+    """An artifact with what its critic said of it."""
+
+    artifact: Any = None
+    check: RefinementCheck

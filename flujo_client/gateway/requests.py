@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
+from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
 from flujo_client.contract.records import (
     AttemptRecord,
     BudgetRecord,
@@ -26,7 +27,6 @@ from flujo_client.contract.records import (
     ScopeRecord,
     WorkerRecord,
 )
-from flujo_client.contract.rows import attempt_record, fault_of, packed, run_record, scope_record
 from flujo_client.errors import ClientError
 from flujo_client.serial import Packed, storable_text, stored
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.commands import COMMAND_SCHEMA
 from flujo_client.contract.context import PipelineContext
 from flujo_client.pipeline import agentic_protocol
-from flujo_client.pipeline.alias import aliases
 from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.conditional import ConditionalStep
-from flujo_client.pipeline.container import names_findings
+from flujo_client.pipeline.container import aliases, names_findings
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep

@@ -11,8 +11,7 @@ from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.identity import identify, whole
-from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of
-from flujo_client.pipeline.walk import walk
+from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of, walk
 from flujo_client.serial import stored
 from flujo_client.sizes import MAX_PLAN_BYTES
 

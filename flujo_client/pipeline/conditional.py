@@ -8,8 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.alias import aliases
-from flujo_client.pipeline.container import Container, names_findings
+from flujo_client.pipeline.container import Container, aliases, names_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import wraps
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flujo_client.address import is_name
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 from flujo_client.sizes import MAX_BRANCHES, MAX_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.context_info import Place
+
 
 MOST = 1_000_000_000
 """The largest count that a plan holds."""
@@ -94,3 +97,31 @@ def names_findings(what: str, names: Iterable[Any]) -> Iterator[str]:
             )
         if count > 1:
             yield f"{what} '{name}': {count} of them are written so; names are addresses, so each needs its own"
+
+
+T = TypeVar("T", bound=type)
+
+
+def aliases(**names: str) -> Callable[[T], T]:
+    """Let fields be given and read under other names too: `aliases(body="loop_body_pipeline")`.
+
+    What is made raises TypeError when it is given a field under both its names.
+    """
+
+    def change(cls: T) -> T:
+        first = cls.__init__  # type: ignore[misc]  # the class's own, which the names are put before
+
+        @wraps(first)
+        def init(self: Any, *args: Any, **given: Any) -> None:
+            for other in names.keys() & given.keys():
+                if names[other] in given:
+                    raise TypeError(f"{cls.__name__} was given '{names[other]}' and its other name '{other}'")
+                given[names[other]] = given.pop(other)
+            first(self, *args, **given)
+
+        cls.__init__ = init  # type: ignore[misc]
+        for other, name in names.items():
+            setattr(cls, other, property(attrgetter(name), doc=f"The same as `{name}`."))
+        return cls
+
+    return change

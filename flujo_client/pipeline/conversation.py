@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.expressions.templates import compile_template
-from flujo_client.pipeline.walk import walk
+from flujo_client.pipeline.pipeline import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,8 +18,7 @@ from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.approval import check_schema
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import FlujoError, HumanInputError
-from flujo_client.pipeline.alias import aliases
-from flujo_client.pipeline.container import Container, function_findings
+from flujo_client.pipeline.container import Container, aliases, function_findings
 from flujo_client.pipeline.identity import identify, whole
 from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_QUESTION

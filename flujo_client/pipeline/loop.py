@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.alias import aliases
-from flujo_client.pipeline.container import Container, count_findings
+from flujo_client.pipeline.container import Container, aliases, count_findings
 from flujo_client.pipeline.conversation import (
     HITL,
     LAST,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.context_info import is_dotted
 from flujo_client.pipeline.parallel import FanOutStep
 

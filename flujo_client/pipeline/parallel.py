@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.alias import aliases
-from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings
+from flujo_client.pipeline.container import Container, aliases, count_findings, function_findings, names_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

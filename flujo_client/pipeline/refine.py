@@ -13,7 +13,7 @@ from flujo_client.pipeline.pipeline import Pipeline, steps_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.contract.refine import Refinement, RefinementCheck
+    from flujo_client.contract.results import Refinement, RefinementCheck
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.step import Step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.alias import aliases
+from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import AgentProcessors, StepConfig
 

@@ -26,8 +26,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import deserializer_for, name_of, serializer_for
-from flujo_client.serial.kinds import is_mock, type_name
 from flujo_client.serial.text import storable_text
+from flujo_client.serial.tree import is_mock, type_name
 
 if TYPE_CHECKING:
     from flujo_client.serial.tree import Tree

@@ -9,11 +9,10 @@ from math import copysign, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import SerializationError
-from flujo_client.serial.kinds import type_name
 from flujo_client.serial.lenient import safe_serialize
 from flujo_client.serial.refusal import Refused, step_to
 from flujo_client.serial.text import is_storable_text, storable_text
-from flujo_client.serial.tree import dumps
+from flujo_client.serial.tree import dumps, type_name
 from flujo_client.sizes import MAX_NESTING
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import orjson
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import deserializer_for, serializer_for
-from flujo_client.serial.kinds import is_mock, type_name
 from flujo_client.serial.refusal import Refused, step_to
 from flujo_client.serial.resolve import reference
 from flujo_client.serial.rules import BY_TAG, MAP, SETS, Rule, rule_for
 from flujo_client.serial.text import is_storable_text
+from flujo_client.serial.tree import is_mock, type_name
 
 if TYPE_CHECKING:
     from flujo_client.serial.tree import Tree

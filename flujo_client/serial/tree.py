@@ -51,3 +51,16 @@ def _write(tree: Tree, option: int) -> bytes:
         raise SerializationError(
             f"not a plain tree: {error}", suggestion="encode() the value first", cause=error
         ) from error
+
+
+_MOCKS = frozenset({"unittest.mock", "mock", "mock.mock"})
+
+
+def is_mock(kind: type) -> bool:
+    """Tell whether a type comes from the mock library, or descends from one that does."""
+    return any(ancestor.__module__ in _MOCKS for ancestor in kind.__mro__)
+
+
+def type_name(kind: type) -> str:
+    """Name a type for people: `datetime.date`, but `int`."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -21,7 +21,7 @@ import orjson
 from kombu import serialization
 
 from flujo_client.errors import SerializationError, SettingsError
-from flujo_client.serial.kinds import type_name
+from flujo_client.serial.tree import type_name
 
 SERIALIZER: Final = "flujo"
 CONTENT_TYPE: Final = "application/x-flujo+json"

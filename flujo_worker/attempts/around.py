@@ -16,7 +16,7 @@ from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.domain.human import asks_again
 from flujo_worker.domain.retry import may_retry
 from flujo_worker.observe.log import tell
-from flujo_worker.user_code.fetch import fetched
+from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

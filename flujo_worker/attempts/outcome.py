@@ -28,11 +28,10 @@ from flujo_worker.attempts.around import Around
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.resources import holding
 from flujo_worker.domain.conversation import conversation_at
-from flujo_worker.observe.log import tell
-from flujo_worker.observe.templates import filling_of
+from flujo_worker.observe.log import filling_of, tell
 from flujo_worker.runtime.faults import ErrorCategory, fault_of
 from flujo_worker.runtime.work import Done, Notes, Stumble, Work
-from flujo_worker.user_code.fetch import fetched
+from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
     import asyncio

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from flujo_client.contract.outcome import Event
+from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.redact import redact, redact_tree
 from flujo_client.serial import safe_serialize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
-    from flujo_client.config.models import Log
+    from flujo_client.config.models import Log, Template
     from flujo_client.contract.envelope import Envelope
+
 
 MAX_EVENTS = 1000
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
@@ -141,3 +143,20 @@ def configure(log: Log) -> None:
         "celery.app.trace",
     ):  # a line for each message; the run's story says it better
         logging.getLogger(chatty).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
+
+
+def filling_of(section: Template, **place: str) -> Filling:
+    """How templates of blueprints are filled in, by the project's settings.
+
+    Args:
+        section: says what becomes of names that are missing, and whether each template that was resolved is told.
+        place: stands in what is told.
+    """
+
+    def tell_missing(name: str) -> None:
+        tell("template.missing", "warning", name=name, **place)
+
+    def tell_resolved(names: list[str]) -> None:
+        tell("template.resolved", names=names, **place)
+
+    return Filling(section.undefined_variables, tell_missing, tell_resolved if section.log_resolution else None)

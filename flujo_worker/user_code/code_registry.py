@@ -12,7 +12,7 @@ from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
-from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import (
     RESOURCES,
     bare,
@@ -22,7 +22,6 @@ from flujo_client.pipeline.reference import (
     load,
     load_pipeline,
 )
-from flujo_client.pipeline.walk import walk
 from flujo_worker.agents.declared import make_declared
 from flujo_worker.errors import WorkerError
 

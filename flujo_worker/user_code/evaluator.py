@@ -10,11 +10,10 @@ from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Resolver
 from flujo_worker.domain.values import Ask, Refused
 from flujo_worker.errors import StoreError
-from flujo_worker.observe.templates import filling_of
+from flujo_worker.observe.log import filling_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code import cache, contexts, functions, people
-from flujo_worker.user_code.fetch import fetched
-from flujo_worker.user_code.question import Bench, Question
+from flujo_worker.user_code.question import Bench, Question, fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable

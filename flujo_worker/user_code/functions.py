@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 
-from flujo_client.contract.refine import Refinement
+from flujo_client.contract.results import Refinement
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.conditional import plain_key, resolve_key
 from flujo_client.sizes import MAX_BRANCHES

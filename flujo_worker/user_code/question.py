@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 
 from flujo_client.contract.ambiguity import ambiguity
-from flujo_client.errors import ContextMergeError, PipelineError, SnapshotTooLarge
+from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker.errors import StoreError
 from flujo_worker.event_loop import is_async, within
@@ -20,13 +20,14 @@ from flujo_worker.runtime.call_args import injectable
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from concurrent.futures import Executor
 
     from flujo_client.config.models import Template
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.transport.wire import Keys
     from flujo_worker.event_loop import Loop
+    from flujo_worker.ports import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +205,17 @@ def put(place: Any, name: str, value: Any) -> None:
 
 def _places(error: pydantic.ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+
+
+def fetched(ledger: Ledger, values: Iterable[Packed | None]) -> dict[str, Packed]:
+    """Fetch what the references among these values point at, by digest.
+
+    Raises:
+        FlujoError: one is missing, or does not fit its digest; code SNAPSHOT_LOST.
+    """
+    wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
+    found = ledger.fetch(wanted) if wanted else {}
+    for digest in wanted:
+        if digest not in found or not found[digest].matches(digest):
+            raise FlujoError(f"snapshot {digest[:12]} is missing or does not fit its digest", code="SNAPSHOT_LOST")
+    return found

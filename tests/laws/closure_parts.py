@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from flujo_client.contract.refine import RefinementCheck
-from flujo_client.contract.results import StepResult
+from flujo_client.contract.results import RefinementCheck, StepResult
 from flujo_client.errors import PipelineAbortSignal
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from closure_parts import answer_to
 from interpreter_contexts import Stop, absorbed, exported, imported, in_state, included, keep, merged
 
-from flujo_client.contract.refine import Refinement, RefinementCheck
-from flujo_client.contract.results import StepResult
+from flujo_client.contract.results import Refinement, RefinementCheck, StepResult
 from flujo_client.errors import ExecutionError as Failed
 from flujo_client.errors import HumanInputError, NonRetryableError, PipelineAbortSignal, PipelineError, ValidationError
 from flujo_client.pipeline.pipeline import steps_of

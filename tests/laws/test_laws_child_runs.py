@@ -12,7 +12,7 @@ from closure_pipelines import pipeline_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flujo_client.pipeline.walk import walk
+from flujo_client.pipeline.pipeline import walk
 from flujo_worker.replay.replay import replay
 
 LARGEST = 2**16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.contract.rows import attempt_record, run_record, scope_record
+from flujo_client.contract.read import attempt_record, run_record, scope_record
 from flujo_client.serial import stored_safely
 from flujo_worker.ports import OwedCall, Records
 from flujo_worker.store.postgres.bind import shown

@@ -14,7 +14,7 @@ from flujo_client.errors import ConfigurationError, InfiniteFallbackError, Pipel
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
-from flujo_client.pipeline.walk import walk
+from flujo_client.pipeline.pipeline import walk
 
 BEHIND = StepConfig(execution_mode="background")
 WORK = Step("work", echo)

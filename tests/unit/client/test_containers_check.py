@@ -13,7 +13,7 @@ from flujo_client import ImportStep, LoopStep, MapStep, ParallelStep, Pipeline, 
 from flujo_client.errors import MissingAgentError, PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.walk import walk
+from flujo_client.pipeline.pipeline import walk
 
 WORK = Step("work", echo)
 

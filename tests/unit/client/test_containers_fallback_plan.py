@@ -12,7 +12,7 @@ from flujo_client.contract.read import read_history
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.walk import walk
+from flujo_client.pipeline.pipeline import walk
 from flujo_client.serial import Resolver, dumps, loads
 
 WORK, OTHER = Step("work", echo), Step("other", echo, config=StepConfig(max_retries=5))

@@ -25,7 +25,7 @@ from container_parts import (
 
 from flujo_client.address import child_run_id, is_run_id
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.refine import Refinement, RefinementCheck
+from flujo_client.contract.results import Refinement, RefinementCheck
 from flujo_client.contract.trace import build_trace
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.compile import compile_plan

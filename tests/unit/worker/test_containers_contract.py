@@ -17,8 +17,7 @@ from container_parts import (
 )
 from pydantic import BaseModel
 
-from flujo_client.contract.refine import RefinementCheck
-from flujo_client.contract.results import StepResult
+from flujo_client.contract.results import RefinementCheck, StepResult
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep

@@ -7,7 +7,7 @@ from container_parts import Notes, WatchedEngine, assert_attributed, at, bare, f
 from pydantic import BaseModel
 
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.refine import Refinement, RefinementCheck
+from flujo_client.contract.results import Refinement, RefinementCheck
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline

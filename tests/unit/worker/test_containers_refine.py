@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from container_parts import WatchedEngine, assert_attributed, at, bare, fails, of, step
 
-from flujo_client.contract.refine import RefinementCheck
+from flujo_client.contract.results import RefinementCheck
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
