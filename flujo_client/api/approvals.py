@@ -9,27 +9,27 @@ from flujo_client.api.operations import open_questions, status_of
 from flujo_client.contract.approval import check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Ask, Ring
+from flujo_client.gateway.effects import Ring, query
 from flujo_client.pipeline.submit import Limits, pack
 from flujo_client.serial import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flujo_client.api.operations import Doing
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
+    from flujo_client.gateway.effects import Operation
 
 
-def approvals_of(settings: Settings, run_id: str) -> Doing:
+def approvals_of(settings: Settings, run_id: str) -> Operation[list[Approval]]:
     """Read the open questions of a run and its child runs, with tokens where there is a key to sign them; raises RunNotFound."""
     yield from status_of(run_id)
     return (yield from open_questions(settings, run_id))
 
 
-def open_approvals(settings: Settings, filters: Mapping[str, Any]) -> Doing:
+def open_approvals(settings: Settings, filters: Mapping[str, Any]) -> Operation[list[Approval]]:
     """List open questions over all runs."""
-    return signed((yield Ask(requests.approvals(**filters))), settings.keys())
+    return signed((yield from query(requests.approvals(**filters))), settings.keys())
 
 
 def resume(  # noqa: PLR0913 - the seed's signature
@@ -42,7 +42,7 @@ def resume(  # noqa: PLR0913 - the seed's signature
     key: str | None = None,
     actor: str | None = None,
     note: str | None = None,
-) -> Doing:
+) -> Operation[Approval]:
     """Answer a run's open question: the one that is named, or the only one. A worker goes on with it (U-37).
 
     Returns:
@@ -52,19 +52,19 @@ def resume(  # noqa: PLR0913 - the seed's signature
         RunNotFound: there is no such run.
         ResumeError: there is no such question open; it was answered by somebody else; or the answer does not fit.
     """
-    status: str = yield from status_of(run_id)
-    asked: list[Approval] = yield Ask(requests.questions(run_id))
+    status = yield from status_of(run_id)
+    asked = yield from query(requests.questions(run_id))
     meant = choose(run_id, status, [each for each in asked if key in (None, each.key)], step=step, address=address)
     check_answer(meant, value)
     packed = pack(encode(value, path="answer"), "answer", Limits(most=settings.limits.snapshot_max_bytes))
-    if not (yield Ask(requests.answer(meant.key, packed, actor=actor, note=note))):
-        asked = yield Ask(requests.questions(run_id))
+    if not (yield from query(requests.answer(meant.key, packed, actor=actor, note=note))):
+        asked = yield from query(requests.questions(run_id))
         raise closed(next(each for each in asked if each.key == meant.key))
     yield Ring()
     return meant
 
 
-def answer(settings: Settings, token: str, value: Any, *, actor: str | None, note: str | None) -> Doing:
+def answer(settings: Settings, token: str, value: Any, *, actor: str | None, note: str | None) -> Operation[Approval]:
     """Answer the question that a token is for; raises ResumeError for a token that is forged or over."""
     bound = read_token(token, settings.keys(), now=time.time())
     return (yield from resume(settings, bound.run_id, value, key=bound.key, actor=actor, note=note))

@@ -14,14 +14,14 @@ from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import LIVE_RUN, Again
 from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Ask, Ring
+from flujo_client.gateway.effects import Ring, query
 from flujo_client.pipeline.submit import Limits, by_reference, pack
 from flujo_client.serial import Packed, encode
 
 if TYPE_CHECKING:
-    from flujo_client.api.operations import Doing
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.records import Launch, RunRecord
+    from flujo_client.contract.records import RunRecord
+    from flujo_client.gateway.effects import Operation
 
 HOUR_S = 3600.0
 MOST = 10_000
@@ -41,7 +41,7 @@ def failed(parent_run_id: str | None, hours_back: float) -> requests.Request[lis
     )
 
 
-def resume(settings: Settings, task_id: str, new_data: Any = None) -> Doing:
+def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[Enqueued]:
     """Answer its open question; or, when it did not succeed, start it again from its start.
 
     Raises:
@@ -49,7 +49,7 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Doing:
         ResumeError: it is none in the background, has succeeded, was started again before, or goes on and has no question open.
     """
     _need_resumability(settings)
-    task: RunRecord = yield from record_of(task_id)
+    task = yield from record_of(task_id)
     if not task.is_background:
         raise ResumeError(f"run {task_id} is no background step's", code="NO_BACKGROUND_TASK")
     if task.status == "succeeded":
@@ -66,11 +66,11 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Doing:
     return Enqueued(task_id, is_new=False)
 
 
-def retry_failed(settings: Settings, parent_run_id: str, max_retries: int) -> Doing:
+def retry_failed(settings: Settings, parent_run_id: str, max_retries: int) -> Operation[list[Enqueued]]:
     """Start again every failed one of a run that was not started again as often; each waits 1, 2, 4 … seconds, by its retries so far."""
     _need_resumability(settings)
     yield from record_of(parent_run_id)
-    found: list[RunRecord] = yield Ask(
+    found = yield from query(
         requests.runs(status="failed", parent=parent_run_id, background=True, not_retried=True, limit=MOST)
     )
     begun = []
@@ -81,7 +81,7 @@ def retry_failed(settings: Settings, parent_run_id: str, max_retries: int) -> Do
     return begun
 
 
-def fail_stale(settings: Settings, stale_hours: float | None) -> Doing:
+def fail_stale(settings: Settings, stale_hours: float | None) -> Operation[list[str]]:
     """Fail those without a sign of life for so long; the project's `stale_hours` when None. Answers their ids."""
     hours = settings.background_tasks.stale_hours if stale_hours is None else stale_hours
     if not hours > 0:
@@ -96,13 +96,13 @@ def fail_stale(settings: Settings, stale_hours: float | None) -> Doing:
         code="BACKGROUND_STALE",
         suggestion="resume_background_task starts it again; is a worker running?",
     )
-    stale: list[str] = yield Ask(requests.fail_stale(hours * HOUR_S, fault))
+    stale = yield from query(requests.fail_stale(hours * HOUR_S, fault))
     if stale:
         yield Ring()
     return stale
 
 
-def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Doing:
+def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Operation[Enqueued]:
     run_id = yield from _start_again(settings, task, new_data, wait_s=0.0)
     if run_id is None:
         raise ResumeError(
@@ -114,19 +114,19 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Doin
     return Enqueued(run_id, is_new=True)
 
 
-def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Doing:
+def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Operation[str | None]:
     """Start it again with the context it began with; the answer is None if somebody else has done so."""
     size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
-    launch: Launch = yield Ask(requests.launch(task.id))
+    launch = yield from query(requests.launch(task.id))
     value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", size)
     before = launch.context
     if before is not None and before.is_reference:
-        before = (yield Ask(requests.blobs([before.digest])))[before.digest]
+        before = (yield from query(requests.blobs([before.digest])))[before.digest]
     new = _successor(task.id)
     context = None if before is None else _renamed(before, new, task)
     given = [each for each in (value, context) if each is not None]
     return (
-        yield Ask(
+        yield from query(
             requests.start_again(
                 Again(
                     run=task.id,

@@ -6,7 +6,7 @@ It needs no worker code, and no run needs it: all that moves a run is in Postgre
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from flujo_client.api import approvals, background_runs, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
@@ -14,7 +14,7 @@ from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import open_services
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import AsyncDoor, Door
-from flujo_client.gateway.effects import Ask
+from flujo_client.gateway.effects import query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.records import EventRecord, RunRecord
+    from flujo_client.gateway.effects import Operation
     from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.step import Step
+
+
+T = TypeVar("T")
 
 
 class FlujoClient:
@@ -150,21 +154,18 @@ class FlujoClient:
             limit=limit,
             offset=offset,
         )
-        runs: list[RunRecord] = self.ask(request)
-        return runs
+        return self.ask(request)
 
     def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
         """Read what happened to workers outside their attempts in the last `since_s` seconds, the newest first."""
-        events: list[EventRecord] = self.ask(requests.system_events(since_s=since_s, limit=limit))
-        return events
+        return self.ask(requests.system_events(since_s=since_s, limit=limit))
 
     def approvals(
         self, *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
     ) -> list[Approval]:
         """List the questions to people that are open, over all runs, the oldest first."""
         filters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
-        asked: list[Approval] = self._door.perform(approvals.open_approvals(self.settings, filters))
-        return asked
+        return self._door.perform(approvals.open_approvals(self.settings, filters))
 
     def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
         """Answer the question that a token of `approvals` is for, as `RunHandle.resume` does.
@@ -172,8 +173,7 @@ class FlujoClient:
         Raises:
             ResumeError: the token is forged or over, or as for `RunHandle.resume`.
         """
-        answered: Approval = self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
-        return answered
+        return self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
         """List the runs of background steps that failed in the last hours and that nobody has started again, newest first (U-16).
@@ -182,8 +182,7 @@ class FlujoClient:
             parent_run_id: only those that this run launched.
             hours_back: how long ago they may have failed.
         """
-        runs: list[RunRecord] = self.ask(background_runs.failed(parent_run_id, hours_back))
-        return runs
+        return self.ask(background_runs.failed(parent_run_id, hours_back))
 
     def resume_background_task(self, task_id: str, new_data: Any = None) -> RunHandle:
         """Go on with a background step's run: answer its open question, or start it again when it did not succeed.
@@ -228,16 +227,15 @@ class FlujoClient:
         Args:
             stale_hours: for how long; the project's `[background_tasks]` setting when None, 24 unless it says otherwise.
         """
-        stale: list[str] = self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
-        return stale
+        return self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
 
-    def ask(self, request: requests.Request[Any]) -> Any:
+    def ask(self, request: requests.Request[T]) -> T:
         """Put one of the gateway's requests."""
-        return self._door.perform(_asking(request))
+        return self._door.perform(query(request))
 
-    def perform(self, verb: operations.Doing) -> Any:
-        """Perform a verb of `flujo_client.api.operations`."""
-        return self._door.perform(verb)
+    def perform(self, operation: Operation[T]) -> T:
+        """Perform one of the client's operations."""
+        return self._door.perform(operation)
 
 
 class AsyncFlujoClient:
@@ -272,32 +270,25 @@ class AsyncFlujoClient:
 
     async def list_runs(self, **filters: Any) -> list[RunRecord]:
         """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
-        runs: list[RunRecord] = await self.ask(requests.runs(**filters))
-        return runs
+        return await self.ask(requests.runs(**filters))
 
     async def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
         """Read what happened to workers in the last `since_s` seconds, the newest first."""
-        events: list[EventRecord] = await self.ask(requests.system_events(since_s=since_s, limit=limit))
-        return events
+        return await self.ask(requests.system_events(since_s=since_s, limit=limit))
 
     async def approvals(self, **filters: Any) -> list[Approval]:
         """List the questions to people that are open, with the filters of `FlujoClient.approvals`."""
-        asked: list[Approval] = await self._door.perform(approvals.open_approvals(self.settings, filters))
-        return asked
+        return await self._door.perform(approvals.open_approvals(self.settings, filters))
 
     async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
         """Answer the question that a token is for, as `FlujoClient.answer` does."""
-        answered: Approval = await self._door.perform(
-            approvals.answer(self.settings, token, value, actor=actor, note=note)
-        )
-        return answered
+        return await self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     async def get_failed_background_tasks(
         self, parent_run_id: str | None = None, hours_back: float = 24
     ) -> list[RunRecord]:
         """List failed background steps, as `FlujoClient.get_failed_background_tasks` does."""
-        runs: list[RunRecord] = await self.ask(background_runs.failed(parent_run_id, hours_back))
-        return runs
+        return await self.ask(background_runs.failed(parent_run_id, hours_back))
 
     async def resume_background_task(self, task_id: str, new_data: Any = None) -> AsyncRunHandle:
         """Go on with a background step's run, as `FlujoClient.resume_background_task` does."""
@@ -310,17 +301,12 @@ class AsyncFlujoClient:
 
     async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
         """Fail background steps without a sign of life, as `FlujoClient.cleanup_stale_background_tasks` does."""
-        stale: list[str] = await self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
-        return stale
+        return await self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
 
-    async def ask(self, request: requests.Request[Any]) -> Any:
+    async def ask(self, request: requests.Request[T]) -> T:
         """Put one of the gateway's requests."""
-        return await self._door.perform(_asking(request))
+        return await self._door.perform(query(request))
 
-    async def perform(self, verb: operations.Doing) -> Any:
-        """Perform a verb of `flujo_client.api.operations`."""
-        return await self._door.perform(verb)
-
-
-def _asking(request: requests.Request[Any]) -> operations.Doing:
-    return (yield Ask(request))
+    async def perform(self, operation: Operation[T]) -> T:
+        """Perform one of the client's operations."""
+        return await self._door.perform(operation)

@@ -42,13 +42,11 @@ class RunHandle:
 
     def status(self) -> str:
         """Read the run's status: queued, running, paused (it waits for a person), parked, succeeded, failed, cancelled or expired."""
-        status: str = self._client.perform(operations.status_of(self.id))
-        return status
+        return self._client.perform(operations.status_of(self.id))
 
     def record(self) -> RunRecord:
         """Read the run's row."""
-        record: RunRecord = self._client.perform(operations.record_of(self.id))
-        return record
+        return self._client.perform(operations.record_of(self.id))
 
     def result(self, timeout: float | None = None) -> PipelineResult:
         """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
@@ -56,8 +54,7 @@ class RunHandle:
         Raises:
             WaitTimedOut: it has not ended within `timeout` seconds; it goes on.
         """
-        result: PipelineResult = self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
-        return result
+        return self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
 
     def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first; theirs are not among them."""
@@ -69,8 +66,7 @@ class RunHandle:
         Raises:
             ClientError: that is no event's cursor.
         """
-        events: list[EventRecord] = self._client.ask(requests.events(self.id, after=after, limit=limit))
-        return events
+        return self._client.ask(requests.events(self.id, after=after, limit=limit))
 
     def follow(self, after: str | None = None) -> Iterator[EventRecord]:
         """Tell the run's story as it happens, each event once, until the run has ended.
@@ -89,23 +85,19 @@ class RunHandle:
 
     def budgets(self) -> list[BudgetRecord]:
         """Read the budgets that the run stands under: its tree's, its steps' and its tenant's, each once it was asked for something."""
-        found: list[BudgetRecord] = self._client.ask(requests.budgets(self.id))
-        return found
+        return self._client.ask(requests.budgets(self.id))
 
     def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""
-        trace: TraceNode = self._client.perform(operations.trace_of(self._client.settings, self.id))
-        return trace
+        return self._client.perform(operations.trace_of(self._client.settings, self.id))
 
     def approvals(self) -> list[Approval]:
         """List the questions to people that are open in the run and its child runs."""
-        asked: list[Approval] = self._client.perform(approvals.approvals_of(self._client.settings, self.id))
-        return asked
+        return self._client.perform(approvals.approvals_of(self._client.settings, self.id))
 
     def questions(self) -> list[Approval]:
         """List them all, those too that are closed, in the order they were asked."""
-        asked: list[Approval] = self._client.ask(requests.questions(self.id))
-        return asked
+        return self._client.ask(requests.questions(self.id))
 
     def resume(
         self,
@@ -137,8 +129,7 @@ class RunHandle:
         verb = approvals.resume(
             self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note
         )
-        answered: Approval = self._client.perform(verb)
-        return answered
+        return self._client.perform(verb)
 
     def cancel(
         self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
@@ -151,8 +142,7 @@ class RunHandle:
         Raises:
             WaitTimedOut: no worker has acknowledged within `timeout` seconds. The cancel holds all the same.
         """
-        done: bool = self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
-        return done
+        return self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
 
     def retry(
         self,
@@ -209,20 +199,15 @@ class AsyncRunHandle:
 
     async def status(self) -> str:
         """Read the run's status."""
-        status: str = await self._client.perform(operations.status_of(self.id))
-        return status
+        return await self._client.perform(operations.status_of(self.id))
 
     async def record(self) -> RunRecord:
         """Read the run's row."""
-        record: RunRecord = await self._client.perform(operations.record_of(self.id))
-        return record
+        return await self._client.perform(operations.record_of(self.id))
 
     async def result(self, timeout: float | None = None) -> PipelineResult:  # noqa: ASYNC109 - the sync client's name
         """Wait for the run's end and read its result; raises WaitTimedOut."""
-        result: PipelineResult = await self._client.perform(
-            operations.result_of(self._client.settings, self.id, timeout)
-        )
-        return result
+        return await self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
 
     async def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first."""
@@ -230,8 +215,7 @@ class AsyncRunHandle:
 
     async def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
         """Read what is known of the run's story, after an event's `cursor`."""
-        events: list[EventRecord] = await self._client.ask(requests.events(self.id, after=after, limit=limit))
-        return events
+        return await self._client.ask(requests.events(self.id, after=after, limit=limit))
 
     async def follow(self, after: str | None = None) -> AsyncIterator[EventRecord]:
         """Tell the run's story as it happens, each event once, until the run has ended."""
@@ -243,30 +227,23 @@ class AsyncRunHandle:
 
     async def budgets(self) -> list[BudgetRecord]:
         """Read the budgets that the run stands under, as far as they have begun."""
-        found: list[BudgetRecord] = await self._client.ask(requests.budgets(self.id))
-        return found
+        return await self._client.ask(requests.budgets(self.id))
 
     async def trace(self) -> TraceNode:
         """Read the run's trace as a tree."""
-        trace: TraceNode = await self._client.perform(operations.trace_of(self._client.settings, self.id))
-        return trace
+        return await self._client.perform(operations.trace_of(self._client.settings, self.id))
 
     async def approvals(self) -> list[Approval]:
         """List the questions to people that are open in the run and its child runs."""
-        asked: list[Approval] = await self._client.perform(approvals.approvals_of(self._client.settings, self.id))
-        return asked
+        return await self._client.perform(approvals.approvals_of(self._client.settings, self.id))
 
     async def questions(self) -> list[Approval]:
         """List them all, those too that are closed."""
-        asked: list[Approval] = await self._client.ask(requests.questions(self.id))
-        return asked
+        return await self._client.ask(requests.questions(self.id))
 
     async def resume(self, value: Any, **named: Any) -> Approval:
         """Answer the run's open question, as `RunHandle.resume` does and with its options."""
-        answered: Approval = await self._client.perform(
-            approvals.resume(self._client.settings, self.id, value, **named)
-        )
-        return answered
+        return await self._client.perform(approvals.resume(self._client.settings, self.id, value, **named))
 
     async def cancel(
         self,
@@ -276,8 +253,7 @@ class AsyncRunHandle:
         timeout: float = CANCEL_PATIENCE_S,  # noqa: ASYNC109
     ) -> bool:
         """Cancel the run, as `RunHandle.cancel` does."""
-        done: bool = await self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
-        return done
+        return await self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
 
     async def retry(self, from_step: str | None = None, **options: Any) -> AsyncRunHandle:
         """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""

@@ -1,4 +1,4 @@
-"""What a client can do, written once: each verb is a generator of effects, and the sync and the async client perform it.
+"""What a client can do, written once: each operation is a generator of effects that the sync and the async client perform.
 
 Values in, values out. Nothing here waits, connects or reads a clock but through an effect or an argument.
 """
@@ -21,13 +21,12 @@ from flujo_client.errors import (
     FlujoError,
     IdempotencyConflict,
     PipelineError,
-    RunNotFound,
     ServiceUnreachable,
     WaitTimedOut,
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Ask, Depth, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.gateway.effects import Depth, Operation, Publish, Reach, Ring, Sleep, query
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
@@ -39,7 +38,7 @@ from flujo_client.pipeline.submit import Limits, Order, new_run
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Mapping
 
     from pydantic import BaseModel
 
@@ -47,12 +46,13 @@ if TYPE_CHECKING:
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.plan import Plan
-    from flujo_client.contract.records import EventRecord, RunRecord
+    from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
     from flujo_client.health.query import Question
+    from flujo_client.health.report import Report
     from flujo_client.pipeline.step import Step
+    from flujo_client.serial import Packed
 
-    Doing = Generator[Effect, Any, Any]
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 EVENTS_AT_ONCE = 10_000
@@ -82,7 +82,9 @@ class Found:
     context_model: type[BaseModel] | None
 
 
-def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, options: Mapping[str, Any]) -> Doing:
+def enqueue(
+    settings: Settings, pipeline: str | Pipeline | Step, value: Any, options: Mapping[str, Any]
+) -> Operation[Enqueued]:
     """Check everything, record the run in one commit, then publish its first message.
 
     Raises:
@@ -90,7 +92,7 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
     """
     options = dict(options)
     connection, deadline_s = options.pop("connection", None), options.pop("deadline_s", None)
-    found: Found = yield from _find(settings, pipeline, has_context=options.get("context") is not None)
+    found = yield from _find(settings, pipeline, has_context=options.get("context") is not None)
     run_id, limits = new_run_id(time.time()), options.pop("limits", None)
     order = Order(
         run_id,
@@ -120,8 +122,8 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
     if connection is None:
         yield Reach()
     grace_s = requests.GRACE_S if connection is None else 0.0
-    run_id = yield Ask(requests.record(new, grace_s=grace_s), connection)
-    if run_id is None:
+    recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
+    if recorded is None:
         return Enqueued((yield from same_run(order, new.digest, connection)), is_new=False)
     if connection is not None:
         return Enqueued(run_id, is_new=True, unpublished=(new.first,))
@@ -129,31 +131,31 @@ def enqueue(settings: Settings, pipeline: str | Pipeline | Step, value: Any, opt
     return Enqueued(run_id, is_new=True)
 
 
-def publish(envelopes: tuple[Envelope, ...]) -> Doing:
+def publish(envelopes: tuple[Envelope, ...]) -> Operation[None]:
     """Send messages whose rows are committed, and note that they are out."""
     before = time.monotonic()
     if envelopes and (yield Publish(envelopes)):
         keys = [envelope.key for envelope in envelopes]
-        yield Ask(requests.mark_sent(keys, time.monotonic() - before))
+        yield from query(requests.mark_sent(keys, time.monotonic() - before))
 
 
-def record_of(run_id: str) -> Doing:
+def record_of(run_id: str) -> Operation[RunRecord]:
     """Read a run; raises RunNotFound."""
-    run: RunRecord | None = yield Ask(requests.run(run_id))
+    run = yield from query(requests.run(run_id))
     if run is None:
-        raise RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+        raise requests.not_found(run_id)
     return run
 
 
-def status_of(run_id: str) -> Doing:
+def status_of(run_id: str) -> Operation[str]:
     """Read a run's status; raises RunNotFound."""
-    found: dict[str, str] = yield Ask(requests.statuses([run_id]))
+    found = yield from query(requests.statuses([run_id]))
     if run_id not in found:
-        raise RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+        raise requests.not_found(run_id)
     return found[run_id]
 
 
-def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Doing:
+def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Operation[str]:
     """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its status.
 
     Raises:
@@ -175,20 +177,22 @@ def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True)
     return status
 
 
-def result_of(settings: Settings, run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Doing:
+def result_of(
+    settings: Settings, run_id: str, timeout: float | None, *, through_pauses: bool = True
+) -> Operation[PipelineResult]:
     """Wait for a run's end, or for its next pause, and read its result, whatever that is."""
     yield from wait_for(run_id, timeout, through_pauses=through_pauses)
     return (yield from peek_at(settings, run_id))
 
 
-def peek_at(settings: Settings, run_id: str) -> Doing:
+def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
     """Read what there is of a run's result now."""
-    run: RunRecord = yield from record_of(run_id)
+    run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
     wanted = references(run, attempts, scopes)
-    blobs = (yield Ask(requests.blobs(wanted))) if wanted else {}
+    blobs: Mapping[str, Packed] = (yield from query(requests.blobs(wanted))) if wanted else {}
     asked = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
-    result: PipelineResult = read_result(
+    return read_result(
         run,
         attempts,
         scopes,
@@ -196,25 +200,23 @@ def peek_at(settings: Settings, run_id: str) -> Doing:
         resolve=Resolver(settings.allowed_imports),
         fetch=lambda digests: {each: blobs[each] for each in digests},
     )
-    return result
 
 
-def open_questions(settings: Settings, run_id: str) -> Doing:
+def open_questions(settings: Settings, run_id: str) -> Operation[list[Approval]]:
     """Read the questions to people that are open in a run and its child runs, with tokens where there is a key to sign them."""
-    asked: list[Approval] = yield Ask(requests.questions(run_id))
+    asked = yield from query(requests.questions(run_id))
     return signed([each for each in asked if each.state == OPEN], settings.keys())
 
 
-def trace_of(settings: Settings, run_id: str) -> Doing:
+def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     """Read a run's trace as a tree."""
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
     events = yield from _story_of(run_id)
-    trace: TraceNode = build_trace(run, attempts, scopes, events, hidden=settings.log.redact)
-    return trace
+    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact)
 
 
-def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Doing:
+def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Operation[bool]:
     """Ask for a cancel. From its commit on nothing of the run is claimed or merged; then wait for the acknowledgement.
 
     Returns:
@@ -224,13 +226,13 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
         WaitTimedOut: no worker has acknowledged within `timeout` seconds; the cancel holds all the same.
     """
     yield from status_of(run_id)
-    if not (yield Ask(requests.cancel(run_id, actor=actor, reason=reason))):
+    if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
         return (yield from status_of(run_id)) == "cancelled"
     yield Ring()
     return (yield from wait_for(run_id, timeout)) == "cancelled"
 
 
-def more_of_the_story(run_id: str, after: str | None) -> Doing:
+def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
     """Wait until something more is told of a run, and read it; nothing: it has ended, and this is all.
 
     Raises:
@@ -238,11 +240,11 @@ def more_of_the_story(run_id: str, after: str | None) -> Doing:
         ClientError: that is no event's cursor.
     """
     pause = FIRST_POLL_S
-    page: list[EventRecord] = yield Ask(requests.events(run_id, after=after))
+    page = yield from query(requests.events(run_id, after=after))
     while not page:
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
             status = yield from status_of(run_id)  # before the page: what is told until it is read stands in it
-            page = yield Ask(requests.events(run_id, after=after))
+            page = yield from query(requests.events(run_id, after=after))
             if status not in LIVE_RUN:
                 break
         if not page:
@@ -251,10 +253,10 @@ def more_of_the_story(run_id: str, after: str | None) -> Doing:
     return page
 
 
-def health(settings: Settings, question: Question) -> Doing:
+def health(settings: Settings, question: Question) -> Operation[Report]:
     """Make the report of a health check (M-012). A broker that does not answer is a fact of it."""
-    aros = yield Ask(checkup.aros(question))
-    machine = yield Ask(checkup.machine(question, settings.health))
+    aros = yield from query(checkup.aros(question))
+    machine = yield from query(checkup.machine(question, settings.health))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
     try:
         depths = Depths((yield Depth(sorted({*own, *machine.queues}))))
@@ -263,25 +265,25 @@ def health(settings: Settings, question: Question) -> Doing:
     return build(question, aros, machine, depths, settings.health)
 
 
-def _rows_of(run_id: str) -> Doing:
+def _rows_of(run_id: str) -> Operation[tuple[list[AttemptRecord], list[ScopeRecord]]]:
     """Read attempts and scopes. Scopes last: rows are only added, so each attempt's scope is among them."""
-    attempts = yield Ask(requests.attempts(run_id))
-    scopes = yield Ask(requests.scopes(run_id))
+    attempts = yield from query(requests.attempts(run_id))
+    scopes = yield from query(requests.scopes(run_id))
     return attempts, scopes
 
 
-def _story_of(run_id: str) -> Doing:
+def _story_of(run_id: str) -> Operation[list[EventRecord]]:
     """Read all of a run's events, however many they are."""
     events: list[EventRecord] = []
     while True:
         after = events[-1].cursor if events else None
-        page = yield Ask(requests.events(run_id, after=after, limit=EVENTS_AT_ONCE, settled=False))
+        page = yield from query(requests.events(run_id, after=after, limit=EVENTS_AT_ONCE, settled=False))
         events += page
         if len(page) < EVENTS_AT_ONCE:
             return events
 
 
-def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Doing:
+def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Operation[Found]:
     if isinstance(pipeline, str) and is_file(bare(pipeline)):
         loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
         pipeline = having_besides(loaded, pipeline)
@@ -313,20 +315,20 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
         )
 
 
-def _known(reference: str, error: FlujoError) -> Doing:
+def _known(reference: str, error: FlujoError) -> Operation[Found]:
     """A pipeline whose code is not here can be enqueued if it has been before: its plan is known."""
-    plan: Plan | None = yield Ask(requests.latest_plan(reference))
+    plan = yield from query(requests.latest_plan(reference))
     if plan is None:
         raise error
     return Found(plan, reference, None)
 
 
-def same_run(order: Order, digest: str, connection: Any = None) -> Doing:
+def same_run(order: Order, digest: str, connection: Any = None) -> Operation[str]:
     """Find the run that was recorded under an order's idempotency key; raises IdempotencyConflict if it is other work."""
     key = order.idempotency_key
     if key is None:
         raise ClientError(f"run {order.run_id} was not recorded")
-    run_id, first_digest = yield Ask(requests.find_by_key(order.tenant, key), connection)
+    run_id, first_digest = yield from query(requests.find_by_key(order.tenant, key), connection)
     if first_digest != digest:
         raise IdempotencyConflict(
             f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",

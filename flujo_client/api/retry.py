@@ -12,7 +12,7 @@ from flujo_client.address import new_run_id
 from flujo_client.api.operations import Enqueued, publish, same_run, status_of
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
-from flujo_client.gateway.effects import Ask, Reach
+from flujo_client.gateway.effects import Reach, query
 from flujo_client.pipeline.fork import Beginning, limits_of, new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.submit import Order, check_order
@@ -20,12 +20,12 @@ from flujo_client.pipeline.submit import Order, check_order
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flujo_client.api.operations import Doing
     from flujo_client.config.manager import Settings
+    from flujo_client.gateway.effects import Operation
     from flujo_client.pipeline.fork import NewFork, Standing
 
 
-def retry(settings: Settings, run_id: str, from_step: str | None, options: Mapping[str, Any]) -> Doing:
+def retry(settings: Settings, run_id: str, from_step: str | None, options: Mapping[str, Any]) -> Operation[Enqueued]:
     """Fork a new run from one that has ended, record it in one commit, then publish its first message.
 
     Raises:
@@ -33,7 +33,7 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Mappi
         RetryError: it is live, or cannot be begun again at that step; nothing was recorded.
     """
     yield from status_of(run_id)
-    standing: Standing = yield Ask(forks.standing(run_id))
+    standing = yield from query(forks.standing(run_id))
     place = place_of(standing, from_step)
     beginning = yield from _beginning(standing, place)
     order = order_of(settings, standing, now=time.time(), **options)
@@ -46,7 +46,7 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Mappi
         control_queue=settings.worker.control_queue,
     )
     yield Reach()
-    recorded = yield Ask(forks.fork(new))
+    recorded = yield from query(forks.fork(new))
     if recorded is None:
         return Enqueued((yield from same_run(order, new.digest)), is_new=False)
     yield from publish((new.first,))
@@ -83,16 +83,16 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
     return order
 
 
-def _beginning(standing: Standing, place: int) -> Doing:
+def _beginning(standing: Standing, place: int) -> Operation[Beginning]:
     """What the step began with. Of a context that is only pointed at the value is fetched, for it may name its run."""
     run, names = standing.ticket.run, standing.names
-    found: Beginning | None = yield Ask(forks.beginning(run, place, names[:place]))
+    found = yield from query(forks.beginning(run, place, names[:place]))
     if found is None:
         raise not_kept(run, names[place])
     context = found.context
     if context is None or not context.is_reference:
         return found
-    blobs = yield Ask(requests.blobs([context.digest]))
+    blobs = yield from query(requests.blobs([context.digest]))
     if context.digest not in blobs:
         raise not_kept(run, names[place])
     return Beginning(found.input, blobs[context.digest])

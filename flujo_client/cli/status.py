@@ -28,9 +28,9 @@ from flujo_client.gateway.effects import CountRefused
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_client.api.operations import Doing
     from flujo_client.config.manager import Settings
     from flujo_client.contract.records import WorkerRecord
+    from flujo_client.gateway.effects import Operation
     from flujo_client.transport.dead_letters import Refused
 
 WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at")
@@ -91,12 +91,13 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
 
 
 def _refused(client: FlujoClient) -> dict[str, Any]:
-    refused: Refused = client.perform(_count_refused())
+    refused = client.perform(_count_refused())
     return {"count": refused.count, **asdict(refused)}
 
 
-def _count_refused() -> Doing:
-    return (yield CountRefused())
+def _count_refused() -> Operation[Refused]:
+    refused: Refused = yield CountRefused()
+    return refused
 
 
 def _probe(ask: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:

@@ -1,4 +1,4 @@
-"""The doors that perform a verb's effects: one that waits, one that is awaited.
+"""The doors that perform an operation's effects: one blocks, one is awaited.
 
 The first contact with the database checks that its schema is the one this code knows.
 """
@@ -9,21 +9,23 @@ import asyncio
 import time
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
-from flujo_client.gateway.effects import Ask, CountRefused, Depth, Effect, Publish, Reach, Ring, Sleep
+from flujo_client.gateway.effects import Ask, CountRefused, Depth, Effect, Operation, Publish, Reach, Ring, Sleep
 from flujo_client.gateway.post import Post
 from flujo_client.gateway.requests import schema_version, statement
 from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from flujo_client.config.manager import Settings
+
+T = TypeVar("T")
 
 SCHEMA = 17
 """The schema this code reads and writes: the number of the newest migration."""
@@ -55,18 +57,19 @@ class Door:
             check=ConnectionPool.check_connection,  # one that Postgres closed in a restart is not given out
         )
 
-    def perform(self, verb: Generator[Effect, Any, Any]) -> Any:
-        """Run a verb to its end and return what it returns."""
-        step: Callable[[], Effect] = partial(next, verb)
+    def perform(self, operation: Operation[T]) -> T:
+        """Run an operation to its end and return its result."""
+        step: Callable[[], Effect] = partial(next, operation)
         while True:
             try:
                 effect = step()
             except StopIteration as end:
-                return end.value
+                result: T = end.value
+                return result
             try:
-                step = partial(verb.send, self._do(effect))
-            except FlujoError as error:  # the verb may know what to do about it
-                step = partial(verb.throw, error)
+                step = partial(operation.send, self._do(effect))
+            except FlujoError as error:  # the operation may know what to do about it
+                step = partial(operation.throw, error)
 
     def close(self) -> None:
         """Close every connection."""
@@ -126,18 +129,19 @@ class AsyncDoor:
         self._pool: Any = None
         self._opening = asyncio.Lock()
 
-    async def perform(self, verb: Generator[Effect, Any, Any]) -> Any:
-        """Run a verb to its end and return what it returns."""
-        step: Callable[[], Effect] = partial(next, verb)
+    async def perform(self, operation: Operation[T]) -> T:
+        """Run an operation to its end and return its result."""
+        step: Callable[[], Effect] = partial(next, operation)
         while True:
             try:
                 effect = step()
             except StopIteration as end:
-                return end.value
+                result: T = end.value
+                return result
             try:
-                step = partial(verb.send, await self._do(effect))
-            except FlujoError as error:  # the verb may know what to do about it
-                step = partial(verb.throw, error)
+                step = partial(operation.send, await self._do(effect))
+            except FlujoError as error:  # the operation may know what to do about it
+                step = partial(operation.throw, error)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -1,9 +1,10 @@
-"""What a client's verb may ask of the world. A verb is a generator of these; a door performs them, waiting or awaited."""
+"""The effects of the client's operations. An operation is a generator of effects; a door performs them, blocking or awaited."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,3 +58,13 @@ class Sleep:
 
 
 Effect = Ask | Reach | Publish | Ring | Depth | CountRefused | Sleep
+
+T = TypeVar("T")
+Operation: TypeAlias = Generator[Effect, Any, T]
+"""What a client can do, written once for the sync and the async client: it returns a T."""
+
+
+def query(request: Request[T], connection: Any = None) -> Operation[T]:
+    """Put one of the gateway's requests; return what it reads."""
+    answer: T = yield Ask(request, connection)
+    return answer

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.envelope import Ticket
 from flujo_client.contract.plan import Plan
-from flujo_client.gateway.requests import GRACE_S, Request, bind_first
+from flujo_client.gateway.requests import GRACE_S, Request, bind_first, only
 from flujo_client.pipeline.fork import Beginning, Standing
 from flujo_client.serial import Packed, stored
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def standing(run_id: str) -> Request[Standing | None]:
-    """Read what there is of a run that may be retried."""
-    return Request("standing", {"run": run_id}, lambda rows: _standing(rows[0]) if rows else None)
+def standing(run_id: str) -> Request[Standing]:
+    """Read what there is of a run that may be retried; raises RunNotFound."""
+    return Request("standing", {"run": run_id}, lambda rows: _standing(only(rows, run_id)))
 
 
 def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginning | None]:

@@ -27,7 +27,7 @@ from flujo_client.contract.records import (
     ScopeRecord,
     WorkerRecord,
 )
-from flujo_client.errors import ClientError
+from flujo_client.errors import ClientError, RunNotFound
 from flujo_client.serial import Packed, storable_text, stored
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.records import Again, NewRun
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Row = dict[str, Any]
 
 GRACE_S = 1.0
@@ -45,7 +45,7 @@ HOME = "flujo_client.gateway"
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
+class Request(Generic[T_co]):
     """One statement and the reading of its answer.
 
     Attributes:
@@ -55,7 +55,7 @@ class Request(Generic[T]):
 
     name: str
     parameters: Mapping[str, Any]
-    read: Callable[[list[Row]], T]
+    read: Callable[[list[Row]], T_co]
     home: str = HOME
     bounds: Request[Any] | None = None
 
@@ -156,9 +156,9 @@ def attempts(run_id: str) -> Request[list[AttemptRecord]]:
     return Request("attempts", {"run": run_id}, lambda rows: [attempt_record(row) for row in rows])
 
 
-def recording(run_id: str) -> Request[Recording | None]:
-    """Read what a run began with."""
-    return Request("recording", {"run": run_id}, lambda rows: _recording(rows[0]) if rows else None)
+def recording(run_id: str) -> Request[Recording]:
+    """Read what a run began with; raises RunNotFound."""
+    return Request("recording", {"run": run_id}, lambda rows: _recording(only(rows, run_id)))
 
 
 def notices(run_id: str) -> Request[list[NoticeRecord]]:
@@ -222,9 +222,9 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None) -> Request[boo
     return Request("cancel", parameters, bool)
 
 
-def launch(run_id: str) -> Request[Launch | None]:
-    """Read what a run in the background began with; None for any other run."""
-    return Request("launch", {"run": run_id}, lambda rows: _launch(rows[0]) if rows else None)
+def launch(run_id: str) -> Request[Launch]:
+    """Read what a run in the background began with; raises RunNotFound for any other run."""
+    return Request("launch", {"run": run_id}, lambda rows: _launch(only(rows, run_id)))
 
 
 def start_again(again: Again) -> Request[str | None]:
@@ -303,6 +303,18 @@ def backlog() -> Request[dict[str, tuple[int, float]]]:
 def owed_hooks() -> Request[tuple[int, float | None]]:
     """Count the calls of hooks that are owed, with the age of the oldest in seconds; None where there is none."""
     return Request("owed_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
+
+
+def only(rows: Sequence[Row], run_id: str) -> Row:
+    """Return the one row about a run; raises RunNotFound if there is none."""
+    if not rows:
+        raise not_found(run_id)
+    return rows[0]
+
+
+def not_found(run_id: str) -> RunNotFound:
+    """Make the error about a run that does not exist."""
+    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:

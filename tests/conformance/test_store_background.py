@@ -12,6 +12,7 @@ from worlds import World
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import Again
+from flujo_client.errors import RunNotFound
 from flujo_client.gateway import requests
 from flujo_worker.domain.values import ChildRun, End, NextAttempt
 from flujo_worker.store.shared_rules import GRACE_S
@@ -170,7 +171,8 @@ def test_what_it_was_launched_with_is_kept(real, given):
 
     launch = ask(real, requests.launch(given.ticket.run))
     assert (launch.context, launch.first, launch.address) == (packed({"n": 7}), given.key, ROOT)
-    assert ask(real, requests.launch(given.ticket.run.rpartition(".")[0])) is None
+    with pytest.raises(RunNotFound):
+        ask(real, requests.launch(given.ticket.run.rpartition(".")[0]))
 
 
 @pytest.mark.services
