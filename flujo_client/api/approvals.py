@@ -14,8 +14,7 @@ from flujo_client.pipeline.submit import Limits, pack
 from flujo_client.serial import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from flujo_client.api.options import ApprovalFilters
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.gateway.effects import Operation
@@ -27,7 +26,7 @@ def approvals_of(settings: Settings, run_id: str) -> Operation[list[Approval]]:
     return (yield from open_questions(settings, run_id))
 
 
-def open_approvals(settings: Settings, filters: Mapping[str, Any]) -> Operation[list[Approval]]:
+def open_approvals(settings: Settings, filters: ApprovalFilters) -> Operation[list[Approval]]:
     """List open questions over all runs."""
     return signed((yield from query(requests.approvals(**filters))), settings.keys())
 

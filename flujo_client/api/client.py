@@ -19,9 +19,11 @@ from flujo_client.gateway.effects import query
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import Unpack
 
     from pydantic import BaseModel
 
+    from flujo_client.api.options import ApprovalFilters, EnqueueOptions, RunFilters
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
@@ -103,14 +105,14 @@ class FlujoClient:
             IdempotencyConflict: the key stands for other work.
             ServiceUnreachable: Postgres or Redis does not answer. Nothing was recorded.
         """
-        options = {
+        options: EnqueueOptions = {
             "context": context,
             "idempotency_key": idempotency_key,
             "queue": queue,
             "priority": priority,
             "tenant": tenant,
             "deadline_s": deadline_s,
-            "metadata": metadata or {},
+            "metadata": metadata,
             "trace_parent": trace_parent,
             "limits": limits,
             "connection": connection,
@@ -164,7 +166,7 @@ class FlujoClient:
         self, *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
     ) -> list[Approval]:
         """List the questions to people that are open, over all runs, the oldest first."""
-        filters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
+        filters: ApprovalFilters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
         return self._door.perform(approvals.open_approvals(self.settings, filters))
 
     def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
@@ -257,7 +259,9 @@ class AsyncFlujoClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def enqueue(self, pipeline: str | Pipeline | Step, value: Any = None, **options: Any) -> AsyncRunHandle:
+    async def enqueue(
+        self, pipeline: str | Pipeline | Step, value: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> AsyncRunHandle:
         """Enqueue a pipeline, with the options of `FlujoClient.enqueue`; `connection` is a psycopg AsyncConnection."""
         return AsyncRunHandle(
             self, await self._door.perform(operations.enqueue(self.settings, pipeline, value, options))
@@ -268,7 +272,7 @@ class AsyncFlujoClient:
         await self._door.perform(operations.status_of(run_id))
         return AsyncRunHandle(self, operations.Enqueued(run_id, is_new=False))
 
-    async def list_runs(self, **filters: Any) -> list[RunRecord]:
+    async def list_runs(self, **filters: Unpack[RunFilters]) -> list[RunRecord]:
         """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
         return await self.ask(requests.runs(**filters))
 
@@ -276,7 +280,7 @@ class AsyncFlujoClient:
         """Read what happened to workers in the last `since_s` seconds, the newest first."""
         return await self.ask(requests.system_events(since_s=since_s, limit=limit))
 
-    async def approvals(self, **filters: Any) -> list[Approval]:
+    async def approvals(self, **filters: Unpack[ApprovalFilters]) -> list[Approval]:
         """List the questions to people that are open, with the filters of `FlujoClient.approvals`."""
         return await self._door.perform(approvals.open_approvals(self.settings, filters))
 

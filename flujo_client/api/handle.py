@@ -9,9 +9,11 @@ from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
+    from typing import Unpack
 
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
     from flujo_client.api.operations import Enqueued
+    from flujo_client.api.options import AnswerOptions, RetryOptions
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
@@ -174,7 +176,7 @@ class RunHandle:
                 `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `NO_STEP_FAILED`, `CONTEXT_NOT_KEPT`.
             IdempotencyConflict: the key stands for other work.
         """
-        options = {
+        options: RetryOptions = {
             "idempotency_key": idempotency_key,
             "queue": queue,
             "priority": priority,
@@ -241,9 +243,9 @@ class AsyncRunHandle:
         """List them all, those too that are closed."""
         return await self._client.ask(requests.questions(self.id))
 
-    async def resume(self, value: Any, **named: Any) -> Approval:
+    async def resume(self, value: Any, **options: Unpack[AnswerOptions]) -> Approval:
         """Answer the run's open question, as `RunHandle.resume` does and with its options."""
-        return await self._client.perform(approvals.resume(self._client.settings, self.id, value, **named))
+        return await self._client.perform(approvals.resume(self._client.settings, self.id, value, **options))
 
     async def cancel(
         self,
@@ -255,7 +257,7 @@ class AsyncRunHandle:
         """Cancel the run, as `RunHandle.cancel` does."""
         return await self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
 
-    async def retry(self, from_step: str | None = None, **options: Any) -> AsyncRunHandle:
+    async def retry(self, from_step: str | None = None, **options: Unpack[RetryOptions]) -> AsyncRunHandle:
         """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""
         verb = retry.retry(self._client.settings, self.id, from_step, options)
         return AsyncRunHandle(self._client, await self._client.perform(verb))

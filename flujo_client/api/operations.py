@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from flujo_client.api.options import EnqueueOptions
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
@@ -83,31 +84,38 @@ class Found:
 
 
 def enqueue(
-    settings: Settings, pipeline: str | Pipeline | Step, value: Any, options: Mapping[str, Any]
+    settings: Settings, pipeline: str | Pipeline | Step, value: Any, options: EnqueueOptions
 ) -> Operation[Enqueued]:
     """Check everything, record the run in one commit, then publish its first message.
 
     Raises:
         FlujoError: something is refused; nothing was recorded.
     """
-    options = dict(options)
-    connection, deadline_s = options.pop("connection", None), options.pop("deadline_s", None)
-    found = yield from _find(settings, pipeline, has_context=options.get("context") is not None)
-    run_id, limits = new_run_id(time.time()), options.pop("limits", None)
+    connection, deadline_s = options.get("connection"), options.get("deadline_s")
+    context, tenant = options.get("context"), options.get("tenant", "")
+    found = yield from _find(settings, pipeline, has_context=context is not None)
+    run_id = new_run_id(time.time())
+    limits = in_force(
+        settings.budgets,
+        found.plan,
+        options.get("limits"),
+        run=run_id,
+        tenant=tenant,
+        background=settings.background_tasks.limits(),
+    )
     order = Order(
         run_id,
+        context=context,
         context_model=found.context_model,
+        idempotency_key=options.get("idempotency_key"),
+        queue=options.get("queue"),
+        priority=options.get("priority"),
+        tenant=tenant,
         deadline=None if deadline_s is None else time.time() + deadline_s,
+        limits=limits,
+        metadata=options.get("metadata") or {},
+        trace_parent=options.get("trace_parent"),
         aros=settings.aros.table(),
-        limits=in_force(
-            settings.budgets,
-            found.plan,
-            limits,
-            run=run_id,
-            tenant=options.get("tenant", ""),
-            background=settings.background_tasks.limits(),
-        ),
-        **options,
     )
     size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
     new = new_run(

@@ -20,12 +20,13 @@ from flujo_client.pipeline.submit import Order, check_order
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flujo_client.api.options import RetryOptions
     from flujo_client.config.manager import Settings
     from flujo_client.gateway.effects import Operation
     from flujo_client.pipeline.fork import NewFork, Standing
 
 
-def retry(settings: Settings, run_id: str, from_step: str | None, options: Mapping[str, Any]) -> Operation[Enqueued]:
+def retry(settings: Settings, run_id: str, from_step: str | None, options: RetryOptions) -> Operation[Enqueued]:
     """Fork a new run from one that has ended, record it in one commit, then publish its first message.
 
     Raises:

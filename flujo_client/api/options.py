@@ -1,0 +1,74 @@
+"""The keyword arguments of the client's methods, which the async client takes as `**options`.
+
+Their meaning is documented where the sync client names them; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+    from flujo_client.contract.limits import UsageLimits
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """Options of `FlujoClient.enqueue`."""
+
+    context: Mapping[str, Any] | BaseModel | None
+    idempotency_key: str | None
+    queue: str | None
+    priority: int | None
+    tenant: str
+    deadline_s: float | None
+    metadata: Mapping[str, Any] | None
+    trace_parent: str | None
+    limits: UsageLimits | None
+    connection: Any
+
+
+class RunFilters(TypedDict, total=False):
+    """Filters of `FlujoClient.list_runs`."""
+
+    status: str | None
+    pipeline: str | None
+    tenant: str | None
+    metadata: Mapping[str, Any] | None
+    prefix: str | None
+    part: str | None
+    parent: str | None
+    background: bool | None
+    limit: int
+    offset: int
+
+
+class ApprovalFilters(TypedDict, total=False):
+    """Filters of `FlujoClient.approvals`."""
+
+    pipeline: str | None
+    tenant: str | None
+    limit: int
+    offset: int
+
+
+class AnswerOptions(TypedDict, total=False):
+    """Options of `RunHandle.resume`."""
+
+    step: str | None
+    address: str | None
+    actor: str | None
+    note: str | None
+
+
+class RetryOptions(TypedDict, total=False):
+    """Options of `RunHandle.retry`."""
+
+    idempotency_key: str | None
+    queue: str | None
+    priority: int | None
+    deadline_s: float | None
+    metadata: Mapping[str, Any] | None
+    limits: UsageLimits | None

@@ -1,0 +1,40 @@
+"""What a type checker accepts of the async client. `# wrong:` marks the lines that it must refuse, with the code of the error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_type
+
+from flujo_client.api.handle import AsyncRunHandle, RunHandle
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.records import RunRecord
+from flujo_client.contract.results import PipelineResult
+from flujo_client.gateway import requests
+
+if TYPE_CHECKING:
+    from flujo_client.api.client import AsyncFlujoClient, FlujoClient
+
+
+async def accepted(client: AsyncFlujoClient) -> None:
+    run = await client.enqueue("shop:pipeline", 1, priority=3, tenant="acme", metadata={"order": 17})
+    assert_type(run, AsyncRunHandle)
+    assert_type(await run.status(), str)
+    assert_type(await run.result(timeout=5), PipelineResult)
+    assert_type(await run.resume("yes", step="ask", actor="ana"), Approval)
+    assert_type(await run.retry("price", priority=1), AsyncRunHandle)
+    assert_type(await client.list_runs(status="failed", limit=5), list[RunRecord])
+    assert_type(await client.approvals(tenant="acme"), list[Approval])
+    assert_type(await client.ask(requests.schema_version()), int)
+
+
+def accepted_without_await(client: FlujoClient) -> None:
+    assert_type(client.enqueue("shop:pipeline", 1, priority=3), RunHandle)
+    assert_type(client.ask(requests.schema_version()), int)
+
+
+async def refused(client: AsyncFlujoClient, run: AsyncRunHandle) -> None:
+    await client.enqueue("shop:pipeline", priority="high")  # wrong: arg-type
+    await client.enqueue("shop:pipeline", prioritty=3)  # wrong: call-arg
+    await client.list_runs(state="failed")  # wrong: call-arg
+    await client.approvals(limit="all")  # wrong: arg-type
+    await run.resume("yes", actr="ana")  # wrong: call-arg
+    await run.retry(deadline_s="soon")  # wrong: arg-type
