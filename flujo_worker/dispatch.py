@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import FanOut
-    from flujo_worker.ports import Backlog, Post
+    from flujo_worker.ports import Backlog, Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ MARK_EVERY_S = 0.1
 _CLOCKS_APART_S = 3600.0
 
 
-class RedisPost:
+class RedisPublisher:
     """Publishes to Redis, and looks at what lies there.
 
     Args:
@@ -102,7 +102,7 @@ class RedisPost:
 class Sender:
     """Sends what follows an attempt, and marks what was sent in batches from a thread of its own."""
 
-    def __init__(self, post: Post, backlog: Backlog) -> None:
+    def __init__(self, post: Publisher, backlog: Backlog) -> None:
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()

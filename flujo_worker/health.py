@@ -11,7 +11,7 @@ import structlog
 
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
-from flujo_client.health.query import Question
+from flujo_client.health.query import HealthQuery
 from flujo_worker.errors import DispatchError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.config.models import Health
     from flujo_client.health.facts import ArosFacts, MachineFacts
-    from flujo_client.health.report import Report
+    from flujo_client.health.report import HealthReport
     from flujo_worker.store.postgres.health import HealthInPostgres
 
     class Queues(Protocol):
@@ -45,7 +45,7 @@ class HealthCheck:
         self._own = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._question = question_of(settings.health)
 
-    def check(self) -> Report | None:
+    def check(self) -> HealthReport | None:
         """Make this slot's report, store it and log it; None when it has one, or another worker is making it."""
         report = self._store.report_once(
             self._question.aros_parameters(),
@@ -58,7 +58,7 @@ class HealthCheck:
             tell(report)
         return report
 
-    def _made(self, aros: ArosFacts, machine: MachineFacts) -> Report:
+    def _made(self, aros: ArosFacts, machine: MachineFacts) -> HealthReport:
         return build(self._question, aros, machine, self._depths(machine), self._health)
 
     def _depths(self, machine: MachineFacts) -> Depths:
@@ -68,9 +68,9 @@ class HealthCheck:
             return Depths(error=error.message)
 
 
-def question_of(health: Health) -> Question:
+def question_of(health: Health) -> HealthQuery:
     """What the section `[health]` asks for: the command's options under the same names."""
-    return Question(
+    return HealthQuery(
         since_hours=health.window_hours,
         limit=health.limit,
         pipeline=health.pipeline,
@@ -80,7 +80,7 @@ def question_of(health: Health) -> Question:
     )
 
 
-def tell(report: Report) -> None:
+def tell(report: HealthReport) -> None:
     """Log a line for each thing that is wrong with the machine, one for each threshold that was reached, and one for the report."""
     logger = structlog.get_logger()
     for reason in report.verdict.reasons:

@@ -21,7 +21,7 @@ from flujo_client.contract.read import read_result
 from flujo_client.serial import decode
 from flujo_worker import failpoints
 from flujo_worker.errors import StoreError
-from flujo_worker.user_code.code_registry import Unfit, keep
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 from flujo_worker.user_code.hooks import NOTHING
 from flujo_worker.user_code.question import fetched
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.ports import OwedCall, Store
-    from flujo_worker.user_code.code_registry import Entry
-    from flujo_worker.user_code.hooks import Called, Hooks
+    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.user_code.hooks import Called, HookCaller
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ BATCH = 200
 STOPPING_S = UNFIT_S = 5.0
 
 
-class HookCalls:
+class HookDelivery:
     """Tells hooks what is owed to them.
 
     Args:
@@ -58,7 +58,7 @@ class HookCalls:
     def __init__(
         self,
         store: Store,
-        hooks: Hooks,
+        hooks: HookCaller,
         coordinator: Coordinator,
         resolve: Callable[[str], Any],
         *,
@@ -109,21 +109,21 @@ class HookCalls:
             return False
         is_fit = self._entry(call) is not None
         if not is_fit:
-            keep(self._unfit_until, code, now + UNFIT_S)
+            put_bounded(self._unfit_until, code, now + UNFIT_S)
         return is_fit
 
-    def _entry(self, call: OwedCall) -> Entry | None:
+    def _entry(self, call: OwedCall) -> LoadedPipeline | None:
         try:
             return self._hooks.catalog.entry(call.reference, call.fingerprint)
-        except Unfit as finding:
+        except CodeMismatch as finding:
             logger.debug("hooks of %s are told by another worker: %s", call.run, finding)
             return None
 
-    def _ended(self, call: OwedCall, entry: Entry) -> Called:
+    def _ended(self, call: OwedCall, entry: LoadedPipeline) -> Called:
         hooks = entry.hooks_of_run(call.root)
         return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call)) if hooks else NOTHING
 
-    def _paused(self, call: OwedCall, entry: Entry) -> Called:
+    def _paused(self, call: OwedCall, entry: LoadedPipeline) -> Called:
         key = AttemptKey.parse(call.attempt)
         path = (entry.plan.locate(key.address).nodes or Nodes()).named(key.step).path
         hooks = entry.hooks_at(call.root, path)
@@ -170,7 +170,7 @@ class HookThread:
     """
 
     def __init__(
-        self, calls: HookCalls, threads: Executor, rung: threading.Event, *, every_s: float, at_once: int
+        self, calls: HookDelivery, threads: Executor, rung: threading.Event, *, every_s: float, at_once: int
     ) -> None:
         self._calls, self._threads, self._every_s = calls, threads, every_s
         self._at_once, self._slots = at_once, threading.Semaphore(at_once)

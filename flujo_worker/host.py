@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.plan import Backoff
 from flujo_client.errors import SerializationError
@@ -20,14 +20,14 @@ from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.dispatch import RedisPost, Sender
+from flujo_worker.dispatch import RedisPublisher, Sender
 from flujo_worker.errors import WireError
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
 from flujo_worker.guards.result_cache import RedisCache
 from flujo_worker.health import HealthCheck
-from flujo_worker.hook_delivery import HookCalls, HookThread
+from flujo_worker.hook_delivery import HookDelivery, HookThread
 from flujo_worker.liveness.heartbeat import Heartbeat
 from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.watchdog import Steps, Watchdog
@@ -38,9 +38,9 @@ from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
-from flujo_worker.user_code.code_registry import Catalog
-from flujo_worker.user_code.evaluator import Evaluator, bench_of
-from flujo_worker.user_code.hooks import Hooks
+from flujo_worker.user_code.code_registry import CodeRegistry
+from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
+from flujo_worker.user_code.hooks import HookCaller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,12 +75,12 @@ class Host:
         self._store = PostgresStore(
             database, pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self._stopping
         )
-        self._post = RedisPost(settings, app)
+        self._post = RedisPublisher(settings, app)
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
-        catalog = Catalog(settings.allowed_imports, self._store.plan)
-        bench = bench_of(settings, self._loop, self._threads, self._results)
-        hooks = Hooks(catalog, bench, strict=settings.hooks.strict)
+        catalog = CodeRegistry(settings.allowed_imports, self._store.plan)
+        bench = user_code_runtime(settings, self._loop, self._threads, self._results)
+        hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
         rung = threading.Event()
         coordinator = Coordinator(
             self._store,
@@ -128,7 +128,7 @@ class Host:
             look_beside=neighbours.bury,
         )
         self._hook_calls = HookThread(
-            HookCalls(
+            HookDelivery(
                 self._store,
                 hooks,
                 coordinator,
@@ -233,7 +233,7 @@ class Host:
             WireError: the message is not a doorbell, or was put under another task id; it is dropped and logged.
         """
         try:
-            bell = Doorbell.from_wire(wire)
+            bell = JoinSignal.from_wire(wire)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if bell.key != task_id:

@@ -62,7 +62,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HumanAnswer:
     """What a person answered: the value, who, why, and when in unix seconds."""
 
     value: Packed
@@ -76,7 +76,7 @@ class Reply:
     """What became of a question; without an answer its time was over."""
 
     question: Mapping[str, Any]
-    answer: Answer | None
+    answer: HumanAnswer | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerSnapshot:
     """What a sweep knows of the broker: when its epoch began and what each queue's head was sent at (None: it is empty).
 
     Times are unix seconds; a queue that could not be looked at is missing.
@@ -301,7 +301,7 @@ class Backlog(Protocol):
 
     def due(
         self,
-        broker: Broker,
+        broker: BrokerSnapshot,
         *,
         may_judge: bool,
         max_lost: int,
@@ -346,7 +346,7 @@ class Backlog(Protocol):
         """Let a parked run go on."""
 
 
-class HookCalls(Protocol):
+class OwedHookCalls(Protocol):
     """What hooks are told after a commit. A call is owed from the commit that ended the run or opened the question until it is settled."""
 
     def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
@@ -370,11 +370,11 @@ class HookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, HookCalls, Protocol):
+class Store(Leases, Ledger, Tree, Backlog, OwedHookCalls, Protocol):
     """All of it, as one object."""
 
 
-class Post(Protocol):
+class Publisher(Protocol):
     """The way out to the broker."""
 
     def send(self, envelopes: Sequence[Envelope]) -> None:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
-from flujo_worker.ports import Broker
-from flujo_worker.user_code.code_registry import Unfit
+from flujo_worker.ports import BrokerSnapshot
+from flujo_worker.user_code.code_registry import CodeMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.ports import Due, Post, Store
-    from flujo_worker.user_code.code_registry import Catalog
+    from flujo_worker.ports import Due, Publisher, Store
+    from flujo_worker.user_code.code_registry import CodeRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class Sweeper:
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
         self,
         store: Store,
-        post: Post,
+        post: Publisher,
         coordinator: Coordinator,
-        catalog: Catalog,
+        catalog: CodeRegistry,
         *,
         worker: Callable[[], str],
         may_judge: Callable[[], bool],
@@ -107,7 +107,7 @@ class Sweeper:
         self._join()
         self._store.expire_questions(BATCH)
         self._keep_house()
-        broker = Broker(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
+        broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(
             broker,
             may_judge=may_judge,
@@ -186,7 +186,7 @@ class Sweeper:
                 continue
             try:
                 self._catalog.entry(*code)
-            except Unfit:
+            except CodeMismatch:
                 unfit.add(tuple(code))
                 continue
             except Unreadable as error:

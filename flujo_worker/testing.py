@@ -18,7 +18,7 @@ from flujo_client.api.retry import order_of
 from flujo_client.config.manager import Settings
 from flujo_client.contract.approval import OPEN, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.read import read_result
 from flujo_client.pipeline.backend import InMemoryCache
@@ -28,7 +28,7 @@ from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.reference import reference_to
-from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
@@ -36,14 +36,14 @@ from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import MemoryCells
-from flujo_worker.hook_delivery import HookCalls
+from flujo_worker.hook_delivery import HookDelivery
 from flujo_worker.liveness.watchdog import Steps, Watchdog
-from flujo_worker.ports import Broker, Member
+from flujo_worker.ports import BrokerSnapshot, Member
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.threads import Threads
-from flujo_worker.user_code.code_registry import Catalog, Entry
-from flujo_worker.user_code.evaluator import Evaluator, bench_of
-from flujo_worker.user_code.hooks import Hooks
+from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
+from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
+from flujo_worker.user_code.hooks import HookCaller
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,8 +78,8 @@ class LocalEngine:
         self._watchdog.start()
         self._local = _LocalCatalog(self.settings.allowed_imports, self.store.plan)
         self._chords = _Chords()
-        bench = bench_of(self.settings, self._loop, self._threads, self.cache)
-        hooks = Hooks(self._local, bench, strict=self.settings.hooks.strict)
+        bench = user_code_runtime(self.settings, self._loop, self._threads, self.cache)
+        hooks = HookCaller(self._local, bench, strict=self.settings.hooks.strict)
         self.coordinator = Coordinator(
             self.store,
             self._send,
@@ -101,7 +101,7 @@ class LocalEngine:
             breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
         )
 
-        self.hook_calls = HookCalls(
+        self.hook_calls = HookDelivery(
             self.store,
             hooks,
             self.coordinator,
@@ -163,7 +163,7 @@ class LocalEngine:
             background=self.settings.background_tasks.limits(),
         )
         order = Order(run, **options)
-        size = Limits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
+        size = ValueLimits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
         run_id = self.store.record(new)
         if run_id == order.run_id:
@@ -251,7 +251,7 @@ class LocalEngine:
         """Deliver one message, and say what became of it."""
         wire = loads(message)
         if wire["task"] == TASK_JOIN:
-            bell = Doorbell.from_wire(wire)
+            bell = JoinSignal.from_wire(wire)
             envelope = self.coordinator.answer_doorbell(bell.run, bell.address)
             if envelope is None:
                 return "unknown"
@@ -283,7 +283,7 @@ class LocalEngine:
 
     def sweep(self, *, may_judge: bool = False) -> int:
         """Publish again what is due; return how many messages that were."""
-        broker = Broker(epoch_start=0.0, heads=dict.fromkeys(self.store.queues()))
+        broker = BrokerSnapshot(epoch_start=0.0, heads=dict.fromkeys(self.store.queues()))
         due = self.store.due(broker, may_judge=may_judge, max_lost=self.settings.worker.max_lost, limit=1000)
         self._send([each.envelope for each in due])
         return len(due)
@@ -301,11 +301,11 @@ class LocalEngine:
             self._chords.open(envelopes[0].ticket.run, fan_out)
         for envelope in envelopes:
             if envelope.kind == "join":
-                self._rung(Doorbell(envelope.ticket.run, envelope.address))
+                self._rung(JoinSignal(envelope.ticket.run, envelope.address))
             else:
                 self.bus.append(dumps(envelope.to_wire()))
 
-    def _rung(self, bell: Doorbell | None) -> None:
+    def _rung(self, bell: JoinSignal | None) -> None:
         if bell is not None:
             self.bus.append(dumps(bell.to_wire()))
 
@@ -328,17 +328,17 @@ class _Chords:
     def open(self, run: str, fan_out: FanOut) -> None:
         self._sizes[run, fan_out.address] = fan_out.lanes
 
-    def part(self, envelope: Envelope) -> Doorbell | None:
+    def part(self, envelope: Envelope) -> JoinSignal | None:
         """Count a part; the last one rings."""
         if not envelope.lanes:
             return None
         place = envelope.ticket.run, max(envelope.lanes, key=len)
         parts = self._parts.setdefault(place, set())
         parts.add((envelope.key, envelope.lanes[place[1]]))
-        return Doorbell(*place) if len(parts) == self._sizes.get(place) else None
+        return JoinSignal(*place) if len(parts) == self._sizes.get(place) else None
 
 
-class _LocalCatalog(Catalog):
+class _LocalCatalog(CodeRegistry):
     """Also knows pipelines that no module holds, by a reference of its own making."""
 
     def put(self, pipeline: Pipeline) -> str:
@@ -346,5 +346,5 @@ class _LocalCatalog(Catalog):
             return reference_to(pipeline)
         reference = f"local:{id(pipeline)}"
         plan = compile_plan(pipeline)
-        self._entries[reference] = Entry(pipeline, plan, dict(walk(pipeline)))
+        self._entries[reference] = LoadedPipeline(pipeline, plan, dict(walk(pipeline)))
         return reference

@@ -11,10 +11,10 @@ from flujo_client.contract.plan import Backoff
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Packed, encode
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import Decision, Notice
+from flujo_worker.domain.values import AttemptReport, Decision
 from flujo_worker.ports import Member
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def enqueued(pipeline: Pipeline | None = None, value: Any = "in", *, inline: int
     """What enqueue would record. `order` goes to `Order`."""
     plan = compile_plan(pipeline or pipeline_of())
     asked = Order(order.pop("run_id", None) or new_run_id(1_700_000_000.0), **order)
-    return new_run(plan, "shapes:pipeline", value, asked, size=Limits(inline=inline), allowed=("*",))
+    return new_run(plan, "shapes:pipeline", value, asked, size=ValueLimits(inline=inline), allowed=("*",))
 
 
 def member(name: str) -> Member:
@@ -66,7 +66,7 @@ def failed(category: str = "agent", *, retryable: bool = True, feedback: str = "
 
 def decided(new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None) -> Decision:
     """What follows when the run's attempt `at`, its first unless given, comes to this outcome under this fence."""
-    deciding = decide(new.plan, Notice(at or new.first, fence, outcome), backoff=BACKOFF)
+    deciding = decide(new.plan, AttemptReport(at or new.first, fence, outcome), backoff=BACKOFF)
     try:
         asked = next(deciding)
     except StopIteration as done:

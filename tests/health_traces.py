@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from flujo_client.gateway.requests import Request
     from flujo_client.health.facts import ArosFacts, MachineFacts
-    from flujo_client.health.query import Question
+    from flujo_client.health.query import HealthQuery
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 """When the golden reports were made."""
@@ -165,14 +165,14 @@ def swept(connection: psycopg.Connection[Any], seconds_ago: float) -> None:
     connection.execute("UPDATE flujo_sweeps SET swept_at = now() - make_interval(secs => %s)", [seconds_ago])
 
 
-def aros_facts(connection: psycopg.Connection[Any], question: Question) -> ArosFacts:
+def aros_facts(connection: psycopg.Connection[Any], question: HealthQuery) -> ArosFacts:
     """Ask, on a connection of the test's own."""
     facts: ArosFacts = _answer(connection, asked.aros(question))
     return facts
 
 
 def machine_facts(
-    connection: psycopg.Connection[Any], question: Question, health: Health | None = None
+    connection: psycopg.Connection[Any], question: HealthQuery, health: Health | None = None
 ) -> MachineFacts:
     """Ask, on a connection of the test's own."""
     facts: MachineFacts = _answer(connection, asked.machine(question, health or Health()))

@@ -10,7 +10,7 @@ from flujo_client.contract.approval import check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Ring, query
-from flujo_client.pipeline.submit import Limits, pack
+from flujo_client.pipeline.submit import ValueLimits, pack
 from flujo_client.serial import encode
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def resume(  # noqa: PLR0913 - the seed's signature
     asked = yield from query(requests.questions(run_id))
     meant = choose(run_id, status, [each for each in asked if key in (None, each.key)], step=step, address=address)
     check_answer(meant, value)
-    packed = pack(encode(value, path="answer"), "answer", Limits(most=settings.limits.snapshot_max_bytes))
+    packed = pack(encode(value, path="answer"), "answer", ValueLimits(most=settings.limits.snapshot_max_bytes))
     if not (yield from query(requests.answer(meant.key, packed, actor=actor, note=note))):
         asked = yield from query(requests.questions(run_id))
         raise closed(next(each for each in asked if each.key == meant.key))

@@ -15,7 +15,7 @@ from flujo_client.contract.records import LIVE_RUN, Again
 from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Ring, query
-from flujo_client.pipeline.submit import Limits, by_reference, pack
+from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
 from flujo_client.serial import Packed, encode
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Oper
 
 def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Operation[str | None]:
     """Start it again with the context it began with; the answer is None if somebody else has done so."""
-    size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
     launch = yield from query(requests.launch(task.id))
     value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", size)
     before = launch.context

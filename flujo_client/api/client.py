@@ -13,7 +13,7 @@ from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import open_services
 from flujo_client.gateway import requests
-from flujo_client.gateway.door import AsyncDoor, Door
+from flujo_client.gateway.door import AsyncRunner, SyncRunner
 from flujo_client.gateway.effects import query
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class FlujoClient:
 
     def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
         self.settings, self._services = open_services(settings or ConfigManager(config).settings())
-        self._door = Door(self.settings)
+        self._door = SyncRunner(self.settings)
 
     @property
     def is_embedded(self) -> bool:
@@ -245,7 +245,7 @@ class AsyncFlujoClient:
 
     def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
         self.settings, self._services = open_services(settings or ConfigManager(config).settings())
-        self._door = AsyncDoor(self.settings)
+        self._door = AsyncRunner(self.settings)
 
     async def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""

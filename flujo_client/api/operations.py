@@ -34,7 +34,7 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import bare, having_besides, is_file, load_pipeline, reference_to
-from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.health.query import Question
-    from flujo_client.health.report import Report
+    from flujo_client.health.query import HealthQuery
+    from flujo_client.health.report import HealthReport
     from flujo_client.pipeline.step import Step
     from flujo_client.serial import Packed
 
@@ -75,7 +75,7 @@ class Enqueued:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPipeline:
     """A pipeline as the client could find it: its plan, its reference, and the model of its context."""
 
     plan: Plan
@@ -117,7 +117,7 @@ def enqueue(
         trace_parent=options.get("trace_parent"),
         aros=settings.aros.table(),
     )
-    size = Limits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
     new = new_run(
         found.plan,
         found.reference,
@@ -261,7 +261,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
     return page
 
 
-def health(settings: Settings, question: Question) -> Operation[Report]:
+def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]:
     """Make the report of a health check (M-012). A broker that does not answer is a fact of it."""
     aros = yield from query(checkup.aros(question))
     machine = yield from query(checkup.machine(question, settings.health))
@@ -291,7 +291,7 @@ def _story_of(run_id: str) -> Operation[list[EventRecord]]:
             return events
 
 
-def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Operation[Found]:
+def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Operation[FoundPipeline]:
     if isinstance(pipeline, str) and is_file(bare(pipeline)):
         loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
         pipeline = having_besides(loaded, pipeline)
@@ -309,7 +309,7 @@ def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: b
         reference = reference_to(pipeline)
         live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
     check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
-    return Found(compile_plan(live, default_name=reference.rpartition(":")[2]), reference, live.context_model)
+    return FoundPipeline(compile_plan(live, default_name=reference.rpartition(":")[2]), reference, live.context_model)
 
 
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
@@ -323,12 +323,12 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
         )
 
 
-def _known(reference: str, error: FlujoError) -> Operation[Found]:
+def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
     """A pipeline whose code is not here can be enqueued if it has been before: its plan is known."""
     plan = yield from query(requests.latest_plan(reference))
     if plan is None:
         raise error
-    return Found(plan, reference, None)
+    return FoundPipeline(plan, reference, None)
 
 
 def same_run(order: Order, digest: str, connection: Any = None) -> Operation[str]:

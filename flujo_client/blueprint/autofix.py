@@ -17,7 +17,7 @@ from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.paths import path_replaced
 from flujo_client.blueprint.read import read
 from flujo_client.blueprint.shapes import IN_QUOTES
-from flujo_client.blueprint.token_spans import Edit, Entry, entry_at
+from flujo_client.blueprint.token_spans import Edit, SourceEntry, entry_at
 from flujo_client.errors import BlueprintError
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ MENDED: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class Autofixed:
     """What came of mending a text; `findings` are those that were mended, in the order in which that was done."""
 
     text: str
     findings: tuple[Finding, ...]
 
 
-def mend(text: str, find: Callable[[str], Sequence[Finding]]) -> Mended:
+def autofix(text: str, find: Callable[[str], Sequence[Finding]]) -> Autofixed:
     """Mend a text until nothing is left that can be.
 
     Args:
@@ -69,7 +69,7 @@ def mend(text: str, find: Callable[[str], Sequence[Finding]]) -> Mended:
             break
         finding, text = step
         done.append(finding)
-    return Mended(text, tuple(done))
+    return Autofixed(text, tuple(done))
 
 
 def is_slip(given: str, meant: str) -> bool:
@@ -100,7 +100,7 @@ def _mended(text: str, finding: Finding) -> str | None:
         return None
 
 
-def _edit(finding: Finding, entry: Entry, document: Any) -> Edit | None:
+def _edit(finding: Finding, entry: SourceEntry, document: Any) -> Edit | None:
     meant = finding.nearest
     if meant is None:
         return entry.value_quoted() if finding.message.endswith(IN_QUOTES) else None
@@ -116,7 +116,7 @@ def _edit(finding: Finding, entry: Entry, document: Any) -> Edit | None:
             return _in_text(finding, entry, meant, document)
 
 
-def _in_text(finding: Finding, entry: Entry, meant: str, document: Any) -> Edit | None:
+def _in_text(finding: Finding, entry: SourceEntry, meant: str, document: Any) -> Edit | None:
     """Replace a path that a template or an expression reads."""
     path = meant.split(".")
     if finding.rule == "V-T2":

@@ -15,7 +15,7 @@ from flujo_client.contract import processing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from flujo_client.blueprint.shapes import Key, Shape, Table
+    from flujo_client.blueprint.shapes import FieldType, Key, Table
 
 Schema = dict[str, Any]
 
@@ -40,7 +40,7 @@ def json_schema() -> Schema:
     }
 
 
-def of(shape: Shape) -> Schema:
+def of(shape: FieldType) -> Schema:
     """Make the schema of what a shape takes."""
     return _OF[type(shape)](shape)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from flujo_client.contract.suggestions import likely
+from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import BlueprintError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def shown(value: Any) -> str:
 
 def nearest(given: Any, known: Iterable[Any]) -> str | None:
     """Find the known word that was likely meant; keys of a document may be numbers, too."""
-    return likely(str(given), map(str, known))
+    return closest_match(str(given), map(str, known))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -17,7 +17,7 @@ from flujo_client.blueprint.finding import refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.asking import ask
-from flujo_client.blueprint.rules.document_index import Scene, agents_of
+from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
 from flujo_client.blueprint.rules.named import in_place, named, untold
 from flujo_client.blueprint.shapes import Spot, wrong
 from flujo_client.blueprint.source_map import Places
@@ -157,7 +157,7 @@ class Loading:
         """Give a document with its prompts and imports written out; it may stand under the imports of another."""
         prompts = {
             (*place, "system_prompt"): self._prompt(source, agent["system_prompt"], (*place, "system_prompt"), origin)
-            for place, agent in agents_of(Scene(data, path, None))
+            for place, agent in agents_of(DocumentIndex(data, path, None))
             if isinstance(agent.get("system_prompt"), Mapping)
         }
         document = {key: each if key == "imports" else _with(prompts, each, (*path, key)) for key, each in data.items()}

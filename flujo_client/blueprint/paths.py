@@ -15,14 +15,14 @@ from flujo_client.expressions.tokens import tokens
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.blueprint.token_spans import Edit, Entry
+    from flujo_client.blueprint.token_spans import Edit, SourceEntry
     from flujo_client.expressions.tokens import Token
 
 _OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")
 _OTHER_TAG: Final = re.compile(r"\{\{[ \t\r\n]*(?:/if|/each|else)[ \t\r\n]*\}\}")
 
 
-def path_replaced(entry: Entry, path: Sequence[str], other: Sequence[str]) -> Edit | None:
+def path_replaced(entry: SourceEntry, path: Sequence[str], other: Sequence[str]) -> Edit | None:
     """Write another path in the first place at which one is read; None where it is not written out as `a.b.c`."""
     try:
         words = list(_words(entry.value))

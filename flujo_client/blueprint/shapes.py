@@ -52,7 +52,7 @@ class Spot:
         return found if isinstance(found, Mapping) else {}
 
 
-class Shape(Protocol):
+class FieldType(Protocol):
     """What may stand somewhere. `said` tells it to people, after "it takes"."""
 
     @property
@@ -66,7 +66,7 @@ class Shape(Protocol):
         """Find all that is wrong with a value that fits."""
 
 
-def wrong(shape: Shape, value: Any, spot: Spot) -> Iterator[Finding]:
+def wrong(shape: FieldType, value: Any, spot: Spot) -> Iterator[Finding]:
     """Find all that is wrong with a value."""
     if shape.fits(value):
         yield from shape.findings(value, spot)
@@ -174,7 +174,7 @@ class Word:
 class ListOf:
     """A list."""
 
-    each: Shape
+    each: FieldType
 
     @property
     def said(self) -> str:
@@ -192,7 +192,7 @@ class ListOf:
 class MapOf:
     """A mapping of names of the author's own."""
 
-    each: Shape
+    each: FieldType
     key: str = "name"
 
     @property
@@ -211,7 +211,7 @@ class MapOf:
 class Either:
     """One of several shapes: the first that the value fits."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[FieldType, ...]
 
     @property
     def said(self) -> str:
@@ -245,7 +245,7 @@ class Key:
         instead: what to write instead of a key that this engine refuses; such a key has no shape that counts.
     """
 
-    shape: Shape
+    shape: FieldType
     what: str
     required: bool = False
     instead: str | None = None

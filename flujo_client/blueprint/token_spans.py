@@ -33,7 +33,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Entry:
+class SourceEntry:
     """A key with its value, or an item of a list, which has no key.
 
     Attributes:
@@ -104,7 +104,7 @@ class Entry:
         return Edit(at, at + len(given), other)
 
 
-def entry_at(text: str, finding: Finding) -> Entry | None:
+def entry_at(text: str, finding: Finding) -> SourceEntry | None:
     """Find what a finding is about; None where that is no key or item of its own, or stands elsewhere by an alias."""
     last = finding.key.rpartition(".")[2]
     is_item = last.endswith("]") and "[" in last  # a key may have either in it
@@ -113,7 +113,7 @@ def entry_at(text: str, finding: Finding) -> Entry | None:
 
 
 @lru_cache(maxsize=4)
-def _entries_of(text: str) -> Mapping[tuple[int | None, int | None, str], Entry]:
+def _entries_of(text: str) -> Mapping[tuple[int | None, int | None, str], SourceEntry]:
     """Give every entry by its place, and how a finding's key ends: a list's item and its first key begin at one place."""
     return {
         (node.start_mark.line + 1, node.start_mark.column + 1, ending): entry
@@ -121,7 +121,7 @@ def _entries_of(text: str) -> Mapping[tuple[int | None, int | None, str], Entry]
     }
 
 
-def _entries(text: str, node: Any, seen: set[int]) -> Iterator[tuple[str, Any, Entry]]:
+def _entries(text: str, node: Any, seen: set[int]) -> Iterator[tuple[str, Any, SourceEntry]]:
     if id(node) in seen:  # an alias: what it names was there before
         return
     seen.add(id(node))
@@ -129,11 +129,11 @@ def _entries(text: str, node: Any, seen: set[int]) -> Iterator[tuple[str, Any, E
         siblings = frozenset(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
-                yield shown(key.value).rpartition(".")[2], key, Entry(text, key, value, siblings)
+                yield shown(key.value).rpartition(".")[2], key, SourceEntry(text, key, value, siblings)
             yield from _entries(text, value, seen)
     elif isinstance(node, yaml.SequenceNode):
         for index, each in enumerate(node.value):
-            yield f"[{index}]", each, Entry(text, None, each)
+            yield f"[{index}]", each, SourceEntry(text, None, each)
             yield from _entries(text, each, seen)
 
 

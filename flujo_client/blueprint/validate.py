@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path as File
 from typing import TYPE_CHECKING
 
-from flujo_client.blueprint.autofix import Mended, mend
+from flujo_client.blueprint.autofix import Autofixed, autofix
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
@@ -50,7 +50,7 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
     return report if include_imports else _own(report)
 
 
-def mend_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Mended]:
+def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Autofixed]:
     """Mend a blueprint's text; nothing is written. What it imports, and what is no UTF-8 or too large to be read whole, is left alone.
 
     Args:
@@ -67,13 +67,13 @@ def mend_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[b
     data = bytes_of(File(file))
     text = _text(data)
     if text is None:
-        return data, Mended("", ())
+        return data, Autofixed("", ())
 
     def find(text: str) -> tuple[Finding, ...]:
         report = validate_text(text, allowed=allowed, target=file, name=File(file).stem, folder=File(file).parent)
         return tuple(each for each in profile.applied(report).findings if each.file == file)
 
-    return data, mend(text, find)
+    return data, autofix(text, find)
 
 
 def _text(data: bytes) -> str | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.blueprint.shapes import Shape, Spot, Word
+    from flujo_client.blueprint.shapes import FieldType, Spot, Word
     from flujo_client.contract.validation import Finding
 
 
@@ -194,7 +194,7 @@ class Model:
 class Processing:
     """A `processing` block: AROS's own reader judges each of its keys (M-148), `agent` those that name one."""
 
-    agent: Shape
+    agent: FieldType
     said: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"
 
     def fits(self, value: Any) -> bool:

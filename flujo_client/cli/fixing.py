@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flujo_client.blueprint.validate import mend_file
+from flujo_client.blueprint.validate import autofix_file
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import say, show_value
 from flujo_client.errors import BlueprintError
@@ -24,7 +24,7 @@ from flujo_client.pipeline.reference import is_file
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.blueprint.autofix import Mended
+    from flujo_client.blueprint.autofix import Autofixed
     from flujo_client.blueprint.profile import Profile
     from flujo_client.contract.validation import Finding
 
@@ -81,13 +81,13 @@ def fix_files(targets: Sequence[str], how: How, *, allowed: Sequence[str], profi
 
 def _fixed(target: str, how: How, *, allowed: Sequence[str], profile: Profile) -> Fixed:
     try:
-        data, mended = mend_file(target, allowed=allowed, profile=profile)
+        data, mended = autofix_file(target, allowed=allowed, profile=profile)
     except BlueprintError:
         return Fixed()
     return _carried_out(target, how, data, mended)
 
 
-def _carried_out(target: str, how: How, data: bytes, mended: Mended) -> Fixed:
+def _carried_out(target: str, how: How, data: bytes, mended: Autofixed) -> Fixed:
     if not mended.findings:
         say(f"{target}: there is nothing that could be mended without a doubt")
         return Fixed()

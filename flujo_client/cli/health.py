@@ -19,11 +19,11 @@ from flujo_client.config.manager import FILE_NAME, ConfigManager
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health.export import to_csv, to_json
-from flujo_client.health.query import NEWEST, Question
+from flujo_client.health.query import NEWEST, HealthQuery
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
-    from flujo_client.health.report import Report
+    from flujo_client.health.report import HealthReport
 
 STDOUT = "-"
 OUTPUT = "aros_health_report.json"
@@ -82,8 +82,8 @@ def health_check(
     **filters: Any,
 ) -> None:
     """How often does AROS step in, where, is it getting worse, and is the machine well? Changes nothing."""
-    question = Question(**filters)
-    if stored and question != Question():
+    question = HealthQuery(**filters)
+    if stored and question != HealthQuery():
         raise click.UsageError("a stored report cannot be filtered anew: leave out --stored or the filters")
     path = _path(export, output, as_json=as_json)
     with FlujoClient(_settings(project)) as client:
@@ -116,8 +116,8 @@ def _settings(project: Path | None) -> Settings | None:
     return settings.model_copy(update={"embedded_dir": project / settings.embedded_dir})
 
 
-def _stored(client: FlujoClient) -> Report:
-    report: Report | None = client.ask(requests.last_report())
+def _stored(client: FlujoClient) -> HealthReport:
+    report: HealthReport | None = client.ask(requests.last_report())
     if report is None:
         raise ClientError(
             "no report is stored yet",
@@ -127,7 +127,7 @@ def _stored(client: FlujoClient) -> Report:
     return report
 
 
-def _write(report: Report, export: str | None, path: str) -> None:
+def _write(report: HealthReport, export: str | None, path: str) -> None:
     files = to_csv(report, path) if export == "csv" else {path: to_json(report) + "\n"}
     for name, text in files.items():
         try:

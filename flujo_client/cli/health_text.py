@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from flujo_client.health.report import Fact, Figures, Machine, Part, Report, StageCounts, Window
+    from flujo_client.health.report import Fact, Figures, HealthReport, Machine, StageCounts, Window, WindowPart
 
 TOP: Final = 10
 BROKEN_DOWN: Final = 3
 
 
-def health_text(report: Report) -> Group:
+def health_text(report: HealthReport) -> Group:
     """Draw the report: the verdict, the machine, what AROS did, how it changes, and what to do about it."""
     return Group(*_parts(report))
 
 
-def _parts(report: Report) -> Iterator[RenderableType]:
+def _parts(report: HealthReport) -> Iterator[RenderableType]:
     colour = "green" if report.verdict.status == "ok" else "yellow"
     yield Text.assemble(("health check", "bold"), " ", (report.verdict.status, colour), f", {_looked_at(report)}")
     for note in report.notes:
@@ -46,7 +46,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         yield from _section("recommendations", _list(each.message for each in report.recommendations))
 
 
-def _tables(report: Report) -> Iterator[RenderableType]:
+def _tables(report: HealthReport) -> Iterator[RenderableType]:
     if report.steps:
         yield from _section("steps", _figures("step", report.steps))
     if report.models:
@@ -62,7 +62,7 @@ def _tables(report: Report) -> Iterator[RenderableType]:
         yield from _section("stages of the first three", _grid(broken_down))
 
 
-def _looked_at(report: Report) -> str:
+def _looked_at(report: HealthReport) -> str:
     window: Window = report.window
     runs = counted(report.totals.runs, "run")
     within = "" if window.hours is None else f" that began in the last {window.hours:g} h"
@@ -92,14 +92,14 @@ def _oldest(fact: Fact) -> str:
     return "" if fact.oldest_s is None else f", the oldest since {age(fact.oldest_s)}"
 
 
-def _reasons(report: Report) -> Iterator[str]:
+def _reasons(report: HealthReport) -> Iterator[str]:
     for reason in report.verdict.reasons:
         yield reason.message
         for name in reason.named:
             yield f"  {name}"
 
 
-def _totals(report: Report) -> Iterator[tuple[str, str]]:
+def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:
     totals = report.totals
     yield (
         "coercions",
@@ -125,7 +125,7 @@ def _totals(report: Report) -> Iterator[tuple[str, str]]:
         )
 
 
-def _trend(report: Report) -> Table:
+def _trend(report: HealthReport) -> Table:
     table = _table("part", "from", "runs", "coercions", "per 100", "stages")
     trend = report.trend
     halves = (("first half", trend.prev_half), ("last half", trend.last_half))
@@ -135,7 +135,7 @@ def _trend(report: Report) -> Table:
     return table
 
 
-def _part(part: Part) -> tuple[str | Text, ...]:
+def _part(part: WindowPart) -> tuple[str | Text, ...]:
     figures = (f"{part.runs:,}", f"{part.coercions:,}", f"{part.per_100_runs:g}")
     return (f"{part.start:%m-%d %H:%M}", *figures, Text(printable(_told(part.stages))))
 

@@ -18,7 +18,7 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.cli.json_output import event_shape
 from flujo_client.cli.lens_trace import preview_option
 from flujo_client.cli.lookup import find_run
-from flujo_client.cli.output import say, show, show_json, tell
+from flujo_client.cli.output import print_status, say, show, show_json
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.timeouts import patiently, timeout_option
 from flujo_client.contract.approval import Approval
@@ -53,7 +53,7 @@ def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_j
             say(summary(record))
         for told in _follow(handle, after):
             if isinstance(told, Approval):
-                tell(question_lines(told))
+                print_status(question_lines(told))
             elif as_json:
                 show_json(event_shape(told), in_a_line=True)
             else:

@@ -71,10 +71,10 @@ def show_json(value: Any, *, in_a_line: bool = False) -> None:
 
 def say(text: str) -> None:
     """Talk to the person."""
-    tell(Text(printable(text), "dim"))
+    print_status(Text(printable(text), "dim"))
 
 
-def tell(renderable: RenderableType) -> None:
+def print_status(renderable: RenderableType) -> None:
     """Show the person something that is not data."""
     stderr.print(renderable, soft_wrap=isinstance(renderable, Text) and not stderr.is_terminal)
 
@@ -132,7 +132,7 @@ def _tell_error(error: Exception, *, with_traceback: bool) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1]
         code = type(error).__name__
         said = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
-    tell(Text.assemble((code, "bold red"), " ", printable(said)))
+    print_status(Text.assemble((code, "bold red"), " ", printable(said)))
 
 
 def _write(text: str) -> None:

@@ -13,7 +13,7 @@ from flujo_client.api.runner import Flujo
 from flujo_client.cli.format import counted, duration, in_a_line
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
-from flujo_client.cli.output import say, show_json, show_value, stderr, tell
+from flujo_client.cli.output import print_status, say, show_json, show_value, stderr
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.errors import WaitTimedOut
@@ -67,7 +67,7 @@ def command(
             values = {"output": result.output, "context": result.final_pipeline_context}
             show_json(details_shape(run.record(), trace, run.budgets(), **values))
         elif show_steps:
-            tell(steps_table(trace))
+            print_status(steps_table(trace))
         result.raise_for_status()
         if not as_json:
             show_value(result.output)
@@ -118,7 +118,7 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
             for each in asked:
                 if each.key not in seen:
                     seen.add(each.key)
-                    tell(question_lines(each))
+                    print_status(question_lines(each))
 
 
 def _timed_out(run: RunHandle, timeout: float | None) -> WaitTimedOut:

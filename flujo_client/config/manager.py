@@ -25,13 +25,12 @@ from flujo_client.config.models import (
     Agents,
     Aros,
     BackgroundTasks,
-    Breakers,
+    BreakerSettings,
     Budgets,
     Cost,
     Events,
     Health,
-    Hooks,
-    Limits,
+    HookSettings,
     Log,
     ModulePrefix,
     PostgresUrl,
@@ -40,7 +39,8 @@ from flujo_client.config.models import (
     SecretUrl,
     Section,
     SigningKeys,
-    Template,
+    SizeLimits,
+    TemplateSettings,
     Validation,
     Variable,
     Worker,
@@ -97,12 +97,12 @@ class Settings(Section):
     signing_keys: SigningKeys = Field(default_factory=dict)
     failpoints: str = ""
     demo_model: str | None = None
-    limits: Limits = Limits()
+    limits: SizeLimits = SizeLimits()
     worker: Worker = Worker()
     retry: Retry = Retry()
-    breakers: Breakers = Breakers()
+    breakers: BreakerSettings = BreakerSettings()
     agents: Agents = Agents()
-    template: Template = Template()
+    template: TemplateSettings = TemplateSettings()
     aros: Aros = Aros()
     budgets: Budgets = Budgets()
     cost: Cost = Cost()
@@ -110,7 +110,7 @@ class Settings(Section):
     health: Health = Health()
     log: Log = Log()
     events: Events = Events()
-    hooks: Hooks = Hooks()
+    hooks: HookSettings = HookSettings()
     validation: Validation = Validation()
 
     @property

@@ -135,7 +135,7 @@ class Section(BaseModel):
         return value
 
 
-class Limits(Section):
+class SizeLimits(Section):
     """How large things may be, in bytes.
 
     `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message;
@@ -207,7 +207,7 @@ class Retry(Section):
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class Breakers(Section):
+class BreakerSettings(Section):
     """When calls of a model are held back, and how they begin again (C-44). Times in seconds.
 
     `failures` within `window_s`, or the share `rate` of at least `least_calls`, opens a model's breaker. After `recovery_s`
@@ -247,7 +247,7 @@ class Agents(Section):
     default_repair_model: ModelName = "openai:gpt-4o"
 
 
-class Template(Section):
+class TemplateSettings(Section):
     """How prompts are rendered from templates.
 
     `undefined_variables` says what becomes of a variable that a template uses and nobody gives: empty with a `template.undefined` event,
@@ -424,7 +424,7 @@ class Log(Section):
     prompts: Literal["off", "preview", "full"] = "preview"
 
 
-class Hooks(Section):
+class HookSettings(Section):
     """What an error in a pipeline's hook means (§2.9).
 
     `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run goes on.

@@ -33,7 +33,7 @@ TASKS: dict[AttemptKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class RunHeader:
     """What every message of one run carries alike.
 
     Attributes:
@@ -76,7 +76,7 @@ class Envelope:
             derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no part of that chord any more.
     """
 
-    ticket: Ticket
+    ticket: RunHeader
     address: str
     step: str
     number: int
@@ -155,7 +155,7 @@ class Envelope:
                 message = f"an envelope of version {wire['v']}; this worker reads {WIRE_VERSION}"
                 raise SerializationError(message, suggestion="upgrade the workers before the clients")
             envelope = cls(
-                ticket=Ticket(
+                ticket=RunHeader(
                     run=wire["run"],
                     reference=wire["reference"],
                     fingerprint=wire["fingerprint"],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Doorbell:
+class JoinSignal:
     """Rings for one fan-out, as often as it likes."""
 
     run: str
@@ -38,7 +38,7 @@ class Doorbell:
         return {"v": WIRE_VERSION, "task": TASK_JOIN, "key": self.key}
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Doorbell:
+    def from_wire(cls, wire: Mapping[str, Any]) -> JoinSignal:
         """Read a doorbell from a message.
 
         Raises:

@@ -16,7 +16,7 @@ LONGEST, MOST = 60, 100
 """Characters of a word, and words that it is compared with."""
 
 
-def likely(given: str, known: Iterable[str]) -> str | None:
+def closest_match(given: str, known: Iterable[str]) -> str | None:
     """Find the known word that was likely meant; None where none is near."""
     words = [each for each in islice(known, MOST) if len(each) <= LONGEST]
     close = difflib.get_close_matches(given[:LONGEST], words, n=1)
@@ -25,5 +25,5 @@ def likely(given: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(given: object, known: Iterable[str]) -> str | None:
     """Say it as a way out."""
-    word = likely(str(given), known)
+    word = closest_match(str(given), known)
     return f"did you mean {word!r}?" if word is not None else None

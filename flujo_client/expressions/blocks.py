@@ -17,7 +17,7 @@ from flujo_client.expressions.tokens import refused, shown, tokens
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from flujo_client.expressions.nodes import Node
+    from flujo_client.expressions.nodes import ExpressionNode
     from flujo_client.expressions.parser import Path
 
 MAX_NESTED = 16
@@ -38,7 +38,7 @@ _REST_OF_LINE = re.compile(r"[ \t]*(?:\r?\n|\Z)")
 class Tag:
     """`{{ … }}`: a value to write."""
 
-    node: Node
+    node: ExpressionNode
     at: int
 
 
@@ -180,7 +180,7 @@ class _Reader:
         raise refused(self._text, at, what, way_out)
 
 
-def _filtered(of: Node, parser: Parser) -> Node:
+def _filtered(of: ExpressionNode, parser: Parser) -> ExpressionNode:
     name = parser.word
     if name.text not in FILTERS:
         what = f"unknown filter {name}" if name.kind == "name" else f"expected a filter after '|', not {name}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from flujo_client.expressions.values import LISTS, Fault, Work, bare, fields_of, has, kind
+from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, bare, fields_of, has, kind
 
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -23,7 +23,7 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 SIGNS = ("==", "!=", *_ORDERS, "in", "not in")
 
 
-def compared(sign: str, left: Any, right: Any, work: Work) -> bool:
+def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     """Compare two values by one of the SIGNS.
 
     Raises:
@@ -36,7 +36,7 @@ def compared(sign: str, left: Any, right: Any, work: Work) -> bool:
     return _ordered(sign, left, right, work)
 
 
-def _same(left: Any, right: Any, work: Work) -> bool:
+def _same(left: Any, right: Any, work: EvaluationBudget) -> bool:
     """Without recursion: a value that holds itself runs out of steps, not of stack."""
     pairs = [(left, right)]
     while pairs:
@@ -64,35 +64,37 @@ def _alike(one: Any, other: Any) -> bool:
     return type(one) is type(other) or (isinstance(one, Mapping) and isinstance(other, Mapping))
 
 
-def _equal(one: Any, other: Any, work: Work) -> bool:
+def _equal(one: Any, other: Any, work: EvaluationBudget) -> bool:
     work.spend_on(one)
     try:
         return bool(one == other)
     except (TypeError, ValueError, ArithmeticError) as wrong:
-        raise Fault(f"{kind(one)} and {kind(other)} cannot be compared") from wrong
+        raise EvaluationError(f"{kind(one)} and {kind(other)} cannot be compared") from wrong
 
 
-def _ordered(sign: str, left: Any, right: Any, work: Work) -> bool:
+def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     work.spend_on(left)
     try:
         if not any(isinstance(each, (*LISTS, AbstractSet, Mapping)) for each in (left, right)):
             return bool(_ORDERS[sign](left, right))
     except (TypeError, ValueError, ArithmeticError):
         pass
-    raise Fault(
+    raise EvaluationError(
         f"{kind(left)} {sign} {kind(right)} has no answer", "compare numbers with numbers, and texts with texts"
     )
 
 
-def _holds(holder: Any, item: Any, work: Work) -> bool:
+def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
     if isinstance(holder, str):
         if not isinstance(item, str):
-            raise Fault(f"a text holds only texts, not {kind(item)}")
+            raise EvaluationError(f"a text holds only texts, not {kind(item)}")
         work.spend_on(holder)
         return item in holder
     if isinstance(holder, (*LISTS, AbstractSet)):
         return any(_same(each, item, work) for each in holder)
     fields = fields_of(holder)
     if fields is None:
-        raise Fault(f"{kind(holder)} holds nothing to look for", "`in` looks in texts, lists, mappings and models")
+        raise EvaluationError(
+            f"{kind(holder)} holds nothing to look for", "`in` looks in texts, lists, mappings and models"
+        )
     return has(fields, item)

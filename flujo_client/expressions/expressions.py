@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import TemplateResolutionError
-from flujo_client.expressions.nodes import Node, Scope
+from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode
 from flujo_client.expressions.parser import Parser, Path
 from flujo_client.expressions.tokens import line_and_column, tokens
-from flujo_client.expressions.values import Fault, Missing
+from flujo_client.expressions.values import EvaluationError, Missing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,7 +33,7 @@ class Expression:
 
     text: str
     names: frozenset[Path]
-    node: Node
+    node: ExpressionNode
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
         """Evaluate with the values of the names.
@@ -45,8 +45,8 @@ class Expression:
             TemplateResolutionError: something is missing, values cannot be compared, or it takes more than `values.MAX_STEPS` steps.
         """
         try:
-            return self.node.value(Scope(names))
-        except Fault as fault:
+            return self.node.value(EvaluationScope(names))
+        except EvaluationError as fault:
             raise unresolved(self.text, fault) from None
 
 
@@ -66,7 +66,7 @@ def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expres
     return Expression(text, frozenset(parser.paths), node)
 
 
-def unresolved(text: str, fault: Fault) -> TemplateResolutionError:
+def unresolved(text: str, fault: EvaluationError) -> TemplateResolutionError:
     """Make a fault an error that says where in the text it happened."""
     offset = fault.at or 0
     line, column = line_and_column(text, offset)

@@ -11,39 +11,39 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.expressions.nodes import placed
-from flujo_client.expressions.values import LISTS, Fault, Missing, Work, kind
+from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, Missing, kind
 from flujo_client.expressions.writing import as_json, as_text
 
 if TYPE_CHECKING:
-    from flujo_client.expressions.nodes import Node, Scope
+    from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode
 
 MAX_CHARACTERS = 10_000_000
 """The longest text that `join` makes."""
 
 
-def _upper(value: Any, work: Work) -> str:
+def _upper(value: Any, work: EvaluationBudget) -> str:
     return as_text(value, work).upper()
 
 
-def _lower(value: Any, work: Work) -> str:
+def _lower(value: Any, work: EvaluationBudget) -> str:
     return as_text(value, work).lower()
 
 
-def _length(value: Any, work: Work) -> int:
+def _length(value: Any, work: EvaluationBudget) -> int:
     work.spend()
     if isinstance(value, (str, *LISTS, AbstractSet, Mapping)):
         return len(value)
-    raise Fault(f"{kind(value)} has no length", "texts, lists and mappings have")
+    raise EvaluationError(f"{kind(value)} has no length", "texts, lists and mappings have")
 
 
-def _join(value: Any, work: Work, between: Any = "") -> str:
+def _join(value: Any, work: EvaluationBudget, between: Any = "") -> str:
     if not isinstance(value, LISTS):
-        raise Fault(f"join takes a list, not {kind(value)}")
+        raise EvaluationError(f"join takes a list, not {kind(value)}")
     if not isinstance(between, str):
-        raise Fault(f"join puts a text between, not {kind(between)}")
+        raise EvaluationError(f"join puts a text between, not {kind(between)}")
     parts = [as_text(each, work) for each in value]
     if sum(map(len, parts)) + len(between) * len(parts) > MAX_CHARACTERS:
-        raise Fault(f"join would make more than {MAX_CHARACTERS} characters")
+        raise EvaluationError(f"join would make more than {MAX_CHARACTERS} characters")
     made = between.join(parts)
     work.spend_on(made)
     return made
@@ -62,22 +62,22 @@ FILTERS = {"upper": (0, 0), "lower": (0, 0), "default": (1, 1), "length": (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    of: Node
+    of: ExpressionNode
     filter: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[ExpressionNode, ...]
     at: int
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         if self.filter == "default":
             return self._or_default(scope)
         value = self.of.value(scope)
         arguments = [each.value(scope) for each in self.arguments]
         try:
             return _FILTERS[self.filter](value, scope.work, *arguments)
-        except Fault as wrong:
+        except EvaluationError as wrong:
             raise placed(wrong, self.at) from None
 
-    def _or_default(self, scope: Scope) -> Any:
+    def _or_default(self, scope: EvaluationScope) -> Any:
         try:
             value = self.of.value(scope)
         except Missing:

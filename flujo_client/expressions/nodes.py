@@ -9,52 +9,52 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.expressions.comparing import compared
-from flujo_client.expressions.values import Fault, Missing, Work, bare, called, read
+from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, called, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class EvaluationScope:
     """What an evaluation reads, what it may still do, and whether `or` goes on from what is missing, as it does in templates."""
 
     names: Mapping[str, Any]
-    work: Work = field(default_factory=Work)
+    work: EvaluationBudget = field(default_factory=EvaluationBudget)
     or_covers_missing: bool = False
 
 
-class Node(Protocol):
-    def value(self, scope: Scope, /) -> Any: ...
+class ExpressionNode(Protocol):
+    def value(self, scope: EvaluationScope, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
     of: Any
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         scope.work.spend()
         return self.of
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf:
-    items: tuple[Node, ...]
+class ListNode:
+    items: tuple[ExpressionNode, ...]
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         scope.work.spend()
         return [item.value(scope) for item in self.items]
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class NameNode:
     """A root: what the caller gives under a name."""
 
     name: str
     written: str
     at: int
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         scope.work.spend()
         if self.name in scope.names:
             return bare(scope.names[self.name])
@@ -62,15 +62,15 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartNode:
     """`of.key` or `of[key]`. `written` is the whole, from the root on."""
 
-    of: Node
-    key: Node
+    of: ExpressionNode
+    key: ExpressionNode
     written: str
     at: int
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         holder, key = self.of.value(scope), self.key.value(scope)
         try:
             return read(holder, key, self.written)
@@ -80,33 +80,33 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    of: Node
+    of: ExpressionNode
     method: str
-    arguments: tuple[Node, ...]
+    arguments: tuple[ExpressionNode, ...]
     at: int
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         holder = self.of.value(scope)
         arguments = [each.value(scope) for each in self.arguments]
         try:
             return called(self.method, holder, arguments, scope.work)
-        except Fault as wrong:
+        except EvaluationError as wrong:
             raise placed(wrong, self.at) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    of: Node
+    of: ExpressionNode
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         return not self.of.value(scope)
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    parts: tuple[Node, ...]
+    parts: tuple[ExpressionNode, ...]
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         found = None
         for part in self.parts:
             if not (found := part.value(scope)):
@@ -116,9 +116,9 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    parts: tuple[Node, ...]
+    parts: tuple[ExpressionNode, ...]
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         *firsts, last = self.parts
         for part in firsts:
             try:
@@ -134,23 +134,23 @@ class Or:
 class Comparison:
     """`first sign second sign third …`: true if each pair is; a later value is not looked at after a pair that is not."""
 
-    first: Node
-    rest: tuple[tuple[str, int, Node], ...]
+    first: ExpressionNode
+    rest: tuple[tuple[str, int, ExpressionNode], ...]
 
-    def value(self, scope: Scope) -> Any:
+    def value(self, scope: EvaluationScope) -> Any:
         left = self.first.value(scope)
         for sign, at, node in self.rest:
             right = node.value(scope)
             try:
                 if not compared(sign, left, right, scope.work):
                     return False
-            except Fault as wrong:
+            except EvaluationError as wrong:
                 raise placed(wrong, at) from None
             left = right
         return True
 
 
-def placed(fault: Fault, at: int) -> Fault:
+def placed(fault: EvaluationError, at: int) -> EvaluationError:
     """Say where a fault happened, unless that is known more closely."""
     if fault.at is None:
         fault.at = at

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.expressions.comparing import SIGNS
-from flujo_client.expressions.nodes import And, Call, Comparison, ListOf, Literal, Name, Node, Not, Or, Part
+from flujo_client.expressions.nodes import (
+    And,
+    Call,
+    Comparison,
+    ExpressionNode,
+    ListNode,
+    Literal,
+    NameNode,
+    Not,
+    Or,
+    PartNode,
+)
 from flujo_client.expressions.tokens import Token, refused, shown, text_of
 from flujo_client.expressions.values import METHODS
 
@@ -65,15 +76,15 @@ class Parser:
             return self.word
         return self.stop(self.word, f"expected an operator or the end, not {self.word}", _FOREIGN.get(self.word.text))
 
-    def expression(self) -> Node:
+    def expression(self) -> ExpressionNode:
         parts = [self._conjunction()]
         while self.take("or"):
             parts.append(self._conjunction())
         return Or(tuple(parts)) if len(parts) > 1 else parts[0]
 
-    def arguments(self, closed_by: str = ")") -> tuple[Node, ...]:
+    def arguments(self, closed_by: str = ")") -> tuple[ExpressionNode, ...]:
         """The expressions up to the closing sign."""
-        found: list[Node] = []
+        found: list[ExpressionNode] = []
         while not self.take(closed_by):
             found.append(self._nested(self.expression))
             if not self.take(","):
@@ -81,18 +92,18 @@ class Parser:
                 break
         return tuple(found)
 
-    def _conjunction(self) -> Node:
+    def _conjunction(self) -> ExpressionNode:
         parts = [self._negation()]
         while self.take("and"):
             parts.append(self._negation())
         return And(tuple(parts)) if len(parts) > 1 else parts[0]
 
-    def _negation(self) -> Node:
+    def _negation(self) -> ExpressionNode:
         return Not(self._nested(self._negation)) if self.take("not") else self._comparison()
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> ExpressionNode:
         first = self._path()
-        rest: list[tuple[str, int, Node]] = []
+        rest: list[tuple[str, int, ExpressionNode]] = []
         while sign := self._sign():
             rest.append((*sign, self._path()))
         return Comparison(first, tuple(rest)) if rest else first
@@ -105,23 +116,23 @@ class Parser:
         sign = self.take(*SIGNS)
         return (sign.text, at) if sign else None
 
-    def _path(self) -> Node:
+    def _path(self) -> ExpressionNode:
         """A value, and what is read of it or called on it."""
         start, node = self.word, self._atom()
-        path, is_written_out = ([node.name], True) if isinstance(node, Name) else ([], False)
+        path, is_written_out = ([node.name], True) if isinstance(node, NameNode) else ([], False)
         parts = 0
         while sign := self.take(".", "["):
             if (parts := parts + 1) > MAX_DEPTH:
                 self.stop(sign, f"a path has more than {MAX_DEPTH} parts", "do this in a step")
             node = self._part(node, start) if sign.text == "." else self._item(node, start)
-            key = node.key.of if isinstance(node, Part) and isinstance(node.key, Literal) else None
+            key = node.key.of if isinstance(node, PartNode) and isinstance(node.key, Literal) else None
             if is_written_out := is_written_out and isinstance(key, str):
                 path.append(str(key))
         if path:
             self.paths.add(tuple(path))
         return node
 
-    def _part(self, of: Node, start: Token) -> Node:
+    def _part(self, of: ExpressionNode, start: Token) -> ExpressionNode:
         name = self.word
         if name.kind != "name":
             self.stop(name, f"expected a name after '.', not {name}", "a list is read as items[0]")
@@ -131,22 +142,22 @@ class Parser:
             )
         self._next += 1
         if not self.take("("):
-            return Part(of, Literal(name.text), self._text[start.at : name.end], name.at)
+            return PartNode(of, Literal(name.text), self._text[start.at : name.end], name.at)
         return self._call(of, name)
 
-    def _call(self, of: Node, name: Token) -> Node:
+    def _call(self, of: ExpressionNode, name: Token) -> ExpressionNode:
         if name.text not in METHODS:
             self.stop(name, f"{shown(name.text)} cannot be called", did_you_mean(name.text, METHODS) or _CALLS)
         arguments = self.arguments()
         self.demand(name, len(arguments), *METHODS[name.text])
         return Call(of, name.text, arguments, name.at)
 
-    def _item(self, of: Node, start: Token) -> Node:
+    def _item(self, of: ExpressionNode, start: Token) -> ExpressionNode:
         at, key = self.word.at, self._nested(self.expression)
         closing = self.expect("]")
-        return Part(of, key, self._text[start.at : closing.end], at)
+        return PartNode(of, key, self._text[start.at : closing.end], at)
 
-    def _atom(self) -> Node:
+    def _atom(self) -> ExpressionNode:
         word = self.word
         self._next += word.kind != "end"
         if word.kind == "number":
@@ -162,19 +173,19 @@ class Parser:
             self.expect(")")
             return inner
         if word.text == "[":
-            return ListOf(self.arguments("]"))
+            return ListNode(self.arguments("]"))
         return self.stop(word, f"expected a value, not {word}")
 
-    def _root(self, word: Token) -> Node:
+    def _root(self, word: Token) -> ExpressionNode:
         if root := self._roots.get(word.text):
-            return Name(root, word.text, word.at)
+            return NameNode(root, word.text, word.at)
         if self.word.text == "(":
             self.stop(word, f"{shown(word.text)} cannot be called", _CALLS)
         known = f"known: {', '.join(self._roots)}"
         way_out = _FOREIGN.get(word.text) or did_you_mean(word.text, self._roots) or known
         return self.stop(word, f"unknown name {shown(word.text)}", way_out)
 
-    def _nested(self, read: Callable[[], Node]) -> Node:
+    def _nested(self, read: Callable[[], ExpressionNode]) -> ExpressionNode:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self.stop(self.word, f"nested deeper than {MAX_DEPTH}", "do this in a step")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.expressions.blocks import Block, Piece, Tag
-from flujo_client.expressions.nodes import Scope, placed
-from flujo_client.expressions.values import LISTS, Fault, Missing, Work, bare, kind
+from flujo_client.expressions.nodes import EvaluationScope, placed
+from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, Missing, bare, kind
 from flujo_client.expressions.writing import as_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Rendering:
 
     def __init__(self, limit: int, *, is_strict: bool) -> None:
         self._limit, self._is_strict = limit, is_strict
-        self._length, self._work = 0, Work()
+        self._length, self._work = 0, EvaluationBudget()
         self.missing: dict[str, None] = {}
 
     def text(self, pieces: Sequence[Piece], names: Mapping[str, Any]) -> str:
@@ -31,13 +31,13 @@ class Rendering:
     def value(self, tag: Tag, names: Mapping[str, Any]) -> Any:
         """The value of a tag; null where it is missing and may be."""
         try:
-            return tag.node.value(Scope(names, self._work, or_covers_missing=True))
+            return tag.node.value(EvaluationScope(names, self._work, or_covers_missing=True))
         except Missing as missing:
             if self._is_strict:
                 raise
             self.missing[missing.name] = None
             return None
-        except Fault as fault:
+        except EvaluationError as fault:
             raise placed(fault, tag.at) from None
 
     def _texts(self, pieces: Sequence[Piece], names: Mapping[str, Any]) -> Iterator[str]:
@@ -54,7 +54,7 @@ class Rendering:
     def _each(self, block: Block, names: Mapping[str, Any]) -> Iterator[str]:
         items = self.value(block.tag, names)
         if items is not None and not isinstance(items, LISTS):
-            raise placed(Fault(f"#each takes a list, not {kind(items)}"), block.tag.at)
+            raise placed(EvaluationError(f"#each takes a list, not {kind(items)}"), block.tag.at)
         if not items:
             yield from self._texts(block.otherwise, names)
             return
@@ -66,11 +66,13 @@ class Rendering:
         value = self.value(tag, names)
         try:
             return self._counted(as_text(value, self._work))
-        except Fault as fault:
+        except EvaluationError as fault:
             raise placed(fault, tag.at) from None
 
     def _counted(self, text: str) -> str:
         self._length += len(text)
         if self._length > self._limit:
-            raise Fault(f"more than {self._limit} characters would come of it", "render less, or raise the limit")
+            raise EvaluationError(
+                f"more than {self._limit} characters would come of it", "render less, or raise the limit"
+            )
         return text

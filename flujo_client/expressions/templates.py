@@ -15,7 +15,7 @@ from flujo_client.expressions.blocks import Piece, Tag, pieces_of
 from flujo_client.expressions.expressions import NAMES, unresolved
 from flujo_client.expressions.rendering import Rendering
 from flujo_client.expressions.tokens import refused
-from flujo_client.expressions.values import Fault
+from flujo_client.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -81,7 +81,7 @@ class Template:
         rendering = Rendering(limit, is_strict=self.undefined == "strict")
         try:
             yield rendering
-        except Fault as fault:
+        except EvaluationError as fault:
             raise unresolved(self.text, fault) from None
         if on_missing and self.undefined == "warn":
             for name in rendering.missing:

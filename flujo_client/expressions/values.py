@@ -36,7 +36,7 @@ METHODS = {"get": (1, 2), "lower": (0, 0), "upper": (0, 0), "strip": (0, 0), "st
 """What may be called on a value, with the fewest and the most arguments."""
 
 
-class Fault(Exception):
+class EvaluationError(Exception):
     """An evaluation that cannot go on; whoever knows the place sets `at`."""
 
     def __init__(self, what: str, way_out: str | None = None) -> None:
@@ -48,7 +48,7 @@ class Fault(Exception):
         return self._way_out
 
 
-class Missing(Fault):
+class Missing(EvaluationError):
     """A key, a field or a place that a value does not have. `name` is the whole path, as it is written."""
 
     def __init__(self, holder: Any, key: Any, name: str) -> None:
@@ -63,7 +63,7 @@ class Missing(Fault):
         return did_you_mean(self._key, (each for each in islice(fields, MOST) if isinstance(each, str)))
 
 
-class Work:
+class EvaluationBudget:
     """What is left of the steps that an evaluation may take."""
 
     __slots__ = ("_left",)
@@ -74,7 +74,7 @@ class Work:
     def spend(self, steps: int = 1) -> None:
         self._left -= steps
         if self._left < 0:
-            raise Fault(f"this takes more than {MAX_STEPS} steps", "do it in a step of its own")
+            raise EvaluationError(f"this takes more than {MAX_STEPS} steps", "do it in a step of its own")
 
     def spend_on(self, value: Any) -> None:
         """Spend what a look at one value takes: more for a long text."""
@@ -117,14 +117,14 @@ def read(holder: Any, key: Any, name: str) -> Any:
     raise Missing(holder, key, name)
 
 
-def called(name: str, value: Any, arguments: list[Any], work: Work) -> Any:
+def called(name: str, value: Any, arguments: list[Any], work: EvaluationBudget) -> Any:
     """Call one of the METHODS."""
     if name == "get":
         return _got(value, *arguments)
     if not isinstance(value, str):
-        raise Fault(f"{kind(value)} has no {name}()", "only texts have")
+        raise EvaluationError(f"{kind(value)} has no {name}()", "only texts have")
     if wrong := [each for each in arguments if not isinstance(each, str)]:
-        raise Fault(f"{name}() takes a text, not {kind(wrong[0])}")
+        raise EvaluationError(f"{name}() takes a text, not {kind(wrong[0])}")
     work.spend_on(value)
     return _OF_TEXTS[name](value, *arguments)
 
@@ -132,7 +132,7 @@ def called(name: str, value: Any, arguments: list[Any], work: Work) -> Any:
 def _got(holder: Any, key: Any, otherwise: Any = None) -> Any:
     fields = fields_of(holder)
     if fields is None:
-        raise Fault(f"{kind(holder)} has no get()", "only mappings and models have")
+        raise EvaluationError(f"{kind(holder)} has no get()", "only mappings and models have")
     return bare(fields[key]) if has(fields, key) else otherwise
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from flujo_client.expressions.values import LISTS, Fault, Work, fields_of, kind
+from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, fields_of, kind
 
 MAX_DEPTH = 100
 """How deep a value may be nested that is written as text."""
 
 
-def as_text(value: Any, work: Work) -> str:
+def as_text(value: Any, work: EvaluationBudget) -> str:
     """Write a value as it stands in a rendered template."""
     data = _plain(value, work)
     if isinstance(data, str):
@@ -27,7 +27,7 @@ def as_text(value: Any, work: Work) -> str:
     return "" if data is None else _json(data)
 
 
-def as_json(value: Any, work: Work) -> str:
+def as_json(value: Any, work: EvaluationBudget) -> str:
     """Write a value as JSON, on one line, without escapes for letters that are not ASCII."""
     return _json(_plain(value, work))
 
@@ -36,16 +36,16 @@ def _json(data: Any) -> str:
     try:
         return json.dumps(data, ensure_ascii=False)
     except ValueError:
-        raise Fault("a number with more than 4 300 digits cannot be written") from None
+        raise EvaluationError("a number with more than 4 300 digits cannot be written") from None
 
 
-def _plain(value: Any, work: Work, depth: int = 0) -> Any:
+def _plain(value: Any, work: EvaluationBudget, depth: int = 0) -> Any:
     """Make a value what JSON knows. Fields that their model excludes are left out."""
     work.spend_on(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if depth == MAX_DEPTH:
-        raise Fault(f"nested deeper than {MAX_DEPTH}", "write a part of it")
+        raise EvaluationError(f"nested deeper than {MAX_DEPTH}", "write a part of it")
     if isinstance(value, LISTS):
         return [_plain(each, work, depth + 1) for each in value]
     if isinstance(value, AbstractSet):
@@ -67,4 +67,4 @@ def _leaf(value: Any) -> Any:
     try:
         return to_jsonable_python(value)
     except (PydanticSerializationError, ValueError):
-        raise Fault(f"{kind(value)} cannot be written as text") from None
+        raise EvaluationError(f"{kind(value)} cannot be written as text") from None

@@ -15,8 +15,8 @@ import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
-from flujo_client.gateway.effects import Ask, CountRefused, Depth, Effect, Operation, Publish, Reach, Ring, Sleep
-from flujo_client.gateway.post import Post
+from flujo_client.gateway.effects import CountRefused, Depth, Effect, Operation, Publish, Query, Reach, Ring, Sleep
+from flujo_client.gateway.post import ClientPublisher
 from flujo_client.gateway.requests import schema_version, statement
 from flujo_client.transport.postgres import fate, options, unreachable
 
@@ -30,11 +30,11 @@ T = TypeVar("T")
 SCHEMA = 17
 """The schema this code reads and writes: the number of the newest migration."""
 
-_VERSION = Ask(schema_version())
+_VERSION = Query(schema_version())
 _TRIES = 3
 
 
-class Door:
+class SyncRunner:
     """Performs effects, waiting for each. Safe for several threads.
 
     Args:
@@ -44,7 +44,7 @@ class Door:
     def __init__(self, settings: Settings) -> None:
         from psycopg_pool import ConnectionPool
 
-        self._url, self._post, self._is_checked = settings.database(), Post(settings), False
+        self._url, self._post, self._is_checked = settings.database(), ClientPublisher(settings), False
         kwargs = _options(settings)
         self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
             self._url,
@@ -78,7 +78,7 @@ class Door:
 
     def _do(self, effect: Effect) -> Any:
         match effect:
-            case Ask(request, connection):
+            case Query(request, connection):
                 return request.read(self._rows(effect) if connection is None else _rows(connection, effect))
             case Sleep(seconds):
                 time.sleep(seconds)
@@ -86,14 +86,14 @@ class Door:
                 return _send(self._post, effect)
         return None
 
-    def _rows(self, ask: Ask) -> list[dict[str, Any]]:
+    def _rows(self, ask: Query) -> list[dict[str, Any]]:
         try:
             return self._patiently(ask)
         except psycopg.Error as error:
             told = ClientError("this client is closed") if self._pool.closed else _told(self._url, error)
             raise told from told.__cause__
 
-    def _patiently(self, ask: Ask) -> list[dict[str, Any]]:
+    def _patiently(self, ask: Query) -> list[dict[str, Any]]:
         """Ask; what met another statement is asked again at once."""
         for _ in range(_TRIES - 1):
             try:
@@ -103,7 +103,7 @@ class Door:
                     raise
         return self._asked(ask)
 
-    def _asked(self, ask: Ask) -> list[dict[str, Any]]:
+    def _asked(self, ask: Query) -> list[dict[str, Any]]:
         with self._connect() as connection:
             if not self._is_checked:
                 _check_schema(_rows(connection, _VERSION)[0])
@@ -120,11 +120,11 @@ class Door:
         return self._pool.connection()
 
 
-class AsyncDoor:
+class AsyncRunner:
     """Performs effects, awaited. What Celery has to do happens in a thread."""
 
     def __init__(self, settings: Settings) -> None:
-        self._url, self._post = settings.database(), Post(settings)
+        self._url, self._post = settings.database(), ClientPublisher(settings)
         self._options = _options(settings)
         self._pool: Any = None
         self._opening = asyncio.Lock()
@@ -151,7 +151,7 @@ class AsyncDoor:
 
     async def _do(self, effect: Effect) -> Any:
         match effect:
-            case Ask(request, connection):
+            case Query(request, connection):
                 return request.read(await (self._rows(effect) if connection is None else _arows(connection, effect)))
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
@@ -159,7 +159,7 @@ class AsyncDoor:
                 return await asyncio.to_thread(_send, self._post, effect)
         return None
 
-    async def _rows(self, ask: Ask) -> list[dict[str, Any]]:
+    async def _rows(self, ask: Query) -> list[dict[str, Any]]:
         try:
             await self._open()
             return await self._patiently(ask)
@@ -167,7 +167,7 @@ class AsyncDoor:
             told = _told(self._url, error)
             raise told from told.__cause__
 
-    async def _patiently(self, ask: Ask) -> list[dict[str, Any]]:
+    async def _patiently(self, ask: Query) -> list[dict[str, Any]]:
         """Ask; what met another statement is asked again at once."""
         for _ in range(_TRIES - 1):
             try:
@@ -177,7 +177,7 @@ class AsyncDoor:
                     raise
         return await self._asked(ask)
 
-    async def _asked(self, ask: Ask) -> list[dict[str, Any]]:
+    async def _asked(self, ask: Query) -> list[dict[str, Any]]:
         async with self._pool.connection() as connection:
             try:
                 return await _arows(connection, ask)
@@ -217,7 +217,7 @@ def _met_another(error: psycopg.Error) -> bool:
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
-def _rows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
+def _rows(connection: Any, ask: Query) -> list[dict[str, Any]]:
     bounds = ask.request.bounds
     with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
         if bounds:
@@ -226,7 +226,7 @@ def _rows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
         return list(cursor.fetchall()) if cursor.description is not None else []
 
 
-async def _arows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
+async def _arows(connection: Any, ask: Query) -> list[dict[str, Any]]:
     bounds = ask.request.bounds
     async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
         if bounds:
@@ -235,7 +235,7 @@ async def _arows(connection: Any, ask: Ask) -> list[dict[str, Any]]:
         return list(await cursor.fetchall()) if cursor.description is not None else []
 
 
-def _send(post: Post, effect: Effect) -> Any:
+def _send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
         case Reach():
             post.reach()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Query:
     """One statement to Postgres; on the caller's own connection where one is given."""
 
     request: Request[Any]
@@ -57,7 +57,7 @@ class Sleep:
     seconds: float
 
 
-Effect = Ask | Reach | Publish | Ring | Depth | CountRefused | Sleep
+Effect = Query | Reach | Publish | Ring | Depth | CountRefused | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]
@@ -66,5 +66,5 @@ Operation: TypeAlias = Generator[Effect, Any, T]
 
 def query(request: Request[T], connection: Any = None) -> Operation[T]:
     """Put one of the gateway's requests; return what it reads."""
-    answer: T = yield Ask(request, connection)
+    answer: T = yield Query(request, connection)
     return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.envelope import Ticket
+from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.plan import Plan
 from flujo_client.gateway.requests import GRACE_S, Request, bind_first, only
 from flujo_client.pipeline.fork import Beginning, Standing
@@ -45,7 +45,7 @@ def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
 
 
 def _standing(row: Row) -> Standing:
-    ticket = Ticket(
+    ticket = RunHeader(
         run=row["id"],
         **{name: row[name] for name in ("reference", "fingerprint", "queue", "priority", "trace_parent", "tenant")},
         aros=row["aros"],

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_client.gateway.requests import Request
 from flujo_client.health.facts import ArosFacts, MachineFacts, read_aros, read_machine
-from flujo_client.health.query import Question
-from flujo_client.health.report import Report
+from flujo_client.health.query import HealthQuery
+from flujo_client.health.report import HealthReport
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
 
 _HOME: Final = "flujo_client.health"
-_BOUNDS: Final[Request[None]] = Request("bounds", Question.bounds(), lambda _: None, _HOME)
+_BOUNDS: Final[Request[None]] = Request("bounds", HealthQuery.bounds(), lambda _: None, _HOME)
 
 
-def aros(question: Question) -> Request[ArosFacts]:
+def aros(question: HealthQuery) -> Request[ArosFacts]:
     """Count what AROS did in the runs that are looked at."""
     return Request("aros", question.aros_parameters(), lambda rows: read_aros(rows[0]), _HOME, _BOUNDS)
 
 
-def machine(question: Question, health: Health) -> Request[MachineFacts]:
+def machine(question: HealthQuery, health: Health) -> Request[MachineFacts]:
     """Read what Postgres holds of the machine."""
     return Request("machine", question.machine_parameters(health), lambda rows: read_machine(rows[0]), _HOME, _BOUNDS)
 
 
-def last_report() -> Request[Report | None]:
+def last_report() -> Request[HealthReport | None]:
     """Read the report that the scheduled task stored last."""
-    return Request("last_report", {}, lambda rows: Report.model_validate(rows[0]["report"]) if rows else None)
+    return Request("last_report", {}, lambda rows: HealthReport.model_validate(rows[0]["report"]) if rows else None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Post:
+class ClientPublisher:
     """Sends messages to workers."""
 
     def __init__(self, settings: Settings) -> None:

@@ -12,7 +12,7 @@ from flujo_client.health.report import Advice
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from flujo_client.health.report import Figures, Part, Report, StageCounts
+    from flujo_client.health.report import Figures, HealthReport, StageCounts, WindowPart
 
 SOE_COERCIONS: Final = 10
 DECODER_USES: Final = 5
@@ -42,7 +42,7 @@ _ADD: Final = {
 }
 
 
-def advise(report: Report) -> Iterator[Advice]:
+def advise(report: HealthReport) -> Iterator[Advice]:
     """Give what the report says should be changed, the general first."""
     yield from _structured_output(report)
     yield from _from_counts("decoder", report.transforms, _DECODERS, DECODER_USES)
@@ -55,7 +55,7 @@ def advise(report: Report) -> Iterator[Advice]:
     yield from _drifts(report)
 
 
-def _structured_output(report: Report) -> Iterator[Advice]:
+def _structured_output(report: HealthReport) -> Iterator[Advice]:
     coercions = report.totals.coercions
     if coercions >= SOE_COERCIONS and not report.totals.soe_applied:
         message = f"{coercions:,} coercions and no structured output: turn it on where the provider knows it"
@@ -107,7 +107,7 @@ def _prechecks(steps: Mapping[str, Figures]) -> Iterator[Advice]:
             )
 
 
-def _rises(report: Report) -> Iterator[Advice]:
+def _rises(report: HealthReport) -> Iterator[Advice]:
     """From the first half of the window to the second."""
     last, prev = report.trend.last_half, report.trend.prev_half
     if last is None or prev is None:
@@ -115,14 +115,14 @@ def _rises(report: Report) -> Iterator[Advice]:
     yield from _rising("rising", "from the first half of the window to the second", prev, last, RISE)
 
 
-def _drifts(report: Report) -> Iterator[Advice]:
+def _drifts(report: HealthReport) -> Iterator[Advice]:
     """From the first bucket to the last."""
     buckets = report.trend.buckets
     if buckets:
         yield from _rising("drift", "from the first bucket to the last", buckets[0], buckets[-1], DRIFT)
 
 
-def _rising(code: str, when: str, before: Part, after: Part, threshold: int) -> Iterator[Advice]:
+def _rising(code: str, when: str, before: WindowPart, after: WindowPart, threshold: int) -> Iterator[Advice]:
     rise = after.coercions - before.coercions
     if rise >= threshold:
         message = f"coercions rose by {rise:,} {when}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_client.health.advice import advise
 from flujo_client.health.infrastructure import judge, machine_of
-from flujo_client.health.report import Bucket, Figures, Part, Report, Shadow, Trend, Window
+from flujo_client.health.report import Bucket, Figures, HealthReport, Shadow, Trend, Window, WindowPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.models import Health
     from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
-    from flujo_client.health.query import Question
+    from flujo_client.health.query import HealthQuery
 
 STAGES: Final = ("extract", "syntactic", "tolerant", "semantic", "custom")
 _STAGE, _SHADOW_STAGE = "aros.coercion.stage.", "aros.shadow.coercion.stage."
@@ -29,7 +29,9 @@ _SKIPPED, _TRANSFORM = "aros.soe.skipped.", "aros.coercion.transforms."
 BY_STEP, BY_MODEL, BY_AGENT = attrgetter("step"), attrgetter("model"), attrgetter("agent")
 
 
-def build(question: Question, aros: ArosFacts, machine: MachineFacts, depths: Depths, health: Health) -> Report:
+def build(
+    question: HealthQuery, aros: ArosFacts, machine: MachineFacts, depths: Depths, health: Health
+) -> HealthReport:
     """Make the report.
 
     Args:
@@ -43,7 +45,7 @@ def build(question: Question, aros: ArosFacts, machine: MachineFacts, depths: De
     runs = sum(each.runs for each in aros.runs)
     sums = _sums(counters)
     told = machine_of(machine, depths)
-    report = Report(
+    report = HealthReport(
         generated_at=aros.at,
         window=Window(
             since=aros.since,
@@ -150,7 +152,7 @@ def _shadow(sums: Mapping[str, int]) -> Shadow:
     )
 
 
-def _trend(question: Question, aros: ArosFacts) -> Trend:
+def _trend(question: HealthQuery, aros: ArosFacts) -> Trend:
     if aros.since is None:
         return Trend()
     prev_half, last_half = (_part(aros, aros.since, attrgetter("half"), index, 2) for index in range(2))
@@ -165,12 +167,12 @@ def _trend(question: Question, aros: ArosFacts) -> Trend:
 
 def _part(
     aros: ArosFacts, since: datetime, place: Callable[[Counter | RunCount], int | None], index: int, count: int
-) -> Part:
+) -> WindowPart:
     counters: Sequence[Counter] = [each for each in aros.counters if place(each) == index]
     runs = sum(each.runs for each in aros.runs if place(each) == index)
     sums, width = _sums(counters), aros.at - since
     coercions = sums["aros.coercion.total"]
-    return Part(
+    return WindowPart(
         start=since + width * index / count,
         end=since + width * (index + 1) / count,
         runs=runs,
@@ -207,7 +209,7 @@ def _ranked(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(((name, each) for name, each in counts.items() if each), key=lambda item: (-item[1], item[0])))
 
 
-def _nothing(question: Question, runs: int) -> list[str]:
+def _nothing(question: HealthQuery, runs: int) -> list[str]:
     if runs:
         return []
     asked = " that fits the filters" if question.pipeline is not None else ""

@@ -12,7 +12,7 @@ from flujo_client.health.aggregate import STAGES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from flujo_client.health.report import Figures, Report, StageCounts
+    from flujo_client.health.report import Figures, HealthReport, StageCounts
 
 STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _FIGURES: Final = (
@@ -33,12 +33,12 @@ _FIGURES: Final = (
 )
 
 
-def to_json(report: Report) -> str:
+def to_json(report: HealthReport) -> str:
     """Write the report as one JSON document."""
     return report.model_dump_json(indent=2)
 
 
-def to_csv(report: Report, path: str) -> dict[str, str]:
+def to_csv(report: HealthReport, path: str) -> dict[str, str]:
     """Write the report's tables: the files beside `path` (`x.csv` gives `x_steps.csv`, `x_models.csv`, `x_transforms.csv`) and their text.
 
     A cell that a spreadsheet would take for a formula begins with an apostrophe: names of steps, models and transforms are their users'.

@@ -44,7 +44,7 @@ class ArosFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FactGroup:
     """Things of one kind: how many, the age of the oldest in seconds, and some by name."""
 
     count: int = 0
@@ -73,7 +73,7 @@ class MachineFacts:
         events_dropped: lines that were not kept.
     """
 
-    found: Mapping[str, Found] = field(default_factory=dict)
+    found: Mapping[str, FactGroup] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
     live_workers: int = 0
     sweep_age_s: float | None = None
@@ -95,7 +95,7 @@ def read_machine(row: Mapping[str, Any]) -> MachineFacts:
     """Read the row of `sql/machine.sql`."""
     plain = ("queues", "live_workers", "sweep_age_s", "sweep_lag_s", "events_dropped")
     found = {
-        what: Found(each["count"], each["oldest_s"], tuple(each["named"]))
+        what: FactGroup(each["count"], each["oldest_s"], tuple(each["named"]))
         for what, each in sorted(row["found"].items())
     }
     return MachineFacts(found=found, **{name: row[name] for name in plain})

@@ -24,7 +24,7 @@ _DAY_H: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HealthQuery:
     """What is looked at: each filter is off when None (M-175, M-182, M-183).
 
     Attributes:

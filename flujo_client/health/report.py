@@ -62,7 +62,7 @@ class Shadow(Value):
     stages: StageCounts = {}
 
 
-class Part(Value):
+class WindowPart(Value):
     """One part of the window, from `start` to before `end`; the last part holds its end too."""
 
     start: datetime
@@ -77,15 +77,15 @@ class Part(Value):
     model_stages: Mapping[str, StageCounts] = {}
 
 
-class Bucket(Part):
+class Bucket(WindowPart):
     index: int
 
 
 class Trend(Value):
     """None and empty where no window was asked for."""
 
-    last_half: Part | None = None
-    prev_half: Part | None = None
+    last_half: WindowPart | None = None
+    prev_half: WindowPart | None = None
     buckets: tuple[Bucket, ...] = ()
 
 
@@ -162,7 +162,7 @@ class Verdict(Value):
     reasons: tuple[Reason, ...] = ()
 
 
-class Report(Value):
+class HealthReport(Value):
     version: str = VERSION
     generated_at: datetime
     window: Window

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 PLANNER, ACT, RECORD = "planner", "act", "record"
@@ -83,7 +83,7 @@ class AgenticLoopStep(LoopStep):
         for name, value in made.items():
             object.__setattr__(self, name, value)
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         yield from place.lacks("the log of its turns", agentic_protocol.LOG)
         if isinstance(self.planner, Step | Pipeline) and not _is_plain(self.planner):

@@ -13,7 +13,7 @@ import pydantic
 
 from flujo_client.attempt_info import current_attempt
 from flujo_client.contract.commands import COMMAND, ExecutedCommandLog
-from flujo_client.contract.suggestions import likely
+from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import AgentIOValidationError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Registry:
     def refuse(self, named: str) -> dict[str, Any]:
         """Tell the planner that there is no such agent, and which there are."""
         told = {"error": f"there is no agent '{named[:_LONGEST]}'", "agents": list(self.names)}
-        near = likely(named, self.names)
+        near = closest_match(named, self.names)
         return told | ({"nearest": near} if near else {})
 
 

@@ -14,7 +14,7 @@ from flujo_client.pipeline.container import Container
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.step import Step
 
@@ -38,7 +38,7 @@ class BackgroundStep(Container):
     def bodies(self) -> dict[str, Body]:
         return {"body": replace(self.task, config=self.task.config.model_copy(update={"execution_mode": "sync"}))}
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         for option in LOST:
             if getattr(self.task, option):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.pipeline.backend import CacheBackend
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 TTL_S = 3600.0
@@ -55,10 +55,10 @@ class CacheStep(Container):
     def traits(self) -> dict[str, Any]:
         return {} if self.cache_backend is None else {"cache_backend": identify(self.cache_backend)}
 
-    def place_inside(self, place: Place) -> Place:
+    def place_inside(self, place: ContextInfo) -> ContextInfo:
         return place._replace(is_cached=True)
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         ttl: Any = self.ttl_s
         if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 <= ttl < inf:

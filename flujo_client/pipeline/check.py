@@ -14,7 +14,7 @@ from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentE
 from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
-from flujo_client.pipeline.context_info import Place, is_dotted
+from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _QUEUE = rf"[\w.:-]{{1,{MAX_QUEUE}}}"
 
 
-class Finding(NamedTuple):
+class PipelineFinding(NamedTuple):
     """What is wrong with a pipeline, or with the step at a path in its plan."""
 
     text: str
@@ -45,9 +45,9 @@ class Finding(NamedTuple):
         return f"step '{self.path}': {self.text}" if self.path is not None else self.text
 
 
-def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[Finding]:
+def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[PipelineFinding]:
     """Find what cannot run. Takes what `check` takes."""
-    found = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+    found = list(_Reading(allowed).all(pipeline, ContextInfo(has_context, pipeline.context_model)))
     return found or _plan_findings(pipeline)
 
 
@@ -64,7 +64,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         MissingAgentError: all that is wrong is that steps have no agent.
         PipelineError: everything that was found.
     """
-    findings = list(_Reading(allowed).all(pipeline, Place(has_context, pipeline.context_model)))
+    findings = list(_Reading(allowed).all(pipeline, ContextInfo(has_context, pipeline.context_model)))
     if not findings:
         return
     if endless := [str(each) for each in findings if each.is_endless]:
@@ -76,12 +76,12 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
     raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(map(str, findings)))
 
 
-def _plan_findings(pipeline: Pipeline) -> list[Finding]:
+def _plan_findings(pipeline: Pipeline) -> list[PipelineFinding]:
     """What keeps a pipeline without any other findings from being compiled, as whoever enqueues it is told by `compile_plan` itself."""
     try:
         compile_plan(pipeline)
     except FlujoError as error:
-        return [Finding(error.message)]
+        return [PipelineFinding(error.message)]
     return []
 
 
@@ -97,7 +97,7 @@ class _Spot(NamedTuple):
     """Where the reading is: the path above, what is known there, and the bodies it stands in."""
 
     above: str
-    place: Place
+    place: ContextInfo
     trail: tuple[_Above, ...]
 
 
@@ -108,13 +108,13 @@ class _Reading:
         self._allowed = allowed
         self._steps = 0
 
-    def all(self, pipeline: Pipeline, place: Place) -> Iterator[Finding]:
+    def all(self, pipeline: Pipeline, place: ContextInfo) -> Iterator[PipelineFinding]:
         if not pipeline.steps:
-            yield Finding("it has no steps")
-        yield from map(Finding, self._besides(pipeline))
+            yield PipelineFinding("it has no steps")
+        yield from map(PipelineFinding, self._besides(pipeline))
         yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._steps > MAX_STEPS:
-            yield Finding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
+            yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
 
     def _besides(self, body: Body) -> Iterator[str]:
         """What is wrong with what a pipeline has besides its steps."""
@@ -125,32 +125,32 @@ class _Reading:
             yield from resources_findings(body.resources, self._allowed)
             yield from hooks_findings(body.hooks, self._allowed)
 
-    def _sequence(self, body: Body, spot: _Spot) -> Iterator[Finding]:
+    def _sequence(self, body: Body, spot: _Spot) -> Iterator[PipelineFinding]:
         given: Sequence[Any] = steps_of(body)
         steps = [each for each in given if isinstance(each, Step)]
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 where = f"in '{spot.above.removesuffix('/')}', " if spot.above else ""
-                yield Finding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
+                yield PipelineFinding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
         for name, count in Counter(step.name for step in steps).items():
             if count > 1:
                 text = f"{count} steps have this name; names are addresses, so each needs its own"
-                yield Finding(text, f"{spot.above}{name}")
+                yield PipelineFinding(text, f"{spot.above}{name}")
         for step in steps:
             if self._steps > MAX_STEPS:
                 return
             yield from self._step(step, spot)
 
-    def _step(self, step: Step, spot: _Spot) -> Iterator[Finding]:
+    def _step(self, step: Step, spot: _Spot) -> Iterator[PipelineFinding]:
         path = f"{spot.above}{step.name}"
         place = spot.place
         texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
         texts += _input_findings(step.input, place)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
-        yield from (Finding(text, path) for text in texts)
+        yield from (PipelineFinding(text, path) for text in texts)
         if step.agent is None and step.performs:
-            yield Finding("it has no agent", path, is_missing_agent=True)
+            yield PipelineFinding("it has no agent", path, is_missing_agent=True)
         bodies = step.bodies()
         self._steps += not bodies
         for key, body in bodies.items():
@@ -159,12 +159,12 @@ class _Reading:
             inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                yield from (Finding(f"in {key!r}, {text}", path) for text in self._besides(body))
+                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._besides(body))
                 yield from self._sequence(body, inside)
             else:
                 self._steps += 1
                 text = f"its {key if key == 'body' else repr(key)} {wrong}"
-                yield Finding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
+                yield PipelineFinding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
@@ -189,7 +189,7 @@ def _body_finding(body: Any, inside: _Spot) -> str | None:
     return None
 
 
-def _context_findings(step: Step, place: Place) -> Iterator[str]:
+def _context_findings(step: Step, place: ContextInfo) -> Iterator[str]:
     if step.updates_context:
         yield from place.lacks("updates_context")
     if step.sink_to is not None and (is_dotted(step.sink_to) or not place.has_context):
@@ -220,7 +220,7 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
         yield f"sink_to '{step.sink_to}' is not a dotted path"
 
 
-def _input_findings(given: Any, place: Place) -> Iterator[str]:
+def _input_findings(given: Any, place: ContextInfo) -> Iterator[str]:
     if given is None:
         return
     if not isinstance(given, str):

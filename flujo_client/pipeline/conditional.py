@@ -13,7 +13,7 @@ from flujo_client.pipeline.container import Container, aliases, names_findings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 DEFAULT = "default"
@@ -56,7 +56,7 @@ class ConditionalStep(Container):
         keys = {_written(key): _sort(key) for key, _ in _items(self.branches)}
         return super().rules() | {"keys": keys, "default": self.default_branch_pipeline is not None}
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if not self.bodies():
             yield f"it has no branches; give a mapping of them, not a {type(self.branches).__name__}"

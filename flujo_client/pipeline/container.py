@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flujo_client.contract.limits import UsageLimits
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
 
 
 MOST = 1_000_000_000
@@ -60,7 +60,7 @@ class Container(Step):
         given = {role: getattr(self, name) for role, name in self.roles.items()}
         return {role: function for role, function in given.items() if function is not None}
 
-    def findings(self, place: Place) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
+    def findings(self, place: ContextInfo) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
         if not self.performs and self.config not in (StepConfig(), StepConfig(execution_mode="background")):
             yield "of its config only execution_mode counts here; everything else stands on the steps inside"
         optional = {each.name for each in fields(self) if each.default is None}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-class Place(NamedTuple):
+class ContextInfo(NamedTuple):
     """What steps at a place can count on.
 
     Attributes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from flujo_client.expressions.templates import Template, Undefined
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.step import Step
 
@@ -97,7 +97,7 @@ def conversation_rules(loop: LoopStep) -> dict[str, Any]:
     }
 
 
-def conversation_findings(loop: LoopStep, place: Place) -> Iterator[str]:
+def conversation_findings(loop: LoopStep, place: ContextInfo) -> Iterator[str]:
     """Find what is wrong with a loop's conversation."""
     if not loop.conversation:
         given = [name for name in OPTIONS[1:] if getattr(loop, name) != getattr(type(loop), name)]

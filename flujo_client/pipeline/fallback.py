@@ -15,7 +15,7 @@ from flujo_client.pipeline.step import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 KIND = "fallback"
@@ -42,7 +42,7 @@ class FallbackStep(Container):
     def rules(self) -> dict[str, Any]:
         return super().rules() | {"diagnostics": self.primary.config.preserve_fallback_diagnostics}
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         other: Any = self.primary.fallback_step
         if not isinstance(other, Step):

@@ -19,7 +19,7 @@ from flujo_client.serial import Packed, digest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flujo_client.contract.envelope import Envelope, Ticket
+    from flujo_client.contract.envelope import Envelope, RunHeader
     from flujo_client.contract.plan import Plan
     from flujo_client.pipeline.submit import Order
 
@@ -34,7 +34,7 @@ class Standing:
         patience_s: seconds from its beginning to its deadline.
     """
 
-    ticket: Ticket
+    ticket: RunHeader
     plan: Plan
     status: str
     cursor: int

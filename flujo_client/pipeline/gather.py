@@ -11,7 +11,7 @@ from flujo_client.pipeline.step import Step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Gatherer:
 class GatherStep(Step):
     """A plain step whose agent is a `Gatherer`."""
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         names = self.agent.wait_for
         if not names or not all(isinstance(name, str) for name in names):
             yield "wait_for is a list of the names of steps, and not empty"

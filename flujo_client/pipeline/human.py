@@ -26,7 +26,7 @@ from flujo_client.sizes import MAX_QUESTION
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
 
 ON_EXPIRY = ("fail", "default", "escalate")
 
@@ -108,7 +108,7 @@ class HumanInTheLoopStep(Container):
             message = f"the answer to '{self.name}' does not fit: {wrong}"
         raise HumanInputError(message, code="ANSWER_REFUSED")  # without its cause, which shows the values
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if place.is_cached:
             yield "it asks a person and stands in a cached step; an answer counts for one run, so put it outside"

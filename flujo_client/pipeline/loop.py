@@ -18,7 +18,7 @@ from flujo_client.pipeline.conversation import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 
@@ -82,7 +82,7 @@ class LoopStep(Container):
             **conversation_rules(self),
         }
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         yield from count_findings("max_loops", self.max_loops)
         yield from conversation_findings(self, place)

@@ -11,7 +11,7 @@ from flujo_client.pipeline.container import Container, count_findings, function_
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 ANY = "*"
@@ -80,7 +80,7 @@ class StateMachineStep(Container):
         function: Callable[..., Any] = self.functions()["when"][index]
         return function
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         yield from count_findings("max_visits", self.max_visits)
         if not self.bodies():

@@ -13,7 +13,7 @@ from flujo_client.pipeline.parallel import FanOutStep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 
@@ -50,7 +50,7 @@ class MapStep(FanOutStep):
         """Tell whether the items run side by side."""
         return bool(self.parallel) or self.max_concurrency is not None
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if is_dotted(self.iterable_input):
             yield from place.lacks("iterable_input", self.iterable_input)

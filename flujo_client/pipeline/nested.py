@@ -16,7 +16,7 @@ from flujo_client.serial import encode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 INPUTS = ("initial_prompt", "import_artifacts", "both")
@@ -90,13 +90,13 @@ class ImportStep(Container):
         said = getattr(parent, "conversation_history", None)
         return {"conversation_history": said} if self.inherit_conversation and said else {}
 
-    def place_inside(self, place: Place) -> Place:
+    def place_inside(self, place: ContextInfo) -> ContextInfo:
         if self.inherit_context and place.has_context:
             return place
         has_context = place.has_context or self._model is not None
         return place._replace(has_context=has_context, model=self._model or PipelineContext)
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         for name, choices in (("input_to", INPUTS), ("on_failure", FAILURES)):
             if getattr(self, name) not in choices:
@@ -112,7 +112,7 @@ class ImportStep(Container):
             yield from self.place_inside(place).lacks("input_to", "import_artifacts")
         yield from self._outputs_findings(place)
 
-    def _outputs_findings(self, place: Place) -> Iterator[str]:
+    def _outputs_findings(self, place: ContextInfo) -> Iterator[str]:
         for pair in _pairs(self.outputs) or ():
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_dotted, pair)):  # noqa: PLR2004 - a pair
                 yield f"outputs: {str(pair)[:40]!r} is no pair of dotted paths, the child's and its own"

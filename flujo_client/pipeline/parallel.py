@@ -12,7 +12,7 @@ from flujo_client.pipeline.container import Container, aliases, count_findings, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 
@@ -61,7 +61,7 @@ class FanOutStep(Container):
         merge = {} if isinstance(self.merge_strategy, str) else {"merge": self.merge_strategy}
         return super().functions() | merge
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         yield from _choice_findings("merge_strategy", self.merge_strategy, MergeStrategy, or_function=True)
         yield from _choice_findings("on_branch_failure", self.on_branch_failure, BranchFailureStrategy)
@@ -109,7 +109,7 @@ class ParallelStep(FanOutStep):
         reduce = {} if isinstance(self.reduce, str | None) else {"reduce": self.reduce}
         return super().functions() | reduce
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         branches: Any = self.branches
         if not isinstance(branches, Mapping | list | tuple):
@@ -119,7 +119,7 @@ class ParallelStep(FanOutStep):
             yield from _choice_findings("reduce", self.reduce, REDUCERS, or_function=True)
         yield from self._mapping_findings(place)
 
-    def _mapping_findings(self, place: Place) -> Iterator[str]:
+    def _mapping_findings(self, place: ContextInfo) -> Iterator[str]:
         fields: Any = {} if self.field_mapping is None else self.field_mapping
         if not isinstance(fields, Mapping):
             yield f"field_mapping, a {type(fields).__name__}, is no mapping of branches to fields"
@@ -155,7 +155,7 @@ def _is_field(name: Any) -> bool:
     return isinstance(name, str) and name.isprintable()
 
 
-def _fields_findings(option: str, fields: Any, place: Place) -> Iterator[str]:
+def _fields_findings(option: str, fields: Any, place: ContextInfo) -> Iterator[str]:
     if not isinstance(fields, list | tuple | set | frozenset) or not all(map(_is_field, fields)):
         yield f"{option} is no list of fields' names"
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from flujo_client.contract.limits import UsageLimits
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body, Pipeline
 
 
@@ -172,11 +172,11 @@ class Step(Factories):
         """What else is another pipeline when it changes, as plain data."""
         return {}
 
-    def findings(self, place: Place) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
+    def findings(self, place: ContextInfo) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
         """What is wrong with it at this place, apart from its agent and its bodies."""
         yield from ()
 
-    def place_inside(self, place: Place) -> Place:
+    def place_inside(self, place: ContextInfo) -> ContextInfo:
         """What is known of the context inside, for a step that stands at `place`."""
         return place
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from flujo_client.address import ROOT, is_run_id
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, Ticket
+from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, RunHeader
 from flujo_client.contract.plan import PERFORMED
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import (
@@ -38,7 +38,7 @@ LAST_DEADLINE = 253_402_300_799.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ValueLimits:
     """How large a value may be, in bytes: compressed to travel inside a message, uncompressed at all."""
 
     inline: int = 65_536
@@ -69,7 +69,7 @@ def new_run(
     value: Any,
     order: Order,
     *,
-    size: Limits,
+    size: ValueLimits,
     allowed: Sequence[str],
     control_queue: str = CONTROL_QUEUE,
 ) -> NewRun:
@@ -90,7 +90,7 @@ def new_run(
     context = build_context(order.context, order.context_model)
     same = digest([reference, sent_input.digest, None if context is None else encode(context, path="context")])
     snapshot = _snapshot(context, value, order.run_id, size, allowed)
-    ticket = Ticket(
+    ticket = RunHeader(
         run=order.run_id,
         reference=reference,
         fingerprint=plan.fingerprint,
@@ -109,7 +109,7 @@ def new_run(
 
 
 def first_of(
-    ticket: Ticket, node: Node, value: Packed, context: Packed | None, *, inline: int, control_queue: str
+    ticket: RunHeader, node: Node, value: Packed, context: Packed | None, *, inline: int, control_queue: str
 ) -> tuple[Envelope, tuple[Packed, ...]]:
     """Make the first message of a run that begins at a top-level node, and give the values that it only points at."""
     is_performed = node.kind in PERFORMED
@@ -158,7 +158,7 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
 
 
 def _snapshot(
-    context: BaseModel | None, value: Any, run_id: str, size: Limits, allowed: Sequence[str]
+    context: BaseModel | None, value: Any, run_id: str, size: ValueLimits, allowed: Sequence[str]
 ) -> Packed | None:
     if context is None:
         return None
@@ -171,7 +171,7 @@ def _snapshot(
     return pack(tree, "context", size)
 
 
-def pack(tree: Any, what: str, size: Limits) -> Packed:
+def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
     """Pack a tree that may travel; raises SnapshotTooLarge."""
     packed = Packed.of(tree)
     length = len(packed.json())

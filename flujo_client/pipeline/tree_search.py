@@ -23,7 +23,7 @@ from flujo_client.pipeline.tree_search_steps import Begin, candidates_of, expand
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from flujo_client.pipeline.context_info import Place
+    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 BOUNDS: Final = (
@@ -110,7 +110,7 @@ class TreeSearchStep(ImportStep):
     def begins_with(self, parent: Any) -> dict[str, Any]:
         return super().begins_with(parent) | {"outer": parent}
 
-    def findings(self, place: Place) -> Iterator[str]:
+    def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         for name in ("branching_factor", "beam_width", "max_depth", "max_iterations", "path_max_tokens"):
             if getattr(self, name) is not None or name != "max_iterations":

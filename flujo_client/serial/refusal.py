@@ -15,7 +15,7 @@ def step_to(key: Any) -> str:
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.80}]"
 
 
-class Refused(Exception):
+class EncodingRefused(Exception):
     """On its way out of the walk, it gathers the trail: each holder with the step taken from it, innermost first."""
 
     def __init__(self, message: str, suggestion: str | None = None, *, too_deep: bool = False) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Entries = dict[str, Any]
 
 
-class Rule(NamedTuple):
+class EncodingRule(NamedTuple):
     """`owns` is set for kinds that need their class on the wire: it tells whether a class is of this kind."""
 
     tag: str
@@ -37,8 +37,8 @@ class Rule(NamedTuple):
     owns: Callable[[type], bool] | None = None
 
 
-def _simple(tag: str, apart: Callable[[Any], Any], together: Callable[[Any], Any]) -> Rule:
-    return Rule(tag, lambda value: {"v": apart(value)}, lambda _, entries: together(entries["v"]))
+def _simple(tag: str, apart: Callable[[Any], Any], together: Callable[[Any], Any]) -> EncodingRule:
+    return EncodingRule(tag, lambda value: {"v": apart(value)}, lambda _, entries: together(entries["v"]))
 
 
 # --- bytes, numbers, text --------------------------------------------------------------------------------------------
@@ -90,13 +90,13 @@ def _clock_apart(value: dt.datetime | dt.time) -> Entries:
     return {**entries, "f": 1} if value.fold else entries
 
 
-def _clock(cls: type[dt.datetime | dt.time]) -> Rule:
+def _clock(cls: type[dt.datetime | dt.time]) -> EncodingRule:
     def together(_: Any, entries: Entries) -> dt.datetime | dt.time:
         value = cls.fromisoformat(entries["v"])
         zone = _unzone(entries.get("z")) or value.tzinfo
         return value.replace(tzinfo=zone, fold=entries.get("f", 0))
 
-    return Rule(cls.__name__, _clock_apart, together)
+    return EncodingRule(cls.__name__, _clock_apart, together)
 
 
 # --- users' classes --------------------------------------------------------------------------------------------------
@@ -201,13 +201,15 @@ MAP = "map"
 SETS = {set: "set", frozenset: "frozenset"}
 
 _CLASS_RULES = (
-    Rule("enum", lambda value: {"v": value.value}, _enum, lambda cls: issubclass(cls, Enum)),
-    Rule("model", _model_apart, _model, lambda cls: issubclass(cls, BaseModel)),
-    Rule("namedtuple", lambda value: {"v": dict(zip(value._fields, value, strict=True))}, _namedtuple, _is_namedtuple),
-    Rule("dataclass", _dataclass_apart, _dataclass, _is_dataclass),
+    EncodingRule("enum", lambda value: {"v": value.value}, _enum, lambda cls: issubclass(cls, Enum)),
+    EncodingRule("model", _model_apart, _model, lambda cls: issubclass(cls, BaseModel)),
+    EncodingRule(
+        "namedtuple", lambda value: {"v": dict(zip(value._fields, value, strict=True))}, _namedtuple, _is_namedtuple
+    ),
+    EncodingRule("dataclass", _dataclass_apart, _dataclass, _is_dataclass),
 )
 
-_EXACT: dict[type, Rule] = {
+_EXACT: dict[type, EncodingRule] = {
     str: _simple("text", _odd_text, _odd_untext),
     int: _simple("int", hex, lambda text: int(text, 16)),
     float: _simple("float", str, float),
@@ -234,7 +236,7 @@ BY_TAG = {rule.tag: rule for rule in (*_EXACT.values(), *_CLASS_RULES)} | {
 
 
 @lru_cache(maxsize=1024)
-def rule_for(kind: type) -> Rule | None:
+def rule_for(kind: type) -> EncodingRule | None:
     """Find the rule for a type: the exact one, else that of its family, else none."""
     if kind in _EXACT:
         return _EXACT[kind]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial.lenient import safe_serialize
-from flujo_client.serial.refusal import Refused, step_to
+from flujo_client.serial.refusal import EncodingRefused, step_to
 from flujo_client.serial.text import is_storable_text, storable_text
 from flujo_client.serial.tree import dumps, type_name
 from flujo_client.sizes import MAX_NESTING
@@ -36,7 +36,7 @@ def stored(tree: Tree, *, path: str) -> str:
     """
     try:
         _check(tree, 0)
-    except Refused as refused:
+    except EncodingRefused as refused:
         error = refused.as_error(path)
     else:
         return dumps(tree).decode()
@@ -57,24 +57,26 @@ def _check(tree: Tree, depth: int) -> None:
     kind = type(tree)
     if kind is dict or kind is list:
         if depth == MAX_NESTING:
-            raise Refused(f"nested more than {MAX_NESTING} levels deep", "flatten the value")
+            raise EncodingRefused(f"nested more than {MAX_NESTING} levels deep", "flatten the value")
         for key, item in tree.items() if kind is dict else enumerate(tree):
             try:
                 _check_key(key, of=kind)
                 if type(item) is not str or not item.isascii() or "\0" in item:
                     _check(item, depth + 1)
-            except Refused as refused:
+            except EncodingRefused as refused:
                 refused.past(tree, step_to(key) if kind is dict else f"[{key}]")
                 raise
     elif kind not in _IS_KEPT:
-        raise Refused(f"object of type {type_name(kind)} is not plain JSON", "use texts, numbers, lists and mappings")
+        raise EncodingRefused(
+            f"object of type {type_name(kind)} is not plain JSON", "use texts, numbers, lists and mappings"
+        )
     elif not _IS_KEPT[kind](tree):
-        raise Refused(f"Postgres would not give this {type_name(kind)} back as it is: {tree!r:.80}")
+        raise EncodingRefused(f"Postgres would not give this {type_name(kind)} back as it is: {tree!r:.80}")
 
 
 def _check_key(key: Any, of: type) -> None:
     if of is dict and (type(key) is not str or not is_storable_text(key)):
-        raise Refused("a key has to be a text without NUL and lone surrogates")
+        raise EncodingRefused("a key has to be a text without NUL and lone surrogates")
 
 
 def _is_kept_float(number: float) -> bool:

@@ -17,9 +17,9 @@ import orjson
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import deserializer_for, serializer_for
-from flujo_client.serial.refusal import Refused, step_to
+from flujo_client.serial.refusal import EncodingRefused, step_to
 from flujo_client.serial.resolve import reference
-from flujo_client.serial.rules import BY_TAG, MAP, SETS, Rule, rule_for
+from flujo_client.serial.rules import BY_TAG, MAP, SETS, EncodingRule, rule_for
 from flujo_client.serial.text import is_storable_text
 from flujo_client.serial.tree import is_mock, type_name
 
@@ -47,7 +47,7 @@ def encode(value: Any, *, path: str = "value") -> Tree:
     """
     try:
         return _encode(value, 0)
-    except Refused as refused:
+    except EncodingRefused as refused:
         error = refused.as_error(path)
     raise error
 
@@ -68,7 +68,7 @@ def decode(tree: Tree, *, resolve: Resolve, path: str = "value") -> Any:
     """
     try:
         return _decode(tree, resolve)
-    except Refused as refused:
+    except EncodingRefused as refused:
         error = refused.as_error(path)
     except RecursionError:
         error = SerializationError("nested too deeply to be one of ours", path=path)
@@ -110,7 +110,7 @@ def _encode_list(value: list[Any], depth: int) -> Tree:
                 if out is value:
                     out = value.copy()
                 out[index] = tree
-    except Refused as refused:
+    except EncodingRefused as refused:
         refused.past(value, f"[{index}]")
         raise
     return out
@@ -133,7 +133,7 @@ def _encode_dict(value: dict[Any, Any], depth: int) -> Tree:
                 out[key] = tree
         else:
             return out
-    except Refused as refused:
+    except EncodingRefused as refused:
         refused.past(value, step_to(key))
         raise
     return _encode_map(value, depth)
@@ -144,7 +144,7 @@ def _encode_map(value: dict[Any, Any], depth: int) -> Tree:
     for key, item in value.items():
         try:
             pairs.append([_encode(key, depth + 1), _encode(item, depth + 1)])
-        except Refused as refused:
+        except EncodingRefused as refused:
             refused.past(value, step_to(key))
             raise
     return {_TAG: MAP, "v": pairs}
@@ -164,7 +164,7 @@ def _encode_other(value: Any, kind: type, depth: int) -> Tree:
             node[name] = _encode(part, depth)
         if kind in SETS:
             node["v"].sort(key=orjson.dumps)  # a set's own order differs between processes
-    except Refused as refused:
+    except EncodingRefused as refused:
         refused.past(value)
         raise
     return node
@@ -174,7 +174,7 @@ def _apart(take: Callable[[Any], Any], value: Any) -> Any:
     try:
         return take(value)
     except Exception as error:  # users' serializers and properties run here
-        raise Refused(f"cannot be taken apart: {error}") from error
+        raise EncodingRefused(f"cannot be taken apart: {error}") from error
 
 
 @lru_cache(maxsize=1024)
@@ -182,13 +182,13 @@ def _reference(kind: type) -> str:
     try:
         return reference(kind)
     except SerializationError as error:
-        raise Refused(error.message, error.suggestion) from None
+        raise EncodingRefused(error.message, error.suggestion) from None
 
 
-def _refuse_kind(kind: type) -> Rule:
+def _refuse_kind(kind: type) -> EncodingRule:
     if is_mock(kind):
-        raise Refused("a mock object cannot travel", "use a real value, or a scripted agent in tests")
-    raise Refused(
+        raise EncodingRefused("a mock object cannot travel", "use a real value, or a scripted agent in tests")
+    raise EncodingRefused(
         f"object of type {type_name(kind)} cannot travel",
         "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
     )
@@ -196,7 +196,7 @@ def _refuse_kind(kind: type) -> Rule:
 
 def _check_depth(depth: int) -> None:
     if depth >= MAX_DEPTH:
-        raise Refused(f"nested more than {MAX_DEPTH} levels deep", "flatten the value", too_deep=True)
+        raise EncodingRefused(f"nested more than {MAX_DEPTH} levels deep", "flatten the value", too_deep=True)
 
 
 # --- back ------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def _decode_dict(tree: dict[str, Tree], resolve: Resolve) -> Any:
                 if out is tree:
                     out = tree.copy()
                 out[key] = value
-    except Refused as refused:
+    except EncodingRefused as refused:
         refused.past(tree, step_to(key))
         raise
     return out
@@ -235,7 +235,7 @@ def _decode_list(tree: list[Tree], resolve: Resolve) -> Any:
                 if out is tree:
                     out = tree.copy()
                 out[index] = value
-    except Refused as refused:
+    except EncodingRefused as refused:
         refused.past(tree, f"[{index}]")
         raise
     return out
@@ -249,34 +249,36 @@ def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
             return _deserializer(ref)(entries["v"])
         rule = _rule(tag)
         return rule.together(_class(rule, ref, resolve), entries)
-    except Refused:
+    except EncodingRefused:
         raise
     except Exception as error:  # the payload is foreign: whatever goes wrong here is about it
-        raise Refused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
+        raise EncodingRefused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
 
 
-def _rule(tag: Any) -> Rule:
+def _rule(tag: Any) -> EncodingRule:
     if rule := BY_TAG.get(str(tag)):
         return rule
-    raise Refused(f"unknown tag {tag!r:.80}", "deploy the same version here")
+    raise EncodingRefused(f"unknown tag {tag!r:.80}", "deploy the same version here")
 
 
-def _class(rule: Rule, ref: Any, resolve: Resolve) -> type | None:
+def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> type | None:
     """Resolve the class, and see that it is of the kind the tag says: a reference must not name any callable."""
     if rule.owns is None:
         return None
     if not isinstance(ref, str):
-        raise Refused(f"a {rule.tag} without the reference of its class")
+        raise EncodingRefused(f"a {rule.tag} without the reference of its class")
     try:
         cls = resolve(ref)
     except SerializationError as error:
-        raise Refused(error.message, error.suggestion) from error
+        raise EncodingRefused(error.message, error.suggestion) from error
     if not isinstance(cls, type) or not rule.owns(cls):
-        raise Refused(f"{ref!r} does not name the class of a {rule.tag}")
+        raise EncodingRefused(f"{ref!r} does not name the class of a {rule.tag}")
     return cls
 
 
 def _deserializer(name: Any) -> Callable[[Any], Any]:
     if func := deserializer_for(name):
         return func
-    raise Refused(f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too")
+    raise EncodingRefused(
+        f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too"
+    )

@@ -17,7 +17,7 @@ import orjson
 import redis
 
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.chords import membership
@@ -137,7 +137,7 @@ class Broker:
             headers |= {"group": part["group_id"], "group_index": part["group_index"]}
             embed = {**_EMBED, "chord": part["chord"]}
         joins = envelope.kind == "join"
-        args: tuple[Any, ...] = ([], Doorbell(run, envelope.address).to_wire()) if joins else (envelope.to_wire(),)
+        args: tuple[Any, ...] = ([], JoinSignal(run, envelope.address).to_wire()) if joins else (envelope.to_wire(),)
         return self._message(TASKS[envelope.kind], args, envelope.key, envelope.queue, headers, priority, embed)
 
     def _message(

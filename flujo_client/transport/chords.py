@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.envelope import TASK_JOIN
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.wire import SERIALIZER
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
     while around is not None:
         if type(lane) is not int or len(lanes) >= MOST_NESTED:
             return False
-        lanes[Doorbell.from_wire(around["args"][0]).address] = lane
+        lanes[JoinSignal.from_wire(around["args"][0]).address] = lane
         around, lane = around["options"].get("chord"), around["options"].get("group_index")
     options = chord["options"]
     expected = membership(run, lanes, queue=options["queue"], priority=options.get("priority"))
@@ -64,7 +64,7 @@ def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int 
     if lanes[fan_out] == NO_LANE:
         return {}
     around = {address: lane for address, lane in lanes.items() if address != fan_out}
-    bell = Doorbell(run, fan_out)
+    bell = JoinSignal(run, fan_out)
     options = {"task_id": bell.key, "queue": queue, "serializer": SERIALIZER, "ignore_result": True}
     if priority is not None:
         options["priority"] = priority

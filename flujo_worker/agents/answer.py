@@ -9,7 +9,7 @@ from flujo_client.contract.outcome import NO_USAGE, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AgentAnswer:
     """An agent's output with its usage.
 
     Attributes:
@@ -24,7 +24,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentResult(Answer):
+class AgentResult(AgentAnswer):
     """What a `BaseAgent` gives back (M-315): an answer that can also say that the agent could not do its task.
 
     What goes wrong around an agent (a provider that fails, a time that is over) is raised. An agent of yours whose `run` returns

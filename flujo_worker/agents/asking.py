@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import model_name
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.telling import hidden, most_told, text_of
 from flujo_worker.runtime.attempt_context import current_work, in_thread
@@ -32,7 +32,7 @@ async def ask(
     options: Mapping[str, Any],
     shaping: Shaping | None = None,
     instructions: str | None = None,
-) -> Answer:
+) -> AgentAnswer:
     """Run a pydantic-ai agent once; what it spent is on the answer, or on the exception as `flujo_usage`.
 
     Args:
@@ -71,7 +71,7 @@ async def ask(
         error.flujo_usage = usage_of(spent, asked=model_name(agent))  # type: ignore[attr-defined]
         raise
     usage = usage_of(spent, result.response, model_name(agent))
-    return Answer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
+    return AgentAnswer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
 
 
 def _telling(data: Any, guidance: str | None, history: str | None) -> list[Any]:
@@ -109,9 +109,9 @@ def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
 
 def tell_dropped(options: Sequence[str], **by: Any) -> None:
     """Tell that options were given and go nowhere, by whom they are dropped: `agent` or `model` (C-36)."""
-    from flujo_worker.observe.log import tell
+    from flujo_worker.observe.log import emit
 
-    tell("agent.option.dropped", "warning", options=list(options), **by)
+    emit("agent.option.dropped", "warning", options=list(options), **by)
 
 
 async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.pipeline.identity import identify
 from flujo_client.serial import safe_serialize
-from flujo_worker.agents.answer import AgentResult, Answer
+from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.telling import text_of, whole
 from flujo_worker.runtime.attempt_context import in_thread
@@ -105,7 +105,7 @@ class BaseAgent(Front):
             max_tokens=max_tokens,
             shaping=shaping,
         )
-        return AgentResult(**{each.name: getattr(answer, each.name) for each in fields(Answer)})
+        return AgentResult(**{each.name: getattr(answer, each.name) for each in fields(AgentAnswer)})
 
     async def _prompt(self, task: Any, context: Any) -> str:
         """Build the user's message in a thread: a large one would hold up everything else in the process."""

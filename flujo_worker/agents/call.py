@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentError
 from flujo_client.pipeline.identity import agent_name
-from flujo_worker.agents.answer import AgentResult, Answer
+from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.asking import ask, tell_dropped
 from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.event_loop import is_async
-from flujo_worker.runtime.call_args import injectable
+from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NOT_THE_MODELS = ("context", "guidance", "history", "resources")
 
 async def call_agent(
     agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor | None, shaping: Shaping | None = None
-) -> Answer:
+) -> AgentAnswer:
     """Call an agent once.
 
     Args:
@@ -50,14 +50,14 @@ async def call_agent(
         told = {"guidance": options.get("guidance"), "history": options.get("history")}
         return await ask(agent, data, **told, options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
-    keywords = injectable(agent, options)
+    keywords = accepted_kwargs(agent, options)
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
         tell_dropped(dropped, agent=agent_name(agent))
     keywords |= _shaped(agent, keywords, shaping)
     given = await _await(run, partial(run, data, **keywords), threads)
     if isinstance(given, AgentResult) and not given.success:
         raise _refused(given)
-    return given if isinstance(given, Answer) else Answer(*_unwrap(given))
+    return given if isinstance(given, AgentAnswer) else AgentAnswer(*_unwrap(given))
 
 
 def _refused(result: AgentResult) -> AgentError:
@@ -72,7 +72,7 @@ def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) ->
     while (inner := getattr(target, "__flujo_target__", None)) is not None:
         target = inner
     if isinstance(asker_of(target), FlujoAgent):
-        return injectable(agent, {"shaping": shaping})
+        return accepted_kwargs(agent, {"shaping": shaping})
     return response_format(agent, target, keywords, shaping)
 
 

@@ -15,30 +15,30 @@ from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.redact import preview
 from flujo_worker.agents.factory import asks_by_library
 from flujo_worker.agents.telling import MOST, hidden, text_of
-from flujo_worker.observe.log import tell
-from flujo_worker.runtime.call_args import innermost
+from flujo_worker.observe.log import emit
+from flujo_worker.runtime.call_args import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.contract.outcome import Usage
-    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.runtime.work import Work
 
 
 @contextmanager
-def telling_what_is_asked(work: Work, *, call: str = "agent") -> Iterator[None]:
+def recording_call(work: Work, *, call: str = "agent") -> Iterator[None]:
     """Tell what a step's agent is about to be given inside, and if that fails what it has cost.
 
     Args:
         work: the attempt's work, with its input.
         call: whose call it is, for what it costs.
     """
-    if not asks_by_library(innermost(work.agent)):
+    if not asks_by_library(unwrap(work.agent)):
         yield
         return
     if work.prompts in MOST:
-        tell("agent.input", "debug", input_preview=_preview(work.data, MOST[work.prompts]))
+        emit("agent.input", "debug", input_preview=_preview(work.data, MOST[work.prompts]))
     try:
         yield
     except Exception as error:
@@ -46,18 +46,18 @@ def telling_what_is_asked(work: Work, *, call: str = "agent") -> Iterator[None]:
         raise
 
 
-def tell_answer(work: Work, answer: Answer, *, call: str = "agent") -> None:
+def record_answer(work: Work, answer: AgentAnswer, *, call: str = "agent") -> None:
     """Tell what a model said, and what that has cost."""
-    if not asks_by_library(innermost(work.agent)):
+    if not asks_by_library(unwrap(work.agent)):
         return
     if work.prompts in MOST:
-        tell("agent.response", "debug", response_preview=_preview(answer.output, MOST[work.prompts]))
+        emit("agent.response", "debug", response_preview=_preview(answer.output, MOST[work.prompts]))
     _tell_usage(answer.usage, call)
 
 
 def _tell_usage(usage: Usage, call: str) -> None:
     if not usage.is_nothing:
-        tell("agent.usage", call=call, **asdict(usage))
+        emit("agent.usage", call=call, **asdict(usage))
 
 
 def _preview(value: Any, most: int) -> str:

@@ -22,7 +22,7 @@ _calls: ContextVar[list[ModelCall] | None] = ContextVar("calls", default=None)
 
 
 @contextmanager
-def noting(calls: list[ModelCall]) -> Iterator[None]:
+def collecting_calls(calls: list[ModelCall]) -> Iterator[None]:
     """Note every call inside."""
     token = _calls.set(calls)
     try:
@@ -32,7 +32,7 @@ def noting(calls: list[ModelCall]) -> Iterator[None]:
 
 
 @contextmanager
-def watching(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
+def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     """Watch one call of an agent that says which model it asks. What another one raised, called inside as a tool, is not this one's failure.
 
     Args:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from flujo_client.pipeline.step import AgentProcessors
-    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.agents.shaping import Shaping
     from flujo_worker.agents.tool import AgentTool
 
@@ -165,7 +165,7 @@ class FlujoAgent:
         max_tokens: int | None = None,
         shaping: Shaping | None = None,
         instructions: str | None = None,
-    ) -> Answer:
+    ) -> AgentAnswer:
         """Ask the model once.
 
         Args:
@@ -197,7 +197,7 @@ class FlujoAgent:
         async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
             if self.processors is None:
                 return await asking(data)
-            answer: Answer = await asking(await through(self.processors.prompt_processors, data))
+            answer: AgentAnswer = await asking(await through(self.processors.prompt_processors, data))
             try:
                 return replace(answer, output=await through(self.processors.output_processors, answer.output))
             except Exception as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.agents import soe
 from flujo_worker.aros.typed import schema_hash
-from flujo_worker.runtime.call_args import injectable
+from flujo_worker.runtime.call_args import accepted_kwargs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def _against(
         return "shadow"
     if options.get(_NAME) is not None:
         return "caller_response_format"
-    return None if injectable(agent, hint) and _is_named(target) else "unsupported_agent"
+    return None if accepted_kwargs(agent, hint) and _is_named(target) else "unsupported_agent"
 
 
 def _is_named(target: Any) -> bool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Schema, Shaping
 
 
-class Reading(AbstractCapability[Any]):
+class OutputReader(AbstractCapability[Any]):
     """Reads a run's output by `shaping.read` before pydantic validates it.
 
     Attributes:

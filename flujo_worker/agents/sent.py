@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart
 from flujo_client.attempt_info import current_attempt
 from flujo_client.redact import preview
 from flujo_worker.agents.telling import hidden, text_of
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -60,7 +60,7 @@ class Sent(AbstractCapability[Any]):
 
     def _tell_system(self, asked: ModelRequestContext, news: list[ModelRequest]) -> None:
         system, info = _system(news), current_attempt()
-        tell(
+        emit(
             "agent.system",
             "debug",
             model_id=asked.model.model_name,
@@ -69,13 +69,13 @@ class Sent(AbstractCapability[Any]):
         )
 
     def _tell_prompt(self, text: str) -> None:
-        tell("agent.prompt", "debug", prompt_preview=preview(text, self._most))
+        emit("agent.prompt", "debug", prompt_preview=preview(text, self._most))
 
     def _tell_schema(self, model: Model[Any], asked: ModelRequestParameters) -> None:
         schema = _schema(asked)
         if schema and schema != self._schema:
             mode = _mode_of(model) if asked.output_mode == "auto" else asked.output_mode
-            tell("agent.schema", "debug", mode=mode, schema_preview=preview(schema, self._most))
+            emit("agent.schema", "debug", mode=mode, schema_preview=preview(schema, self._most))
         self._schema = schema
 
 

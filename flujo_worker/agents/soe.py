@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 
 Form = Literal["json_schema", "json_object"]
 
@@ -19,20 +19,20 @@ TELEMETRY: Final = ("outlines", "xgrammar")
 
 def tell_enabled(mode: str, form: Form, schema_hash: str | None) -> None:
     """Say that the model is asked for structured output (M-068)."""
-    tell("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)
+    emit("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)
 
 
 def tell_applied(form: Form, schema_hash: str | None) -> None:
     """Say that a request carried the provider's own parameter for it: to be called only then (M-066, U-06)."""
-    tell("grammar.applied", mode="openai_json", form=form, schema_hash=schema_hash)
+    emit("grammar.applied", mode="openai_json", form=form, schema_hash=schema_hash)
 
 
 def tell_skipped(mode: str, reason: str) -> None:
     """Say that the step runs as without structured output, and why (M-061, M-068)."""
-    tell("aros.soe.skipped", mode=mode, reason=reason)
+    emit("aros.soe.skipped", mode=mode, reason=reason)
 
 
 def tell_telemetry(mode: str, schema_hash: str | None) -> None:
     """Say which grammar an experimental mode would have applied (M-065)."""
-    tell("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True)
+    emit("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True)
     tell_skipped(mode, "experimental")

@@ -15,9 +15,9 @@ from pydantic_ai.output import NativeOutput, PromptedOutput
 
 from flujo_worker.agents import outputs, soe
 from flujo_worker.agents.probe import Capability, capability_of
-from flujo_worker.agents.reading import Reading
+from flujo_worker.agents.reading import OutputReader
 from flujo_worker.aros.typed import schema_hash
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -78,7 +78,7 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
         The library's result, and whether its output has been read and validated.
     """
     asking = asking_for(agent, shaping, settings)
-    reading = Reading(shaping, asking.tell)
+    reading = OutputReader(shaping, asking.tell)
     try:
         result = await run(output_type=asking.output_type, capabilities=[reading])
     except UserError as refusal:
@@ -86,10 +86,10 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
             raise
         # Refused before anything was sent: by the agent's output validators, or by a model that cannot do it beside its tools.
         reason = "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
-        reading = Reading(shaping, replace(asking, output_type=None, skipped=reason).tell)
+        reading = OutputReader(shaping, replace(asking, output_type=None, skipped=reason).tell)
         result = await run(capabilities=[reading])
     if result.response.finish_reason == "length":
-        tell("output.cut", "warning", finish_reason="length", max_tokens=reading.max_tokens)
+        emit("output.cut", "warning", finish_reason="length", max_tokens=reading.max_tokens)
     return result, reading.was_read
 
 

@@ -21,19 +21,19 @@ from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
 from flujo_client.pipeline.identity import agent_name
 from flujo_client.redact import preview, redact_tree
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.base import DEFAULT_TEMPLATE, rendered
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_events import tell_answer, telling_what_is_asked
-from flujo_worker.agents.call_stats import watching
+from flujo_worker.agents.call_events import record_answer, recording_call
+from flujo_worker.agents.call_stats import timed_call
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
 from flujo_worker.agents.pause import answer_to
 from flujo_worker.agents.pricing import declared
-from flujo_worker.agents.usage import noted
-from flujo_worker.observe.log import bound, tell
+from flujo_worker.agents.usage import record_usage
+from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_context import current_work, in_thread
-from flujo_worker.runtime.call_args import injectable
+from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.work import Notes
 
@@ -52,7 +52,9 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a tool's agent for another agent; what it spends is the attempt's."""
     work = current_work()
     try:
-        judged: Judgement = await noted(_called(tool, given, _ask_or_read), Notes() if work is None else work.notes)
+        judged: Judgement = await record_usage(
+            _called(tool, given, _ask_or_read), Notes() if work is None else work.notes
+        )
     except AgentError as error:
         if type(error) is not AgentError:  # what the agent says of itself; a kind of it is said by others
             raise
@@ -62,7 +64,7 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"success": True, "output": plain(judged.value)}
 
 
-async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: Shaping | None) -> Answer:
+async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: Shaping | None) -> AgentAnswer:
     """Ask a tool's agent for a step, whose input is the call."""
     given = {"task": data} if isinstance(data, str) else _named(data)
     answer = await _called(tool, given, partial(_ask, options=options, shaping=shaping))
@@ -79,14 +81,14 @@ async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: S
 
 
 async def _called(
-    tool: AgentTool, given: Mapping[str, Any], ask: Callable[[AgentTool, Asked, str], Awaitable[Answer]]
-) -> Answer:
+    tool: AgentTool, given: Mapping[str, Any], ask: Callable[[AgentTool, Asked, str], Awaitable[AgentAnswer]]
+) -> AgentAnswer:
     """Ask, if the call is accepted; the answer's output is the judgement of it."""
     with _telling(tool, given):
         asked = tool.accept(given)
         if isinstance(asked, dict):
             _tell_refusal("input", asked)
-            return Answer(Judgement(None, (), asked))
+            return AgentAnswer(Judgement(None, (), asked))
         _tell_dropped("input", asked.dropped)
         answer = await ask(tool, asked, await in_thread(partial(_prompted, tool.agent, asked)))
         judged = tool.conclude(answer.output)
@@ -106,28 +108,28 @@ def _named(data: Any) -> dict[str, Any]:
     )
 
 
-async def _ask_or_read(tool: AgentTool, asked: Asked, prompt: str) -> Answer:
+async def _ask_or_read(tool: AgentTool, asked: Asked, prompt: str) -> AgentAnswer:
     """Ask, or give what a person has answered in the agent's place."""
     work = current_work()
     try:
         return await (_ask(tool, asked, prompt) if work is None else _ask_watched(tool, asked, prompt, work))
     except PausedException as pause:
         given = await answer_to(pause, tool.name)
-        return Answer(given, pause.__dict__.pop("flujo_usage", NO_USAGE))
+        return AgentAnswer(given, pause.__dict__.pop("flujo_usage", NO_USAGE))
 
 
-async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str, work: Work) -> Answer:
+async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str, work: Work) -> AgentAnswer:
     """Ask inside another agent's call, with what is told and counted of any call."""
     its = replace(work, agent=tool.agent, data={"task": asked.task, **asked.context}, guidance=None)
-    with watching(tool.agent), telling_what_is_asked(its, call=tool.name):
+    with timed_call(tool.agent), recording_call(its, call=tool.name):
         answer = await _ask(tool, asked, prompt)
-    tell_answer(its, answer, call=tool.name)
+    record_answer(its, answer, call=tool.name)
     return answer
 
 
 async def _ask(
     tool: AgentTool, asked: Asked, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS, shaping: Shaping | None = None
-) -> Answer:
+) -> AgentAnswer:
     agent, work = tool.agent, current_work()
     at_hand = dict(options)
     if not is_pydantic_agent(agent):
@@ -142,7 +144,7 @@ def _prompted(agent: Any, asked: Asked) -> str:
 
     To be called in a thread: a large context takes a while.
     """
-    takes_context = not is_pydantic_agent(agent) and injectable(agent, {"context": asked.context})
+    takes_context = not is_pydantic_agent(agent) and accepted_kwargs(agent, {"context": asked.context})
     return asked.task if takes_context else rendered(DEFAULT_TEMPLATE, asked.task, asked.context)
 
 
@@ -151,7 +153,7 @@ def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
     """Tell a call's beginning and end; all that is told meanwhile says which call it belongs to."""
     began = time.monotonic()
     with _numbered(tool.name):
-        tell(
+        emit(
             "agent_tool.called",
             agent=agent_name(tool.agent),
             provided=sorted(map(str, given)),
@@ -161,9 +163,9 @@ def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
         try:
             yield
         except BaseException as error:  # cancelled by the attempt's timeout, too
-            tell("agent_tool.raised", error=type(error).__name__, latency_ms=_ms_since(began))
+            emit("agent_tool.raised", error=type(error).__name__, latency_ms=_ms_since(began))
             raise
-        tell("agent_tool.returned", latency_ms=_ms_since(began))
+        emit("agent_tool.returned", latency_ms=_ms_since(began))
 
 
 @contextmanager
@@ -183,7 +185,7 @@ def _tell_refusal(of: str, refusal: Mapping[str, Any]) -> None:
     """Tell what was refused, its message cut short."""
     refusal = _shown(refusal)
     told = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
-    tell(
+    emit(
         f"agent_tool.{of}_invalid", "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST)
     )
 
@@ -196,7 +198,7 @@ def _shown(refusal: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tell_dropped(of: str, pointers: Sequence[str]) -> None:
     if pointers:
-        tell("agent_tool.dropped", "warning", of=of, properties=list(pointers))
+        emit("agent_tool.dropped", "warning", of=of, properties=list(pointers))
 
 
 def _ms_since(began: float) -> float:

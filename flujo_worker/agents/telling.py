@@ -44,10 +44,10 @@ def most_told() -> int:
 def tell_variables(template: str, variables: dict[str, Any]) -> None:
     """Tell which variables a system prompt was rendered with."""
     if most := _most.get():
-        from flujo_worker.observe.log import tell
+        from flujo_worker.observe.log import emit
 
         values = {name: preview(text_of(hidden(value, name)), most) for name, value in variables.items()}
-        tell("agent.system.vars", "debug", template=template, variables=values)
+        emit("agent.system.vars", "debug", template=template, variables=values)
 
 
 def text_of(value: Any) -> str:

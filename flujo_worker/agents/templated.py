@@ -19,7 +19,7 @@ from flujo_worker.runtime.attempt_context import in_thread
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.agents.factory import AnyModel, FlujoAgent
     from flujo_worker.agents.shaping import Shaping
 
@@ -68,7 +68,7 @@ class TemplatedAgent(Front):
         top_k: int | None = None,
         max_tokens: int | None = None,
         shaping: Shaping | None = None,
-    ) -> Answer:
+    ) -> AgentAnswer:
         """Render the system prompt and ask the model once; otherwise as `FlujoAgent.run`.
 
         Raises:

@@ -19,14 +19,14 @@ from flujo_client.pipeline.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
 from flujo_worker.agents.factory import asker_of
-from flujo_worker.runtime.call_args import innermost
+from flujo_worker.runtime.call_args import unwrap
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic_ai import Tool
 
-    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.agents.shaping import Shaping
 
 RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
@@ -114,7 +114,7 @@ class AgentTool:
         """What the agent declares to answer with; `str` where it declares nothing."""
         from flujo_worker.aros.typed import structured_type
 
-        return structured_type(innermost(self.agent)) or str
+        return structured_type(unwrap(self.agent)) or str
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class AgentTool:
         top_k: int | None = None,
         max_tokens: int | None = None,
         shaping: Shaping | None = None,
-    ) -> Answer:
+    ) -> AgentAnswer:
         """Ask the agent for a step.
 
         Args:

@@ -15,11 +15,11 @@ from flujo_worker.agents.pricing import declared
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.runtime.work import Notes
 
 
-async def noted(call: Awaitable[Answer], notes: Notes) -> Any:
+async def record_usage(call: Awaitable[AgentAnswer], notes: Notes) -> Any:
     """Give what a call gives, and note what it spent. An error says it no more: what the agent had spent stands in its place."""
     try:
         answer = await call

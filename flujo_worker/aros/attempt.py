@@ -15,16 +15,16 @@ from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
 from flujo_worker.aros.feedback import Misfit
 from flujo_worker.aros.json_repair_fallback import salvaged
-from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, Refused, Transform
+from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, StageRefused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
-from flujo_worker.aros.scalars import REPAIR, Budget
+from flujo_worker.aros.scalars import REPAIR, ParseBudget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flujo_client.contract.processing import ProcessingSettings
     from flujo_client.contract.schema import Check
-    from flujo_worker.aros.candidates import Candidate
+    from flujo_worker.aros.candidates import TextCandidate
 
 _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}
@@ -61,14 +61,14 @@ class Accepted:
     preview: Preview | None = None
 
 
-class Attempt:
+class ParseAttempt:
     """Tries candidates of one text; keeps the budget that all tries share."""
 
-    def __init__(self, check: Check, text: str, budget: Budget) -> None:
+    def __init__(self, check: Check, text: str, budget: ParseBudget) -> None:
         self.check, self.text, self.budget = check, text, budget
-        self._refused: dict[tuple[Candidate, ProcessingSettings], Refused] = {}
+        self._refused: dict[tuple[TextCandidate, ProcessingSettings], StageRefused] = {}
 
-    def strictly(self, candidate: Candidate) -> Accepted:
+    def strictly(self, candidate: TextCandidate) -> Accepted:
         """Decode, check, nothing else.
 
         Raises:
@@ -77,12 +77,12 @@ class Attempt:
         try:
             value = decode(self.text[candidate.start : candidate.stop])
         except ERRORS:
-            raise Refused(NOT_JSON, "this is not strict JSON") from None
+            raise StageRefused(NOT_JSON, "this is not strict JSON") from None
         if not self.check.valid(value):
             raise Misfit(self.check, value, [])
         return Accepted(value, (), {})
 
-    def run(self, candidate: Candidate, effort: Effort) -> Accepted:
+    def run(self, candidate: TextCandidate, effort: Effort) -> Accepted:
         """Try one candidate.
 
         Raises:
@@ -98,21 +98,21 @@ class Attempt:
             return self._repaired(candidate, effort.level, effort.coercion)
         return self._decoded(value, candidate, effort.coercion)
 
-    def _decoded(self, value: Any, candidate: Candidate, coercion: ProcessingSettings) -> Accepted:
+    def _decoded(self, value: Any, candidate: TextCandidate, coercion: ProcessingSettings) -> Accepted:
         """Try a value that needed no repair: reading it at a higher level finds nothing else."""
         if (known := self._refused.get((candidate, coercion))) is not None:
             raise known
         try:
             return self._held(value, (), coercion)
-        except Refused as refused:
+        except StageRefused as refused:
             self._refused[candidate, coercion] = refused
             raise
 
-    def _repaired(self, candidate: Candidate, level: int, coercion: ProcessingSettings) -> Accepted:
+    def _repaired(self, candidate: TextCandidate, level: int, coercion: ProcessingSettings) -> Accepted:
         part = self.text[candidate.start : candidate.stop]
         try:
             reading, tier = self._read(candidate, level)
-        except Refused as refused:
+        except StageRefused as refused:
             if (
                 candidate.kind == "scalar"
                 or level < REPAIR
@@ -125,35 +125,35 @@ class Attempt:
             return self._closed(candidate, reading, level, coercion)
         return self._shown(part, self._held(reading.value, _repairs(reading, tier), coercion), tier)
 
-    def _read(self, candidate: Candidate, level: int) -> tuple[Reading, int]:
+    def _read(self, candidate: TextCandidate, level: int) -> tuple[Reading, int]:
         """Read at the lowest level that can: a text is not repaired further than it needs."""
-        refused: Refused | None = None
+        refused: StageRefused | None = None
         for tier in range(level + 1):
             reader = Reader(self.text, candidate.start, candidate.stop, tier, self.budget)
             try:
                 reading = reader.read(unclosed=candidate.unclosed)
                 reader.end()
-            except Refused as why:
+            except StageRefused as why:
                 refused = why
             else:
                 return reading, tier
         assert refused is not None
         raise refused
 
-    def _closed(self, candidate: Candidate, reading: Reading, level: int, coercion: ProcessingSettings) -> Accepted:
+    def _closed(self, candidate: TextCandidate, reading: Reading, level: int, coercion: ProcessingSettings) -> Accepted:
         """Closers are missing and members may be too: only where the model had finished, and only one way (rules 9, 10)."""
         path = reading.open[-1][0]
         if not candidate.finished:
-            raise Refused(CUT, "the text ends before all that the schema declares is there", path)
+            raise StageRefused(CUT, "the text ends before all that the schema declares is there", path)
         if level < REPAIR and any(is_list for _, is_list in reading.open):
-            raise Refused(NOT_JSON, "the list is not closed", path)
+            raise StageRefused(NOT_JSON, "the list is not closed", path)
         outer = "".join("]" if is_list else "}" for _, is_list in reversed(reading.open[:-1]))
         part = self.text[candidate.start : candidate.stop] + (
             "\n" + outer if outer else ""
         )  # a comment may end the text
-        return self._rearranged(part, coercion, Refused(NOT_JSON, "a closing bracket is missing", path), level)
+        return self._rearranged(part, coercion, StageRefused(NOT_JSON, "a closing bracket is missing", path), level)
 
-    def _rearranged(self, part: str, coercion: ProcessingSettings, why: Refused, level: int = REPAIR) -> Accepted:
+    def _rearranged(self, part: str, coercion: ProcessingSettings, why: StageRefused, level: int = REPAIR) -> Accepted:
         """Try each text one bracket away; the only value that holds is taken."""
         held: list[Accepted] = []
         texts = variants(part, level, self.budget)
@@ -167,14 +167,14 @@ class Attempt:
                         reading.value, (Transform("tolerant", "closing-bracket"), *_repairs(reading, level)), coercion
                     )
                 )
-            except Refused as refused:
+            except StageRefused as refused:
                 why = refused if refused.rule not in {CLOSER, NOT_JSON, CUT} else why
         if not texts and level == REPAIR:
             held = self._salvaged(part, coercion)
         if not held:
             raise why
         if any(not same(one.value, held[0].value) for one in held):
-            raise Refused(
+            raise StageRefused(
                 TWO_READINGS, "a closing bracket is missing or wrong, and it could stand in more than one place"
             )
         return self._shown(part, held[0], level)
@@ -183,7 +183,7 @@ class Attempt:
         value = salvaged(part, self.budget)
         try:
             return [] if value is None else [self._held(value, (Transform("tolerant", "json-repair"),), coercion)]
-        except Refused:
+        except StageRefused:
             return []
 
     def _held(self, value: Any, done: tuple[Transform, ...], coercion: ProcessingSettings) -> Accepted:
@@ -207,7 +207,7 @@ def _repairs(reading: Reading, tier: int) -> tuple[Transform, ...]:
     return tuple(Transform(stage, name) for name in named)
 
 
-def _named(refused: Refused) -> Refused:
+def _named(refused: StageRefused) -> StageRefused:
     """`closer` is a word between the reader and the brackets; outside it is text that cannot be read."""
     if refused.rule == CLOSER:
         refused.rule = NOT_JSON

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from flujo_worker.aros.extract import marks
-from flujo_worker.aros.outcome import TWO_READINGS, Refused
+from flujo_worker.aros.outcome import TWO_READINGS, StageRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_worker.aros.scalars import Budget
+    from flujo_worker.aros.scalars import ParseBudget
 
 MOST_BRACKETS: Final = 300
 MOST_VARIANTS: Final = 64
@@ -33,7 +33,7 @@ def balanced(brackets: list[str]) -> bool:
     return not open_
 
 
-def variants(text: str, level: int, budget: Budget) -> list[str]:
+def variants(text: str, level: int, budget: ParseBudget) -> list[str]:
     """Give the texts one bracket away from `text` whose brackets match; none when they match already.
 
     Raises:
@@ -47,7 +47,7 @@ def variants(text: str, level: int, budget: Budget) -> list[str]:
     for place, removed, put in _edits(found, brackets, len(text.rstrip())):
         texts[text[:place] + put + text[place + removed :]] = None
         if len(texts) > MOST_VARIANTS:
-            raise Refused(TWO_READINGS, "a closing bracket is missing, and it could stand in many places")
+            raise StageRefused(TWO_READINGS, "a closing bracket is missing, and it could stand in many places")
     return list(texts)
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.extract import Open, Scan, scan
-from flujo_worker.aros.outcome import CUT, LIMIT, Refused
+from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
 from flujo_worker.aros.reasoning import without_reasoning
-from flujo_worker.aros.scalars import REPAIR, Budget
+from flujo_worker.aros.scalars import REPAIR, ParseBudget
 from flujo_worker.aros.unescape import layers
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LONE: Final = re.compile(r"[\[{]\s*\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class TextCandidate:
     """A part of the text that may be the value.
 
     Attributes:
@@ -49,7 +49,7 @@ class Candidate:
     kind: str
     unclosed: bool = False
     finished: bool = True
-    refusal: Refused | None = None
+    refusal: StageRefused | None = None
 
     @property
     def size(self) -> int:
@@ -57,11 +57,11 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Found:
+class CandidateLayer:
     """The candidates of one layer at one level; `cut` when the text ends inside one that nothing can close."""
 
-    candidates: list[Candidate]
-    cut: Refused | None = None
+    candidates: list[TextCandidate]
+    cut: StageRefused | None = None
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Layer:
     whole: Any = None
     is_whole: bool = False
     removed: tuple[str, ...] = ()
-    _found: dict[int, Found] = field(default_factory=dict)
+    _found: dict[int, CandidateLayer] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str, depth: int) -> Layer:
@@ -90,7 +90,7 @@ class Layer:
         except ERRORS:
             return cls(answer, depth, removed=removed)
 
-    def found(self, level: int, kinds: frozenset[str], budget: Budget) -> Found:
+    def found(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
         """Give the candidates, best first: of the schema's own kind, then the largest."""
         if level not in self._found:
             found = self._look(level, budget)
@@ -98,14 +98,14 @@ class Layer:
             self._found[level] = found
         return self._found[level]
 
-    def _look(self, level: int, budget: Budget) -> Found:
+    def _look(self, level: int, budget: ParseBudget) -> CandidateLayer:
         if self.is_whole or (level == 0 and self._one_region()):
             start = 0 if self.is_whole else self._span()[0]
             stop = len(self.text) if self.is_whole else self._span()[1]
-            return Found([Candidate(start, stop, _kind(self.text, start))])
+            return CandidateLayer([TextCandidate(start, stop, _kind(self.text, start))])
         return _judged(self.text, scan(self.text, level, budget), level, budget, list(self._fenced(level)))
 
-    def below(self, budget: Budget) -> list[str]:
+    def below(self, budget: ParseBudget) -> list[str]:
         """Give the texts one layer of encoding down."""
         if self.is_whole and not isinstance(self.whole, str):
             return []
@@ -126,7 +126,7 @@ class Layer:
             return False
         return True
 
-    def _fenced(self, level: int) -> Iterator[Candidate]:
+    def _fenced(self, level: int) -> Iterator[TextCandidate]:
         """The whole and the fences, where they hold a scalar or a tuple: regions are found by their brackets."""
         marks = list(_FENCE.finditer(self.text))[: 2 * MOST_FENCES]
         bodies = [(opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)]
@@ -136,16 +136,16 @@ class Layer:
             if not body or body[0] in "{[":
                 continue
             if body[0] != "(":
-                yield Candidate(stop - len(body), stop, "scalar")
+                yield TextCandidate(stop - len(body), stop, "scalar")
             elif level == REPAIR and body.rstrip()[-1] == ")":
-                yield Candidate(stop - len(body), stop, "array")
+                yield TextCandidate(stop - len(body), stop, "array")
 
 
-def _judged(text: str, found: Scan, level: int, budget: Budget, scalars: list[Candidate]) -> Found:
+def _judged(text: str, found: Scan, level: int, budget: ParseBudget, scalars: list[TextCandidate]) -> CandidateLayer:
     """Settle what the open brackets are: prose, a slip at the end, or a text that was cut."""
     regions = found.regions
-    candidates: list[Candidate] = []
-    cut: Refused | None = None
+    candidates: list[TextCandidate] = []
+    cut: StageRefused | None = None
     for open_ in found.open:
         taken = _opened(text, open_, level, budget)
         if taken is None:
@@ -155,27 +155,27 @@ def _judged(text: str, found: Scan, level: int, budget: Budget, scalars: list[Ca
         if taken.refusal is not None and not taken.finished:
             cut = taken.refusal
     if len(regions) > MOST:
-        raise Refused(LIMIT, f"more than {MOST} pairs of brackets in the text", stage="extract")
-    candidates += [Candidate(start, stop, _kind(text, start)) for start, stop in regions]
-    return Found(candidates + scalars, cut)
+        raise StageRefused(LIMIT, f"more than {MOST} pairs of brackets in the text", stage="extract")
+    candidates += [TextCandidate(start, stop, _kind(text, start)) for start, stop in regions]
+    return CandidateLayer(candidates + scalars, cut)
 
 
-def _opened(text: str, open_: Open, level: int, budget: Budget) -> Candidate | None:
+def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCandidate | None:
     for start in open_.starts:
         reader = Reader(text, start, open_.stop, level, budget)
         kind = _kind(text, start)
         try:
             reader.read(unclosed=True)
-        except Refused as refused:
+        except StageRefused as refused:
             if refused.rule == LIMIT:
                 raise
             if reader.between and _PROSE.match(text, _blank_before(text, reader.position), open_.stop):
-                return Candidate(start, reader.position, kind, unclosed=True)
+                return TextCandidate(start, reader.position, kind, unclosed=True)
             if reader.progress or _value_follows(reader) or (refused.rule == CUT and not _is_prose(text, start)):
                 finished = open_.finished or refused.rule == CLOSER  # a wrong closer is no end of the text
-                return Candidate(start, open_.stop, kind, finished=finished, refusal=refused)
+                return TextCandidate(start, open_.stop, kind, finished=finished, refusal=refused)
         else:
-            return Candidate(start, open_.stop, kind, unclosed=True, finished=open_.finished)
+            return TextCandidate(start, open_.stop, kind, unclosed=True, finished=open_.finished)
     return None
 
 

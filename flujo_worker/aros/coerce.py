@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.contract.schema import Check, Schema, kind_of, members_of, parts, size_of, types_of
 from flujo_worker.aros.convert import SCALARS, conversions, fits
 from flujo_worker.aros.decode import same
-from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, Refused, Transform, pointer_of
+from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, StageRefused, Transform, pointer_of
 
 if TYPE_CHECKING:
     from flujo_client.contract.processing import ProcessingSettings
-    from flujo_worker.aros.scalars import Budget
+    from flujo_worker.aros.scalars import ParseBudget
 
 DEEPEST: Final = 1000
 """Deeper than any value that was read can be: a schema that refers to itself would be walked without end."""
@@ -54,7 +54,7 @@ class Coercer:
 
     check: Check
     settings: ProcessingSettings
-    budget: Budget
+    budget: ParseBudget
     memo: dict[tuple[int, int, Path], Coerced] = field(default_factory=dict)
     plain: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class Coercer:
         if key not in self.memo:
             self.budget.fit(path)
             if len(path) > DEEPEST:
-                raise Refused(LIMIT, "nested too deep", path, "semantic")
+                raise StageRefused(LIMIT, "nested too deep", path, "semantic")
             self.memo[key] = Coerced(value)  # met again through a reference: as it stands
             self.memo[key] = self._walked(sub, place, value, path)
         return self.memo[key]

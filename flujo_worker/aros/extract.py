@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_worker.aros.grammar import CLOSES, TRIPLE
 from flujo_worker.aros.lex import opens_string, string_end
-from flujo_worker.aros.outcome import LIMIT, Refused
+from flujo_worker.aros.outcome import LIMIT, StageRefused
 from flujo_worker.aros.scalars import REPAIR
 
 if TYPE_CHECKING:
-    from flujo_worker.aros.scalars import Budget
+    from flujo_worker.aros.scalars import ParseBudget
 
 DEEPEST: Final = 1000
 _FENCE = r"```+|~~~+"
@@ -75,7 +75,7 @@ class Scan:
     open: list[Open] = field(default_factory=list)
 
 
-def scan(text: str, level: int, budget: Budget) -> Scan:
+def scan(text: str, level: int, budget: ParseBudget) -> Scan:
     """Find the regions of `text`.
 
     Raises:
@@ -84,7 +84,7 @@ def scan(text: str, level: int, budget: Budget) -> Scan:
     return _Scanner(text, level, budget).run()
 
 
-def marks(text: str, level: int, budget: Budget) -> list[tuple[int, str]]:
+def marks(text: str, level: int, budget: ParseBudget) -> list[tuple[int, str]]:
     """Give the brackets and commas of a region that stand outside its strings and comments, with their places."""
     scanner = _Scanner(text, level, budget)
     found: list[tuple[int, str]] = []
@@ -100,7 +100,7 @@ def marks(text: str, level: int, budget: Budget) -> list[tuple[int, str]]:
 
 
 class _Scanner:
-    def __init__(self, text: str, level: int, budget: Budget) -> None:
+    def __init__(self, text: str, level: int, budget: ParseBudget) -> None:
         self.text, self.level, self.budget = text, level, budget
         self.found = Scan()
         self.stack: list[int] = []
@@ -138,7 +138,7 @@ class _Scanner:
 
     def _open(self, sign: str, start: int) -> None:
         if len(self.stack) >= DEEPEST:
-            raise Refused(LIMIT, f"brackets nested deeper than {DEEPEST}", stage="extract")
+            raise StageRefused(LIMIT, f"brackets nested deeper than {DEEPEST}", stage="extract")
         self.stack.append(start)
         self.count[sign] += 1
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, told
 from flujo_client.contract.schema import Check, kind_of
-from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, Refused, pointer_of
+from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, pointer_of
 
 FEW: Final = 4
 ROOT: Final = "(root)"
@@ -19,7 +19,7 @@ LONGEST: Final = 600
 _WORD: Final = 60
 
 
-class Misfit(Refused):
+class Misfit(StageRefused):
     """A value that the schema does not hold for. Where and why is looked for in the one refusal that is told, not in every try.
 
     Args:
@@ -34,7 +34,7 @@ class Misfit(Refused):
         )
         self.check, self.value, self.refusals = check, value, refusals
 
-    def in_words(self) -> Refused:
+    def in_words(self) -> StageRefused:
         """Name the first few places: what a setting would have allowed comes first."""
         said_of = [(path, said) for path, _, said in self.refusals]
         said_of += [place for fault in told(faults(self.check, self.value)) for place in _places(fault)]
@@ -46,10 +46,10 @@ class Misfit(Refused):
             if self.rule == NOT_ALLOWED
             else ""
         )
-        return Refused(self.rule, f"{said}{hint}{rest}", first, self.stage)
+        return StageRefused(self.rule, f"{said}{hint}{rest}", first, self.stage)
 
 
-def written(refused: Refused) -> str:
+def written(refused: StageRefused) -> str:
     """Write a refusal as one bounded line that begins with its place."""
     return f"at {pointer_of(refused.path) or ROOT}: {refused.told} [{refused.rule}]"[:LONGEST]
 

@@ -18,7 +18,7 @@ from flujo_worker.aros.scalars import REPAIR
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_worker.aros.scalars import Budget
+    from flujo_worker.aros.scalars import ParseBudget
 
 try:
     import json_repair
@@ -34,7 +34,7 @@ _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|Non
 """A string of these says that a separator was taken for text, or a number or a word for a string: only quotes allow that."""
 
 
-def salvaged(text: str, budget: Budget) -> Any:
+def salvaged(text: str, budget: ParseBudget) -> Any:
     """Give what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
     if json_repair is None or len(text) > LONGEST or _HOLE.search(text) or text.count('"') % 2:
         return None
@@ -46,7 +46,7 @@ def salvaged(text: str, budget: Budget) -> Any:
     return value if isinstance(value, dict | list) and _nothing_lost(value, text, budget) else None
 
 
-def _nothing_lost(value: Any, text: str, budget: Budget) -> bool:
+def _nothing_lost(value: Any, text: str, budget: ParseBudget) -> bool:
     if not all(_stands_quoted(string, text) for string in _strings(value) if _LIKE_JSON.search(string)):
         return False
     pieces = list(_pieces(value))

@@ -95,7 +95,7 @@ class ParseOutcome(NamedTuple):
     preview: Preview | None = None
 
 
-class Refused(Exception):
+class StageRefused(Exception):
     """A stage cannot go on. Never leaves the package: it becomes an outcome.
 
     Attributes:
@@ -112,7 +112,7 @@ class Refused(Exception):
         self.path = path
         self.stage = stage
 
-    def in_words(self) -> Refused:
+    def in_words(self) -> StageRefused:
         """Give the refusal with what is told of it; one that is costly to find words for does so only here."""
         return self
 

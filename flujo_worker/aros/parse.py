@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.contract.schema import Check, Schema, UnusableSchema
-from flujo_worker.aros.attempt import Accepted, Attempt, Effort, efforts
-from flujo_worker.aros.candidates import Candidate, Layer
+from flujo_worker.aros.attempt import Accepted, Effort, ParseAttempt, efforts
+from flujo_worker.aros.candidates import Layer, TextCandidate
 from flujo_worker.aros.decode import ERRORS, decode, same
 from flujo_worker.aros.feedback import written
 from flujo_worker.aros.outcome import (
@@ -25,11 +25,11 @@ from flujo_worker.aros.outcome import (
     NO_JSON,
     TWO_READINGS,
     ParseOutcome,
-    Refused,
+    StageRefused,
     Transform,
     pointer_of,
 )
-from flujo_worker.aros.scalars import Budget
+from flujo_worker.aros.scalars import ParseBudget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,7 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
     try:
         check = Check(schema)
     except UnusableSchema as wrong:
-        outcome = _refusal(Refused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.told, stage="semantic"))
+        outcome = _refusal(StageRefused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.told, stage="semantic"))
         return lambda _raw: outcome
     parser = _fast(check, chosen)
     return parser if clock is None else _timed(parser, clock)
@@ -130,17 +130,17 @@ class _Search:
     def outcome(self, raw: str) -> ParseOutcome:
         try:
             if self.settings.aop == "off" or len(raw) > LONGEST:
-                Attempt(self.check, raw, Budget()).strictly(Candidate(0, len(raw), "scalar"))
+                ParseAttempt(self.check, raw, ParseBudget()).strictly(TextCandidate(0, len(raw), "scalar"))
             return self._found(raw)
-        except Refused as refused:
+        except StageRefused as refused:
             return _refusal(refused)
         except RecursionError:
-            return _refusal(Refused(LIMIT, "nested too deep", stage="semantic"))
+            return _refusal(StageRefused(LIMIT, "nested too deep", stage="semantic"))
 
     def _found(self, raw: str) -> ParseOutcome:
-        budget = Budget.of(raw)
-        layers = [(layer, Attempt(self.check, layer.text, budget)) for layer in self._layers(raw, budget)]
-        why = Refused(NO_JSON, "no JSON value found in the text", stage="extract")
+        budget = ParseBudget.of(raw)
+        layers = [(layer, ParseAttempt(self.check, layer.text, budget)) for layer in self._layers(raw, budget)]
+        why = StageRefused(NO_JSON, "no JSON value found in the text", stage="extract")
         for effort in self.efforts:
             for layer, attempt in layers:
                 chosen = self._chosen(layer, attempt, effort)
@@ -150,7 +150,7 @@ class _Search:
                     why = chosen
         raise why
 
-    def _layers(self, raw: str, budget: Budget) -> list[Layer]:
+    def _layers(self, raw: str, budget: ParseBudget) -> list[Layer]:
         layers = [Layer.of(raw, 0)]
         if self.kinds == {"string"}:  # what is to be a string is never unescaped (rule 5)
             return layers
@@ -159,11 +159,13 @@ class _Search:
                 layers += [Layer.of(text, layer.depth + 1) for text in layer.below(budget)]
         return layers
 
-    def _chosen(self, layer: Layer, attempt: Attempt, effort: Effort) -> tuple[Candidate, Accepted] | Refused | None:
+    def _chosen(
+        self, layer: Layer, attempt: ParseAttempt, effort: Effort
+    ) -> tuple[TextCandidate, Accepted] | StageRefused | None:
         """Choose among the candidates of one layer: the best, or the only other one that holds (rule 3)."""
         found = layer.found(effort.level or 0, self.kinds, attempt.budget)
         if found.cut is not None:
-            return Refused(CUT, found.cut.told, found.cut.path, "extract")
+            return StageRefused(CUT, found.cut.told, found.cut.path, "extract")
         if not found.candidates:
             return None
         best, *rest = found.candidates
@@ -174,23 +176,27 @@ class _Search:
         held = [*([(best, first)] if isinstance(first, Accepted) else []), *others]
         if not held:
             return (
-                first if isinstance(first, Refused) and (best.kind != "scalar" or first.stage == "semantic") else None
+                first
+                if isinstance(first, StageRefused) and (best.kind != "scalar" or first.stage == "semantic")
+                else None
             )
         if any(not same(done.value, held[0][1].value) for _, done in held):
-            raise Refused(TWO_READINGS, f"{len(held)} different values in the text hold: give one", stage="extract")
+            raise StageRefused(
+                TWO_READINGS, f"{len(held)} different values in the text hold: give one", stage="extract"
+            )
         return held[0]
 
 
-def _tried(attempt: Attempt, candidate: Candidate, effort: Effort) -> Accepted | Refused:
+def _tried(attempt: ParseAttempt, candidate: TextCandidate, effort: Effort) -> Accepted | StageRefused:
     try:
         return attempt.run(candidate, effort)
-    except Refused as refused:
+    except StageRefused as refused:
         if refused.rule == LIMIT:
             raise
         return refused
 
 
-def _acceptance(layer: Layer, candidate: Candidate, accepted: Accepted) -> ParseOutcome:
+def _acceptance(layer: Layer, candidate: TextCandidate, accepted: Accepted) -> ParseOutcome:
     done = [Transform("unescape", "unescape")] * layer.depth
     done += [Transform("extract", name) for name in layer.removed]
     if candidate.size < len(layer.text.strip()):
@@ -206,7 +212,7 @@ def _acceptance(layer: Layer, candidate: Candidate, accepted: Accepted) -> Parse
     )
 
 
-def _refusal(why: Refused) -> ParseOutcome:
+def _refusal(why: StageRefused) -> ParseOutcome:
     refused = why.in_words()
     return ParseOutcome(
         ok=False,

@@ -37,7 +37,7 @@ _VERDICT: Final = {"type": ["object", "array", "boolean", "number"]}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GateFinding:
     """What a gate found, as its event tells it.
 
     Attributes:
@@ -80,13 +80,13 @@ class PlanVerdict:
         figures = f"the plan scored {self.score}, at least {threshold} is needed"
         return replace(self, passed=False, feedback=f"{figures}: {self.feedback}" if self.feedback else figures)
 
-    def finding(self, threshold: float) -> Finding:
+    def finding(self, threshold: float) -> GateFinding:
         """Give what comes of the verdict; a refusal never comes without feedback."""
         held = self.held_to(threshold)
         if held.passed:
-            return Finding("pass", "validator", held.score)
+            return GateFinding("pass", "validator", held.score)
         reason = "score_below_threshold" if self.passed else "refused"
-        return Finding("fail", reason, held.score, feedback=held.feedback or "the plan was refused")
+        return GateFinding("fail", reason, held.score, feedback=held.feedback or "the plan was refused")
 
 
 def _preview(text: str) -> str:

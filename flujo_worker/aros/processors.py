@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.contract.schema import Check, Schema, UnusableSchema
-from flujo_worker.aros.attempt import Attempt, Effort
+from flujo_worker.aros.attempt import Effort, ParseAttempt
 from flujo_worker.aros.candidates import Layer
 from flujo_worker.aros.coerce import Coercer
 from flujo_worker.aros.decode import ERRORS, decode
-from flujo_worker.aros.outcome import Refused
-from flujo_worker.aros.scalars import Budget
+from flujo_worker.aros.outcome import StageRefused
+from flujo_worker.aros.scalars import ParseBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ class _Processor:
             return data
         try:
             return self._processed(data)
-        except (Refused, UnusableSchema, RecursionError):
+        except (StageRefused, UnusableSchema, RecursionError):
             return data
 
     def _processed(self, text: str) -> Any:
@@ -59,7 +59,7 @@ class JsonRegionExtractorProcessor(_Processor):
     max_unescape_depth: int = 2
 
     def _processed(self, text: str) -> str:
-        kinds, budget = Check(self.schema).kinds(), Budget()
+        kinds, budget = Check(self.schema).kinds(), ParseBudget()
         layer = Layer.of(text, 0)
         while layer.depth < self.max_unescape_depth and kinds != {"string"} and (below := layer.below(budget)):
             layer = Layer.of(below[0], layer.depth + 1)
@@ -115,24 +115,24 @@ class SmartTypeCoercionProcessor(_Processor):
             check = Check(self.schema)
             if check.valid(data):
                 return data
-            new = Coercer(check, self.settings, Budget()).run(data).value
+            new = Coercer(check, self.settings, ParseBudget()).run(data).value
             return new if check.valid(new) else data
-        except (Refused, UnusableSchema, RecursionError):
+        except (StageRefused, UnusableSchema, RecursionError):
             return data
 
 
 def _first_read(text: str, levels: Sequence[int]) -> Any:
-    check, budget = Check(_ANY), Budget()
+    check, budget = Check(_ANY), ParseBudget()
     layer = Layer.of(text, 0)
     for level in levels:
         found = layer.found(level, check.kinds(), budget)
         if found.cut is None and len(found.candidates) == 1:
             try:
                 return (
-                    Attempt(check, layer.text, budget)
+                    ParseAttempt(check, layer.text, budget)
                     .run(found.candidates[0], Effort(level, ProcessingSettings()))
                     .value
                 )
-            except Refused:
+            except StageRefused:
                 continue
     return text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.aros import grammar
 from flujo_worker.aros.decode import same
-from flujo_worker.aros.outcome import LIMIT, NOT_JSON, TWO_READINGS, Refused
+from flujo_worker.aros.outcome import LIMIT, NOT_JSON, TWO_READINGS, StageRefused
 from flujo_worker.aros.scalars import REPAIR, Frame, Scalars
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Reader(Scalars):
         """
         try:
             return Reading(self._value(), self.position, self._repairs)
-        except Refused as refused:
+        except StageRefused as refused:
             if unclosed and self.between and self.position >= self.stop:
                 return self._closed()
             if not refused.path:
@@ -69,7 +69,7 @@ class Reader(Scalars):
         """
         found = self._skip.match(self.text, self.position, self.stop)
         if found is not None and found.end() < self.stop:
-            raise Refused(CLOSER, f"the value is followed by {self.text[found.end() : found.end() + 12]!r}")
+            raise StageRefused(CLOSER, f"the value is followed by {self.text[found.end() : found.end() + 12]!r}")
 
     def _closed(self) -> Reading:
         left = [(self._path()[:depth], isinstance(frame.container, list)) for depth, frame in enumerate(self._frames)]
@@ -101,7 +101,7 @@ class Reader(Scalars):
             if closer is None:
                 return self._scalar(char)
             if len(self._frames) >= DEEPEST:
-                raise Refused(LIMIT, f"nested deeper than {DEEPEST}")
+                raise StageRefused(LIMIT, f"nested deeper than {DEEPEST}")
             self.position += 1
             self._frames.append(Frame({} if char == "{" else [], closer))
             if self._next() == closer:
@@ -114,7 +114,7 @@ class Reader(Scalars):
         frame = self._frames.pop()
         if frame.closer == ")":
             if len(frame.container) == 1 and not frame.commas:
-                raise Refused(NOT_JSON, "round brackets around one value are not a list")
+                raise StageRefused(NOT_JSON, "round brackets around one value are not a list")
             self._repairs["tuple"] = None
         return frame.container
 
@@ -124,7 +124,7 @@ class Reader(Scalars):
             frame.container.append(value)
             return
         if frame.key in frame.container and not same(frame.container[frame.key], value):
-            raise Refused(TWO_READINGS, f"the key {frame.key!r} stands twice with different values")
+            raise StageRefused(TWO_READINGS, f"the key {frame.key!r} stands twice with different values")
         frame.container[frame.key] = value
 
     def _another(self) -> bool:
@@ -146,9 +146,9 @@ class Reader(Scalars):
                 self.position += 1
                 return False
         elif char in "}])":
-            raise Refused(CLOSER, f"expected {frame.closer!r}, found {char!r}")
+            raise StageRefused(CLOSER, f"expected {frame.closer!r}, found {char!r}")
         elif not self._without_comma(char):
-            raise Refused(NOT_JSON, f"expected ',' or {frame.closer!r}, found {self._here()}")
+            raise StageRefused(NOT_JSON, f"expected ',' or {frame.closer!r}, found {self._here()}")
         self.between = False
         if isinstance(frame.container, dict):
             self._key()
@@ -174,7 +174,7 @@ class Reader(Scalars):
         else:
             frame.key = self._bare_key()
         if self._next() != ":":
-            raise Refused(NOT_JSON, f"expected ':' after the key {frame.key!r}, found {self._here()}")
+            raise StageRefused(NOT_JSON, f"expected ':' after the key {frame.key!r}, found {self._here()}")
         self.position += 1
         self.progress = True
 
@@ -182,7 +182,7 @@ class Reader(Scalars):
         pattern = grammar.KEY[self.level]
         found = pattern.match(self.text, self.position, self.stop) if pattern else None
         if found is None:
-            raise Refused(NOT_JSON, f"expected a key in double quotes, found {self._here()}")
+            raise StageRefused(NOT_JSON, f"expected a key in double quotes, found {self._here()}")
         self.position = found.end()
         self._repairs["unquoted-key"] = None
         return found.group()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from flujo_worker.aros import grammar, strings
 from flujo_worker.aros.decode import LONGEST_NUMBER, finite
-from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Path, Refused
+from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Path, StageRefused
 
 STEPS: Final = 250_000
 FITS: Final = 100_000
@@ -23,7 +23,7 @@ REPAIR: Final = 2
 
 
 @dataclass(slots=True)
-class Budget:
+class ParseBudget:
     """What one text may cost, over all tries.
 
     Attributes:
@@ -37,24 +37,24 @@ class Budget:
     asks: int = ASKS
 
     @classmethod
-    def of(cls, text: str) -> Budget:
+    def of(cls, text: str) -> ParseBudget:
         """Make the budget of a text: asking may cost more for a longer one."""
         return cls(asks=ASKS + ASKS_A_CHARACTER * len(text))
 
     def spend(self, steps: int = 1) -> None:
         self.left -= steps
         if self.left < 0:
-            raise Refused(LIMIT, "the text is too long to repair")
+            raise StageRefused(LIMIT, "the text is too long to repair")
 
     def fit(self, path: Path, steps: int = 1) -> None:
         self.fits -= steps
         if self.fits < 0:
-            raise Refused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
+            raise StageRefused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
 
     def ask(self, path: Path, parts: int) -> None:
         self.asks -= parts
         if self.asks < 0:
-            raise Refused(LIMIT, "unions are nested too deep to look into each", path, "semantic")
+            raise StageRefused(LIMIT, "unions are nested too deep to look into each", path, "semantic")
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Scalars:
         between: whether it stopped after a whole value inside a container.
     """
 
-    def __init__(self, text: str, start: int, stop: int, level: int, budget: Budget) -> None:
+    def __init__(self, text: str, start: int, stop: int, level: int, budget: ParseBudget) -> None:
         self.text, self.position, self.stop, self.level, self.budget = text, start, stop, level, budget
         self.progress = self.between = False
         self._final = stop == len(text)
@@ -97,10 +97,10 @@ class Scalars:
         found = self._skip.match(self.text, self.position, self.stop)
         assert found is not None
         if "..." in (gap := found.group()) or "…" in gap:
-            raise Refused(LOSSY, "a comment says that something was left out")
+            raise StageRefused(LOSSY, "a comment says that something was left out")
         self.position = found.end()
         if self.position >= self.stop or (self.level and self.text.startswith("/*", self.position)):
-            raise Refused(CUT, "the text ends before the value does")
+            raise StageRefused(CUT, "the text ends before the value does")
         return self.text[self.position]
 
     def _scalar(self, char: str) -> Any:
@@ -116,12 +116,12 @@ class Scalars:
 
     def _number(self, digits: str, end: int) -> int | float:
         if end >= self.stop and self._final and self._frames:
-            raise Refused(CUT, "the text ends inside a number")
+            raise StageRefused(CUT, "the text ends inside a number")
         self.position = end
         if grammar.STRICT_NUMBER.fullmatch(digits) is None:
             self._repairs["json5-number"] = None
         if len(digits) > LONGEST_NUMBER:
-            raise Refused(LIMIT, f"a number of {len(digits)} digits")
+            raise StageRefused(LIMIT, f"a number of {len(digits)} digits")
         if digits.lstrip("+-")[:2] in {"0x", "0X"}:
             return int(digits, 16)
         if grammar.WHOLE.fullmatch(digits):
@@ -129,7 +129,7 @@ class Scalars:
         try:
             return finite(digits)
         except ValueError:
-            raise Refused(LIMIT, "a number too large for JSON") from None
+            raise StageRefused(LIMIT, "a number too large for JSON") from None
 
     def _ends_there(self, end: int) -> bool:
         """At level 2 a word may be the first of several that make a value without quotes."""
@@ -148,13 +148,13 @@ class Scalars:
         found = grammar.LOOSE.match(self.text, self.position, self.stop)
         text = found.group().rstrip() if found else ""
         if self._final and self._frames and self.position + len(text) >= self.stop:
-            raise Refused(CUT, "the text ends inside a value")
+            raise StageRefused(CUT, "the text ends inside a value")
         if text.lstrip("+-") in grammar.NO_VALUE or text.startswith("...") or self._here().startswith("'…"):
-            raise Refused(LOSSY, f"{text or '…'} stands where a value is needed")
+            raise StageRefused(LOSSY, f"{text or '…'} stands where a value is needed")
         if self.level < REPAIR or not self._frames or not any(map(str.isalnum, text)):
-            raise Refused(NOT_JSON, f"expected a value, found {self._here()}")
+            raise StageRefused(NOT_JSON, f"expected a value, found {self._here()}")
         if "..." in text or (self._frames[-1].closer != "}" and " " in text):
-            raise Refused(TWO_READINGS, f"{text!r} without quotes can be read in more than one way")
+            raise StageRefused(TWO_READINGS, f"{text!r} without quotes can be read in more than one way")
         self.position += len(text)
         self._repairs["unquoted-value"] = None
         return text
@@ -182,7 +182,7 @@ class Scalars:
         try:
             end, inside = self._closing(quote, role)
             self._note(quote, inside, role, end)
-        except Refused:
+        except StageRefused:
             mixed = strings.closing_mixed(self.text, self.position + 1, self.stop, role) if quote == '"' else None
             if mixed is None:
                 raise
@@ -199,20 +199,20 @@ class Scalars:
         if not inside:
             return
         if grammar.SUM.search(self.text, self.position, end) or grammar.MEMBER.search(self.text, self.position, end):
-            raise Refused(NOT_JSON, "expected one string, found several")
+            raise StageRefused(NOT_JSON, "expected one string, found several")
         torn = strings.is_torn(self.text[self.position + 1 : end], self._quotes[quote], role)
         self._repairs["inner-quotes"] = None
         inside -= min(inside, self.text.count("„", self.position, end))  # „so" is how some languages quote
         self._odd += inside % 2
         alone = role == "element" and bool(self._frames) and self._is_alone(end)
         if torn or (inside % 2 and ((role != "member" and not alone) or self._odd > 1)):
-            raise Refused(TWO_READINGS, "quotes inside a string can be read in more than one way; escape them")
+            raise StageRefused(TWO_READINGS, "quotes inside a string can be read in more than one way; escape them")
 
     def _triple(self) -> str:
         mark = self.text[self.position : self.position + 3]
         end = self.text.find(mark, self.position + 3, self.stop)
         if end < 0:
-            raise Refused(CUT, "the text ends inside a string")
+            raise StageRefused(CUT, "the text ends inside a string")
         self._repairs["triple-quotes"] = None
         body = self.text[self.position + 3 : end]
         self.position = end + 3

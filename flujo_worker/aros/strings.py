@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from flujo_worker.aros.grammar import ENDS_ELEMENT, ENDS_IN_TUPLE, ENDS_KEY, ENDS_MEMBER, PLAIN_BODY
-from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, Refused
+from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, StageRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> 
         found = PLAIN_BODY[quotes].match(text, start, stop)
         if found is not None:
             return found.end() - 1, 0
-        raise Refused(CUT, "the text ends inside a string")
+        raise StageRefused(CUT, "the text ends inside a string")
     return _well_followed(text, start, stop, quotes, _ENDS[role or "member"])
 
 
@@ -64,8 +64,8 @@ def _well_followed(text: str, start: int, stop: int, quotes: str, follow: re.Pat
             return place, inside
         inside += not _is_apostrophe(text, place)
     if inside:
-        raise Refused(NOT_JSON, "a string whose end cannot be told from the quotes inside it")
-    raise Refused(CUT, "the text ends inside a string")
+        raise StageRefused(NOT_JSON, "a string whose end cannot be told from the quotes inside it")
+    raise StageRefused(CUT, "the text ends inside a string")
 
 
 def closing_mixed(text: str, start: int, stop: int, role: str) -> int | None:
@@ -142,9 +142,9 @@ def _unescaped(body: str, level: int) -> str:
         return _of_json(body) or _ESCAPE[json5].sub(lambda found: _meant(found[1]), body)
     told = unknown.group()[-2:]
     if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
-        raise Refused(NOT_JSON, f"unknown escape {told!r} in a string; write the backslash twice")
+        raise StageRefused(NOT_JSON, f"unknown escape {told!r} in a string; write the backslash twice")
     if _UP_TO_KNOWN[json5].match(body):
-        raise Refused(LOSSY, f"{told!r} is no escape but stands beside others that are; write the backslash twice")
+        raise StageRefused(LOSSY, f"{told!r} is no escape but stands beside others that are; write the backslash twice")
     return body
 
 
@@ -167,4 +167,4 @@ def _joined(text: str) -> str:
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise Refused(LOSSY, "half of a surrogate pair in a string") from None
+        raise StageRefused(LOSSY, "half of a surrogate pair in a string") from None

@@ -15,7 +15,7 @@ from flujo_client.serial import decode
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.domain.human import asks_again
 from flujo_worker.domain.retry import may_retry
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
     from flujo_worker.ports import Ledger
-    from flujo_worker.user_code.code_registry import Entry
-    from flujo_worker.user_code.hooks import Hooks
+    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.user_code.hooks import HookCaller
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class StepHooks:
     """One attempt, as hooks are told of it.
 
     Attributes:
@@ -43,11 +43,11 @@ class Around:
         node: the step's place in it.
     """
 
-    hooks: Hooks
+    hooks: HookCaller
     ledger: Ledger
     resolve: Callable[[str], Any]
     envelope: Envelope
-    entry: Entry
+    entry: LoadedPipeline
     node: Node
 
     def before(self) -> Fault | None:
@@ -81,7 +81,7 @@ class Around:
     def _tell(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Fault | None:
         called = self.hooks.call(hooks, kind, make)
         for event in called.events:
-            tell(event.name, event.level, **event.data)
+            emit(event.name, event.level, **event.data)
         return called.stop
 
     def _pre_run(self) -> Payload:

@@ -1,6 +1,6 @@
 """Whose failure it is: whatever user code raises is blamed on the place it came from (C-01, C-02).
 
-It must not decide what follows. In: a block of user code and its place; out: a `Stumble` with what was spent until then.
+It must not decide what follows. In: a block of user code and its place; out: a `StageError` with what was spent until then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from flujo_worker.event_loop import within
-from flujo_worker.runtime.work import Stumble
+from flujo_worker.runtime.work import StageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def blaming(during: During, usage: Usage, timeout_s: float | None = None) -> AsyncIterator[None]:
+async def in_error_domain(during: During, usage: Usage, timeout_s: float | None = None) -> AsyncIterator[None]:
     """Blame what is raised on its place: a `sys.exit()` would end the event loop, a cancellation of its own the attempt.
 
     Args:
@@ -33,7 +33,7 @@ async def blaming(during: During, usage: Usage, timeout_s: float | None = None) 
     except BaseException as error:
         if _are_we_cancelled():
             raise
-        raise Stumble(error, during, getattr(error, "flujo_usage", usage), timeout_s) from error
+        raise StageError(error, during, getattr(error, "flujo_usage", usage), timeout_s) from error
 
 
 @asynccontextmanager
@@ -47,20 +47,20 @@ async def bounded(during: During, usage: Usage, timeout_s: float, left_s: float 
         left_s: what is left of it, where something was taken from it already.
     """
 
-    def left(error: TimeoutError) -> Stumble:
-        return Stumble(error, during, usage, timeout_s)
+    def left(error: TimeoutError) -> StageError:
+        return StageError(error, during, usage, timeout_s)
 
-    async with blaming(during, usage, timeout_s), within(timeout_s if left_s is None else left_s, left):
+    async with in_error_domain(during, usage, timeout_s), within(timeout_s if left_s is None else left_s, left):
         yield
 
 
 @contextmanager
-def besides(usage: Usage) -> Iterator[None]:
+def adding_usage(usage: Usage) -> Iterator[None]:
     """Add what was spent before the block to what it had spent where it fails."""
     try:
         yield
-    except Stumble as stumble:
-        raise Stumble(stumble.error, stumble.during, usage + stumble.usage, stumble.timeout_s) from stumble
+    except StageError as stumble:
+        raise StageError(stumble.error, stumble.during, usage + stumble.usage, stumble.timeout_s) from stumble
 
 
 def _are_we_cancelled() -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_worker.agents.factory import model_of, tools_of
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.processing import PrecheckSettings
     from flujo_client.pipeline.step import Step
     from flujo_worker.agents.tool import AgentTool
-    from flujo_worker.user_code.code_registry import Entry
+    from flujo_worker.user_code.code_registry import LoadedPipeline
 
 _BUILT_IN = (
     (re.compile(r"(?i)\bgpt-?4"), UsageEstimate(cost_usd=0.10, tokens=500)),
@@ -75,7 +75,7 @@ def calls_of(
 
 
 def reservations(
-    envelope: Envelope, entry: Entry, path: str, calls: Sequence[ExpectedCall], day: date
+    envelope: Envelope, entry: LoadedPipeline, path: str, calls: Sequence[ExpectedCall], day: date
 ) -> list[Reservation]:
     """Give what the attempt asks for, all its calls together; nothing where no limit is over it.
 
@@ -95,7 +95,7 @@ def reservations(
 def tell_calls(calls: Sequence[ExpectedCall]) -> None:
     """Tell each call's own share of the reservation, where there is more than the agent's (M-044)."""
     for each in calls if len(calls) > 1 else ():
-        tell("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
+        emit("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
 
 
 def estimate(step: Step, known: UsageEstimate) -> UsageEstimate:
@@ -131,7 +131,7 @@ def _of_model(model: str, cost: Cost) -> UsageEstimate:
 
 
 def _scopes(
-    limits: Mapping[str, Any], entry: Entry, path: str, day: date
+    limits: Mapping[str, Any], entry: LoadedPipeline, path: str, day: date
 ) -> Iterator[tuple[str, Mapping[str, float | None]]]:
     run = limits.get("run", "")
     if limits.get("limits"):

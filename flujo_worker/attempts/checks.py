@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, ValidationError
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.usage import noted
+from flujo_worker.agents.usage import record_usage
 
 if TYPE_CHECKING:
     from flujo_worker.runtime.work import Work
@@ -68,7 +68,7 @@ async def consult_validators(work: Work, output: Any) -> None:
 
 
 async def _asked(work: Work, judge: Any, output: Any) -> Any:
-    return await noted(call_agent(judge, output, work.at_hand, threads=work.threads), work.notes)
+    return await record_usage(call_agent(judge, output, work.at_hand, threads=work.threads), work.notes)
 
 
 def _name(validator: Any) -> str:

@@ -17,8 +17,8 @@ from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_t
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.telling import hidden
 from flujo_worker.domain.conversation import bounded, role_of
-from flujo_worker.runtime.attempt_context import in_thread, performing_on
-from flujo_worker.runtime.work import History
+from flujo_worker.runtime.attempt_context import attempt_context, in_thread
+from flujo_worker.runtime.work import ConversationHistory
 from flujo_worker.user_code.question import checked, put
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flujo_worker.runtime.work import Work
 
 
-async def history_of(work: Work) -> History | None:
+async def history_of(work: Work) -> ConversationHistory | None:
     """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
 
     None outside of conversations and before the first turn. Names that are missing in a template of the user's are told, or refused,
@@ -37,16 +37,16 @@ async def history_of(work: Work) -> History | None:
     rules = work.conversation
     if rules is None:
         return None
-    with performing_on(work):
+    with attempt_context(work):
         return await in_thread(lambda: _history(work.context, rules))
 
 
-def _history(context: Any, rules: Rules) -> History | None:
+def _history(context: Any, rules: Rules) -> ConversationHistory | None:
     turns = list(_turns(context))
     if not turns:
         return None
     filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
-    return History(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
+    return ConversationHistory(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
 
 
 def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.agents.factory import service_of
-from flujo_worker.domain.breaker import Counts, Permit, Report, spread
+from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ class Guard:
         self._ledger.note(self._envelope.ticket.run, [event], key=self._envelope.key)
 
 
-def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> Report:
+def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> BreakerReport:
     slow = sum(call.seconds > slow_s for call in calls)
     counts = Counts(len(calls), sum(call.failed for call in calls), slow)
-    return Report(counts, turn, max((call.asked_s for call in calls), default=0.0))
+    return BreakerReport(counts, turn, max((call.asked_s for call in calls), default=0.0))

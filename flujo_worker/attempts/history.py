@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class History:
+class CostHistory:
     """Expects of an attempt what those before it have cost. Safe for several threads.
 
     Args:

@@ -29,7 +29,7 @@ TOLD_S = 0.5
 
 
 @dataclass(eq=False)
-class Held:
+class ActiveAttempt:
     """One attempt this process works on. `fence` is None until the claim has answered; `is_limited`: it reserved from a budget."""
 
     key: str
@@ -67,7 +67,7 @@ class Lease:
     ) -> None:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
         self._on_renewed = on_renewed
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, ActiveAttempt] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._changed = threading.Condition()
@@ -112,10 +112,10 @@ class Lease:
         return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
 
     @contextmanager
-    def holding(self, key: str) -> Iterator[Held | None]:
+    def holding(self, key: str) -> Iterator[ActiveAttempt | None]:
         """Hold a key for the time of an attempt; None if this process works on it already."""
         with self._lock:
-            held = None if key in self._held else self._held.setdefault(key, Held(key))
+            held = None if key in self._held else self._held.setdefault(key, ActiveAttempt(key))
         try:
             yield held
         finally:

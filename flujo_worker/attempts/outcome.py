@@ -19,18 +19,18 @@ from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.pipeline.identity import defaults_of
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, decode, encode
-from flujo_worker.agents.call_stats import noting
+from flujo_worker.agents.call_stats import collecting_calls
 from flujo_worker.agents.pricing import priced_by
 from flujo_worker.agents.prompts.render import rendering_by
 from flujo_worker.agents.telling import telling_prompts
 from flujo_worker.aros.metrics import tally
-from flujo_worker.attempts.around import Around
+from flujo_worker.attempts.around import StepHooks
 from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.resources import holding
 from flujo_worker.domain.conversation import conversation_at
-from flujo_worker.observe.log import filling_of, tell
+from flujo_worker.observe.log import emit, filling_of
 from flujo_worker.runtime.faults import ErrorCategory, fault_of
-from flujo_worker.runtime.work import Done, Notes, Stumble, Work
+from flujo_worker.runtime.work import Done, Notes, StageError, Work
 from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
-    from flujo_worker.attempts.lease import Held, Lease
+    from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.event_loop import Loop
     from flujo_worker.frames import Place
     from flujo_worker.ports import Ledger, Reply
-    from flujo_worker.user_code.code_registry import Entry
-    from flujo_worker.user_code.hooks import Hooks
+    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.user_code.hooks import HookCaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Claimed:
     """An attempt that is this process's to perform: `reply` is what became of the question it waited with, `started` since when."""
 
     envelope: Envelope
-    held: Held
+    held: ActiveAttempt
     reply: Reply | None
     started: float
 
@@ -72,13 +72,13 @@ class Outcomes:
     """
 
     def __init__(
-        self, ledger: Ledger, lease: Lease, loop: Loop, threads: Executor, hooks: Hooks, settings: Settings
+        self, ledger: Ledger, lease: Lease, loop: Loop, threads: Executor, hooks: HookCaller, settings: Settings
     ) -> None:
         self._ledger, self._lease, self._loop, self._threads = ledger, lease, loop, threads
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
 
-    def of(self, claimed: Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
+    def of(self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], notes: Notes) -> Outcome | None:
         """Perform an attempt, between what its pipeline's hooks are told; work with nothing to perform is a success."""
         envelope = claimed.envelope
         around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
@@ -92,10 +92,12 @@ class Outcomes:
             return outcome
         return replace(around.after(outcome), events=tuple(story))
 
-    def _around(self, envelope: Envelope, entry: Entry) -> Around:
-        return Around(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
+    def _around(self, envelope: Envelope, entry: LoadedPipeline) -> StepHooks:
+        return StepHooks(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
 
-    def _performed(self, claimed: Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
+    def _performed(
+        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], notes: Notes
+    ) -> Outcome | None:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         try:
             done = self._run(self._work(claimed, entry, notes), envelope, held)
@@ -104,7 +106,7 @@ class Outcomes:
             if held.cancelled or self._lease.is_stopping or self._loop.is_given_up:
                 return None
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), NO_USAGE
-        except Stumble as stumble:
+        except StageError as stumble:
             fault, usage = fault_of(stumble.error, stumble.during, stumble.timeout_s), stumble.usage
             _tell_left(stumble.error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
@@ -118,7 +120,7 @@ class Outcomes:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(notes.guidance)}")
         return _told(failed(fault, usage, started), story, notes)
 
-    def _work(self, claimed: Claimed, entry: Entry, notes: Notes) -> Work:
+    def _work(self, claimed: Claimed, entry: LoadedPipeline, notes: Notes) -> Work:
         envelope = claimed.envelope
         if envelope.references:
             envelope = envelope.inline(fetched(self._ledger, envelope.references))
@@ -146,7 +148,7 @@ class Outcomes:
             conversation=conversation_at(entry.plan, envelope.address),
         )
 
-    def _run(self, work: Work, envelope: Envelope, held: Held) -> Done:
+    def _run(self, work: Work, envelope: Envelope, held: ActiveAttempt) -> Done:
         late = partial(self._spend_late, envelope, held, work.notes)
         future = self._loop.submit(_perform(envelope.kind, work, self._settings), envelope.key, late)
         held.on_cancel.append(future.cancel)
@@ -154,7 +156,7 @@ class Outcomes:
             future.cancel()
         return future.result()
 
-    def _spend_late(self, envelope: Envelope, held: Held, notes: Notes, ended: asyncio.Task[Done]) -> None:
+    def _spend_late(self, envelope: Envelope, held: ActiveAttempt, notes: Notes, ended: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
         error = None if ended.cancelled() else ended.exception()
         own = getattr(error, "usage", NO_USAGE) if ended.cancelled() or error is not None else ended.result().usage
@@ -177,7 +179,7 @@ class Outcomes:
             if length > most:
                 raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {most:,} may travel", path=what)
         except FlujoError as error:
-            raise Stumble(error, "system", usage) from error
+            raise StageError(error, "system", usage) from error
         return packed
 
 
@@ -190,7 +192,7 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
 def _tell_left(error: BaseException) -> None:
     place: Place | None = getattr(error, "flujo_left_behind", None)
     if place is not None:
-        tell("step.left_behind", "warning", function=place.function, place=place.at)
+        emit("step.left_behind", "warning", function=place.function, place=place.at)
 
 
 def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
@@ -205,6 +207,6 @@ async def _perform(kind: str, work: Work, settings: Settings) -> Done:
         rendering_by(settings.template),
         filling_by(filling_of(settings.template)),
         telling_prompts(settings.log.prompts),
-        noting(work.notes.calls),
+        collecting_calls(work.notes.calls),
     ):
         return await holding(work, POLICIES[kind])

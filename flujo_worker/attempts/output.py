@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.usage import noted
+from flujo_worker.agents.usage import record_usage
 from flujo_worker.aros.typed import decoded, schema_of, structured_type, validated
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_worker.agents.answer import Answer
-    from flujo_worker.attempts.shape import Shape
+    from flujo_worker.agents.answer import AgentAnswer
+    from flujo_worker.attempts.shape import OutputParser
     from flujo_worker.runtime.work import Work
 
 
-async def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
+async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:
     """Give the output that an answer stands for.
 
     A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
@@ -39,7 +39,7 @@ async def shaped(answer: Answer, agent: Any, shape: Shape) -> Any:
     return output
 
 
-async def _read(text: str, declared: Any, shape: Shape) -> Any:
+async def _read(text: str, declared: Any, shape: OutputParser) -> Any:
     own = shape.settings.schema
     is_fast = shape.settings.typed_fast_path and shape.changes and not shape.settings.enforce_grammar
     if is_fast and declared is not None and own is None:
@@ -66,8 +66,8 @@ async def processed(processors: Sequence[Any], data: Any, work: Work, *, tells: 
     for processor in processors:
         before = data
         target = getattr(processor, "process", processor)
-        data = await noted(call_agent(target, data, work.at_hand, threads=work.threads), work.notes)
+        data = await record_usage(call_agent(target, data, work.at_hand, threads=work.threads), work.notes)
         if tells and data is not before and data != before:
             name = getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__)
-            tell("output.coercion.success", stage="custom", transforms=[str(name)])
+            emit("output.coercion.success", stage="custom", transforms=[str(name)])
     return data

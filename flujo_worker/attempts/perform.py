@@ -21,17 +21,17 @@ from flujo_worker import failpoints
 from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
 from flujo_worker.attempts.delivered import Delivered
 from flujo_worker.attempts.guard import Guard
-from flujo_worker.attempts.history import History
+from flujo_worker.attempts.history import CostHistory
 from flujo_worker.attempts.isolation import Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.attempts.policies.resume import is_for_tool
-from flujo_worker.domain.values import Notice
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
-from flujo_worker.observe.log import telling
+from flujo_worker.observe.log import collecting_events
 from flujo_worker.ports import PlanName
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.runtime.work import Notes
-from flujo_worker.user_code.code_registry import Unfit
+from flujo_worker.user_code.code_registry import CodeMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.isolation import Processes
-    from flujo_worker.attempts.lease import Held, Lease
+    from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
     from flujo_worker.ports import Claim, Ledger, Reply, Room
-    from flujo_worker.user_code.code_registry import Entry
-    from flujo_worker.user_code.hooks import Hooks
+    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Attempts:
         lease: Lease,
         loop: Loop,
         threads: Executor,
-        hooks: Hooks,
+        hooks: HookCaller,
         settings: Settings,
         *,
         breakers: Breakers | None,
@@ -99,7 +99,7 @@ class Attempts:
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings)
         cost = settings.cost
         is_historical = cost.estimation_strategy == "historical"
-        self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
+        self._history = CostHistory(ledger, cost.historical or Historical(), threads) if is_historical else None
 
     def deliver(self, envelope: Envelope) -> bool:
         """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part.
@@ -139,14 +139,14 @@ class Attempts:
         with self._lease.holding(envelope.key) as held:
             return Delivered("busy") if held is None else self._perform(envelope, held, room)
 
-    def _perform(self, envelope: Envelope, held: Held, room: Room) -> Delivered:
+    def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
         try:
             return self._performed(envelope, held, room)
         except Unreadable as error:
             self._coordinator.break_off(envelope.ticket.run, error, key=envelope.key)
             return Delivered("unreadable")
 
-    def _performed(self, envelope: Envelope, held: Held, room: Room) -> Delivered:
+    def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
         wanted = self._wanted(envelope)
         claim = self._claim(envelope, held, wanted.asks, room)
         if claim.refusal is not None:
@@ -158,11 +158,13 @@ class Attempts:
             self._ledger.note(envelope.ticket.run, [isolated(room, self._lease.worker)], key=envelope.key)
         reply, started = wanted.reply, time.monotonic()
         if claim.aborted:
-            return self._conclude(Notice(envelope, held.fence or 0, Outcome("cancelled")), started)
+            return self._conclude(AttemptReport(envelope, held.fence or 0, Outcome("cancelled")), started)
         if wanted.error is not None:
-            return self._conclude(Notice(envelope, held.fence or 0, _bare(wanted.error, NO_USAGE, started)), started)
+            return self._conclude(
+                AttemptReport(envelope, held.fence or 0, _bare(wanted.error, NO_USAGE, started)), started
+            )
         if claim.over is not None:
-            return self._conclude(Notice(envelope, held.fence or 0, Outcome("limit", fault=claim.over)), started)
+            return self._conclude(AttemptReport(envelope, held.fence or 0, Outcome("limit", fault=claim.over)), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = self._reply(envelope)
         return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
@@ -179,7 +181,7 @@ class Attempts:
             return _Wanted(error=error)
         return _Wanted(reply, calls, asks)
 
-    def _claim(self, envelope: Envelope, held: Held, asks: Sequence[Reservation], room: Room) -> Claim:
+    def _claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
         while True:
             worker = self._lease.worker
             claim = self._ledger.claim(
@@ -211,7 +213,7 @@ class Attempts:
         ticket = envelope.ticket
         if ticket.limits is None or not _performs_step(envelope, reply):
             return (), ()
-        with suppress(Unfit):
+        with suppress(CodeMismatch):
             entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
             path = entry.node_of(envelope).path
             calls = self._calls(envelope, entry.steps[path])
@@ -229,13 +231,13 @@ class Attempts:
         fence = held.fence or 0
         try:
             entry = self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
-        except Unfit as finding:
+        except CodeMismatch as finding:
             return self._park(envelope, fence, finding)
         guard = self._guard(claimed, entry)
         if guard.holds_back(fence):
             return Delivered("waiting")
         notes = Notes()
-        with telling(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
+        with collecting_events(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
             if held.is_limited:
                 tell_calls(calls)
             outcome = self._outcome(claimed, entry, story, notes)
@@ -244,9 +246,9 @@ class Attempts:
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return Delivered("cancelled")
-        return self._conclude(Notice(envelope, fence, outcome), started)
+        return self._conclude(AttemptReport(envelope, fence, outcome), started)
 
-    def _outcome(self, claimed: Claimed, entry: Entry, story: Sequence[Event], notes: Notes) -> Outcome | None:
+    def _outcome(self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], notes: Notes) -> Outcome | None:
         """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
         try:
             return self._outcomes.of(claimed, entry, story, notes)
@@ -256,39 +258,39 @@ class Attempts:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
             return _bare(error, NO_USAGE, claimed.started)
 
-    def _park(self, envelope: Envelope, fence: int, finding: Unfit) -> Delivered:
+    def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> Delivered:
         reason = redact(str(finding))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
         self._ledger.park(envelope.key, fence, reason)
         return Delivered("parked")
 
-    def _conclude(self, notice: Notice, started: float) -> Delivered:
+    def _conclude(self, notice: AttemptReport, started: float) -> Delivered:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
             concluded = self._coordinator.conclude(notice)
         except (StoreError, DispatchError, Unreadable):
             raise
-        except Unfit as finding:
+        except CodeMismatch as finding:
             return self._park(notice.envelope, notice.fence, finding)
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
         return Delivered(concluded.verdict, concluded.counts)
 
-    def _conclude_failed(self, notice: Notice) -> Delivered:
+    def _conclude_failed(self, notice: AttemptReport) -> Delivered:
         """Conclude a failure with nothing in it; if not even that can be merged, its run has no other end."""
         try:
             concluded = self._coordinator.conclude(notice)
         except (StoreError, DispatchError):
             raise
-        except Unfit as finding:
+        except CodeMismatch as finding:
             return self._park(notice.envelope, notice.fence, finding)
         except Exception as error:
             logger.exception("nor could its failure")
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
         return Delivered(concluded.verdict, concluded.counts)
 
-    def _guard(self, claimed: Claimed, entry: Entry) -> Guard:
+    def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> Guard:
         envelope, agent = claimed.envelope, None
         if self._breakers is not None and _performs_step(envelope, claimed.reply):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it

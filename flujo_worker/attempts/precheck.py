@@ -17,11 +17,11 @@ import orjson
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_stats import watching
+from flujo_worker.agents.call_stats import timed_call
 from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
-    Finding,
+    GateFinding,
     agreement,
     decoded_object,
     found_at,
@@ -30,7 +30,7 @@ from flujo_worker.aros.precheck import (
     plan_in,
     verdict_of,
 )
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 from flujo_worker.runtime.faults import ErrorHandler
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 MAX_FEEDBACK = 2000
 """Characters of feedback that reach a model."""
 
-_NO_PLAN: Final = Finding("skipped", "no_plan")
-_NO_VALIDATOR: Final = Finding("skipped", "no_validator")
-_TIMEOUT: Final = Finding("skipped", "timeout")
-_OVER_CAP: Final = Finding("skipped", "over_token_cap")
+_NO_PLAN: Final = GateFinding("skipped", "no_plan")
+_NO_VALIDATOR: Final = GateFinding("skipped", "no_validator")
+_TIMEOUT: Final = GateFinding("skipped", "timeout")
+_OVER_CAP: Final = GateFinding("skipped", "over_token_cap")
 
 
 class PlanCheckValidator:
@@ -71,7 +71,7 @@ class PlanCheckValidator:
             Exception: whatever the agent raises, unchanged.
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}
-        with watching(self._agent):
+        with timed_call(self._agent):
             answer = await call_agent(self._agent, data, self._options, threads=self._threads)
         usage = declared(answer.output, answer.usage)
         try:
@@ -132,9 +132,9 @@ class Precheck:
         self._data = data
         if missing := missing_keys(self._context, settings.required_context_keys):
             told = f"the context lacks {', '.join(missing)}"
-            return self._guided(data, Finding("fail", "missing_context_keys", keys=missing, feedback=told))
+            return self._guided(data, GateFinding("fail", "missing_context_keys", keys=missing, feedback=told))
         if settings.required_context_keys:
-            self._conclude(Finding("pass", "context_keys", keys=settings.required_context_keys))
+            self._conclude(GateFinding("pass", "context_keys", keys=settings.required_context_keys))
         plan = plan_in(data, settings.delimiters)
         if plan is None:
             self._is_waiting = True
@@ -165,7 +165,7 @@ class Precheck:
         self._forget()
         self._forget = _nothing
 
-    async def _in_time(self, plan: str) -> Finding:
+    async def _in_time(self, plan: str) -> GateFinding:
         """Judge a plan in the time the precheck has; one attempt judges one plan, before generation or after it (M-125)."""
         try:
             async with asyncio.timeout(self._settings.timeout_s) as limit:
@@ -175,7 +175,7 @@ class Precheck:
                 raise
         return _TIMEOUT if limit.expired() else finding
 
-    async def _judged(self, plan: str) -> Finding:
+    async def _judged(self, plan: str) -> GateFinding:
         """Judge a plan: the cheap gate first; a validator after a consensus gate only where that disagrees (C-04)."""
         settings = self._settings
         if (finding := self._checked(plan, "the plan")) is not None:
@@ -189,16 +189,16 @@ class Precheck:
             return finding
         return await self._unblocking("validator_error", self._validated(plan))
 
-    def _checked(self, candidate: Any, what: str) -> Finding | None:
+    def _checked(self, candidate: Any, what: str) -> GateFinding | None:
         """Hold a candidate to the schema's basics (M-111); a text is one if it is a JSON object and an object is asked for."""
         decoded = decoded_object(candidate) if isinstance(candidate, str) else candidate
         lacking = () if decoded is None else lacks_basics(decoded, self._schema)
         if not lacking or (lacking == WRONG_KIND and decoded is not candidate):
             return None
         told = "is of another kind than the schema's" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
-        return Finding("fail", "missing_basics", keys=lacking, feedback=f"{what} {told}")
+        return GateFinding("fail", "missing_basics", keys=lacking, feedback=f"{what} {told}")
 
-    async def _unblocking(self, reason: str, gate: Awaitable[Finding]) -> Finding:
+    async def _unblocking(self, reason: str, gate: Awaitable[GateFinding]) -> GateFinding:
         """Turn what a gate raises into a skip; signals that end a run and limits pass (M-042, M-120)."""
         try:
             return await gate
@@ -206,27 +206,27 @@ class Precheck:
             is_capped = self._book(reason.partition("_")[0], getattr(error, "flujo_usage", NO_USAGE))
             if ErrorHandler().handle_error(error, "validator").action == "raise":
                 raise
-            return Finding("skipped", reason, error=type(error).__name__) if is_capped else _OVER_CAP
+            return GateFinding("skipped", reason, error=type(error).__name__) if is_capped else _OVER_CAP
 
-    async def _compared(self) -> Finding:
+    async def _compared(self) -> GateFinding:
         """Sample short plans, one after another so that none is paid for after the cap, and compare them (M-118, M-119)."""
         settings, texts = self._settings, []
         agent = self._agent_of(settings.consensus_agent)
         options = {"max_tokens": settings.max_tokens, "resources": self._resources}
         for _ in range(settings.consensus_samples):
-            with watching(agent):
+            with timed_call(agent):
                 answer = await call_agent(agent, self._data, options, threads=self._threads)
             if not self._book("consensus", declared(answer.output, answer.usage)):
                 return _OVER_CAP
             texts.append(plan_in(answer.output, settings.delimiters) or _written(answer.output))
         score = agreement(texts)
-        finding = Finding("pass", "agreement", score)
+        finding = GateFinding("pass", "agreement", score)
         if score < settings.consensus_threshold:
-            finding = Finding("fail", "disagreement", score)
-        tell("reasoning.validation", **finding.figures(), gate="consensus", samples=len(texts))
+            finding = GateFinding("fail", "disagreement", score)
+        emit("reasoning.validation", **finding.figures(), gate="consensus", samples=len(texts))
         return finding
 
-    async def _validated(self, plan: str) -> Finding:
+    async def _validated(self, plan: str) -> GateFinding:
         settings = self._settings
         goal = None if settings.goal_context_key is None else found_at(self._context, settings.goal_context_key)
         agent = self._agent_of(settings.validator_agent)
@@ -237,17 +237,17 @@ class Precheck:
         if not self._book("validator", usage):
             return _OVER_CAP
         finding = verdict.finding(settings.score_threshold)
-        tell("reasoning.validation", **finding.figures(), gate="validator")
+        emit("reasoning.validation", **finding.figures(), gate="validator")
         return finding
 
     def _book(self, call: str, spent: Usage) -> bool:
         """Book what a call spent, in the story too (M-044); tell whether it kept to the cap (M-116)."""
         self.usage += spent
         if not spent.is_nothing:
-            tell("agent.usage", call=call, **asdict(spent))
+            emit("agent.usage", call=call, **asdict(spent))
         return spent.output_tokens <= self._settings.max_tokens
 
-    def _guided(self, data: Any, finding: Finding) -> Any:
+    def _guided(self, data: Any, finding: GateFinding) -> Any:
         self._conclude(finding)
         settings = self._settings
         if self.feedback is None or settings.inject_feedback is None:
@@ -258,13 +258,13 @@ class Precheck:
         if settings.inject_feedback == "context_key":
             forget = _put(self._context, settings.context_feedback_key, self.feedback)
         if forget is None:
-            tell("aros.guidance.not_injected", level="warning", inject_feedback=settings.inject_feedback)
+            emit("aros.guidance.not_injected", level="warning", inject_feedback=settings.inject_feedback)
         self._forget = forget or _nothing
         return data
 
-    def _conclude(self, finding: Finding) -> None:
+    def _conclude(self, finding: GateFinding) -> None:
         """Tell what was found (M-124, M-162) and keep its feedback."""
-        tell(f"aros.reasoning.precheck.{finding.result}", **finding.attributes())
+        emit(f"aros.reasoning.precheck.{finding.result}", **finding.attributes())
         if finding.feedback is not None and not self._shadow:
             self.feedback = finding.feedback[:MAX_FEEDBACK]
 

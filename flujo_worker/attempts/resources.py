@@ -18,7 +18,7 @@ from flujo_client.pipeline.resources import is_async_manager, is_factory, is_man
 from flujo_worker.attempts.blame import bounded
 from flujo_worker.event_loop import is_async, within
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.runtime.work import Done, Stumble, Work
+from flujo_worker.runtime.work import Done, StageError, Work
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _Held:
 
 async def _leave_after(held: _Held, error: BaseException, work: Work) -> None:
     """Leave after a failure, which stays the attempt's: what leaving raises besides is only logged."""
-    cause = error.error if isinstance(error, Stumble) else error
+    cause = error.error if isinstance(error, StageError) else error
     try:
         async with within(work.timeout_s, lambda _: error):
             await held.leave(cause)

@@ -23,7 +23,7 @@ from flujo_client.errors import AgentIOValidationError
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import CUT
 from flujo_worker.aros.typed import schema_hash
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ _WHY: Final = {"extract": "text around it", "tolerant": "no JSON", "syntactic": 
 _CUT_OFF: Final = "the answer was cut off at the token limit; answer more briefly"
 
 
-class Shape:
+class OutputParser:
     """Reads one attempt's output.
 
     Args:
@@ -111,11 +111,11 @@ class Shape:
         """Judge the text as it came, before anything is done about it (C-09, M-073)."""
         told: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
-            tell("grammar.enforce.skipped", **told, reason="no_schema" if schema is None else "too_long")
+            emit("grammar.enforce.skipped", **told, reason="no_schema" if schema is None else "too_long")
             return
         told["schema_hash"] = schema_hash(schema)
         outcome = await self._parsed(text, schema, _STRICT)
-        tell(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **told, **self._shadow())
+        emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **told, **self._shadow())
         if not outcome.ok and not self.settings.shadow:
             raise AgentIOValidationError(
                 f"the output does not match its grammar: {outcome.feedback}",
@@ -142,13 +142,13 @@ class Shape:
         types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
         for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
             done = list(group)
-            tell("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
+            emit("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
             told: dict[str, Any] = {"transforms": [each.name for each in done]}
             if stage == "semantic":
                 told |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
             if stage == "tolerant" and outcome.preview is not None:
                 told |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
-            tell("output.coercion.success", stage=stage, **told, **self._shadow())
+            emit("output.coercion.success", stage=stage, **told, **self._shadow())
         if not outcome.ok:
             self._tell_refusal(outcome, types, more)
         if outcome.transforms or not outcome.ok:
@@ -157,8 +157,8 @@ class Shape:
     def _tell_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
         stage = _stage(outcome.stage)
         told = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
-        tell("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())
-        tell("output.coercion.fail", level="warning", stage=stage, **told, **self._shadow(), **more)
+        emit("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())
+        emit("output.coercion.fail", level="warning", stage=stage, **told, **self._shadow(), **more)
 
     async def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         """Say what the next level up would have read, so that a retry's value can be compared with it."""
@@ -175,7 +175,7 @@ class Shape:
         for family in ("syntactic", "coercion"):
             result = "fail" if family == failed else "success" if family in acted else "skip"
             why: dict[str, Any] = {"rule": outcome.rule} if family == failed else {}
-            tell(f"aros.aop.{family}.{result}", **why, **self._shadow())
+            emit(f"aros.aop.{family}.{result}", **why, **self._shadow())
 
     def _shadow(self) -> dict[str, Any]:
         return {"shadow": True} if self.settings.shadow else {}

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import counted
-from flujo_client.cli.output import say, show, show_json, stderr, tell
+from flujo_client.cli.output import print_status, say, show, show_json, stderr
 from flujo_client.cli.render import trace_tree
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.limits import UsageLimits
@@ -20,7 +20,7 @@ from flujo_client.embedded.local import Fleet
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_worker.cli.terminal import answer_at_terminal, need_terminal
-from flujo_worker.demo.license_audit import ASKED, EACH, REFERENCE, TO_APPROVE, Audited, Finding
+from flujo_worker.demo.license_audit import ASKED, EACH, REFERENCE, TO_APPROVE, Audited, AuditFinding
 from flujo_worker.demo.report import answers, approval, findings_of, notes, report, spent, summary
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def command(*, names: tuple[str, ...], workers: int, ask: bool, as_json: bool) -
                 raise
         trace, record, questions, shares = run.trace(), run.record(), run.questions(), _shares(client, run)
     if not result.success:
-        tell(trace_tree(trace))
+        print_status(trace_tree(trace))
     found: Audited = result.raise_for_status().output
     if as_json:
         show_json([_shape(each, found.ruling) for each in findings_of(found.groups)])
@@ -121,7 +121,7 @@ def _told(shares: Mapping[int, int]) -> str:
     return ", ".join(f"{count:,} in worker {pid}" for pid, count in sorted(shares.items()))
 
 
-def _shape(finding: Finding, ruling: Ruling | None) -> dict[str, Any]:
+def _shape(finding: AuditFinding, ruling: Ruling | None) -> dict[str, Any]:
     """One finding; `approved` is null where nobody was to be asked."""
     approved = ruling.approved if ruling is not None and finding.category in TO_APPROVE else None
     return {"category": finding.category, "approved": approved, **finding.model_dump(mode="json")}

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
-from flujo_worker.coordinator.offload import lighten
-from flujo_worker.coordinator.recorded_answers import Said
+from flujo_worker.coordinator.offload import offload_large_values
+from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import Ask, Notice, Refused
+from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed
 from flujo_worker.errors import Unreadable
-from flujo_worker.observe.log import telling
+from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.fault_text import clean
-from flujo_worker.user_code.code_registry import keep
+from flujo_worker.user_code.code_registry import put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Literal
 
-    from flujo_client.contract.envelope import Ticket
+    from flujo_client.contract.envelope import RunHeader
     from flujo_client.contract.plan import Backoff, Plan
-    from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Keep, Look, NextAttempt
+    from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Keep, NextAttempt, ReadScope
     from flujo_worker.ports import Committed, Store, Verdict
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
@@ -48,17 +48,17 @@ class Concluded:
     counts: bool = False
 
 
-class _Late(Exception):
+class ScopeClosedMeanwhile(Exception):
     """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
 
 
 class Answering(Protocol):
     """Who answers what deciding asks of user code."""
 
-    def answer(self, ticket: Ticket, ask: Ask) -> Any:
+    def answer(self, ticket: RunHeader, ask: CallUserCode) -> Any:
         """Answer one question; raises Refused when user code does not."""
 
-    def keep(self, ticket: Ticket, keeping: Keep) -> Event:
+    def keep(self, ticket: RunHeader, keeping: Keep) -> Event:
         """Give the cache what was merged, and tell what became of it."""
 
 
@@ -90,7 +90,7 @@ class Coordinator:
         self._inline, self._control_queue, self._owes = inline, control_queue, owes
         self._plans: dict[str, Plan] = {}
 
-    def conclude(self, notice: Notice) -> Concluded:
+    def conclude(self, notice: AttemptReport) -> Concluded:
         """Merge what came of an attempt, and publish what follows.
 
         Returns:
@@ -100,8 +100,8 @@ class Coordinator:
             Unfit: user code is to be asked, and this worker has not the code the run was started with.
         """
         try:
-            decision, heavy = lighten(self._decide(notice), self._inline)
-        except _Late:
+            decision, heavy = offload_large_values(self._decide(notice), self._inline)
+        except ScopeClosedMeanwhile:
             return self._late(notice, "stale")
         if heavy:
             self._store.keep(heavy)
@@ -142,7 +142,7 @@ class Coordinator:
         self.stop(run, "failed", fault.message)
         return True
 
-    def handle_proactive_cancellation(self, ticket: Ticket, breach: Fault) -> None:
+    def handle_proactive_cancellation(self, ticket: RunHeader, breach: Fault) -> None:
         """A limit was passed, and the commit that passed it marked the tree's first run: wind it down now, child runs too (M-433).
 
         Were this process gone, a sweep would do it.
@@ -159,7 +159,7 @@ class Coordinator:
         fault = Fault(
             "system", "AttemptLost", said, f"Step execution failed with AttemptLost: {said}", code="ATTEMPT_LOST"
         )
-        return self.conclude(Notice(envelope, fence, Outcome("lost", fault=fault)))
+        return self.conclude(AttemptReport(envelope, fence, Outcome("lost", fault=fault)))
 
     def ring(self, run: str, fan_out: str, *, by: str) -> bool:
         """Have a fan-out joined if all its branches are closed, or an import if its child run has ended; tell whether that was so.
@@ -168,14 +168,14 @@ class Coordinator:
         """
         if not self._store.ring(run, fan_out, self._control_queue, by):
             return False
-        if envelopes := self._store.envelopes([Doorbell(run, fan_out).key]):
+        if envelopes := self._store.envelopes([JoinSignal(run, fan_out).key]):
             self._send(envelopes, None)
         return True
 
     def answer_doorbell(self, run: str, fan_out: str) -> Envelope | None:
         """A chord has rung: make the join's work row if it is due, and give its envelope, if there is one."""
         self._store.ring(run, fan_out, self._control_queue, "chord")
-        return next(iter(self._store.envelopes([Doorbell(run, fan_out).key])), None)
+        return next(iter(self._store.envelopes([JoinSignal(run, fan_out).key])), None)
 
     def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
         """Close what nobody runs in an aborted fan-out, and have it joined if that was all."""
@@ -214,34 +214,34 @@ class Coordinator:
             failpoints.hit("before_parent_ring")
             self.ring(child.parent_run, child.parent_address, by=by)
 
-    def _decide(self, notice: Notice) -> Decision:
-        plan, said = self._plan(notice.envelope.ticket.fingerprint), Said()
+    def _decide(self, notice: AttemptReport) -> Decision:
+        plan, said = self._plan(notice.envelope.ticket.fingerprint), RecordedAnswers()
         deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
-                asked = deciding.throw(answer) if isinstance(answer, Refused) else deciding.send(answer)
+                asked = deciding.throw(answer) if isinstance(answer, UserCodeFailed) else deciding.send(answer)
                 answer = self._answer(notice.envelope, asked, said)
         except StopIteration as end:
             decision: Decision = end.value
             return said.put_into(decision)
 
-    def _answer(self, envelope: Envelope, asked: Ask | Look, said: Said) -> Any:
+    def _answer(self, envelope: Envelope, asked: CallUserCode | ReadScope, said: RecordedAnswers) -> Any:
         """Answer one question; a refusal is an answer too."""
-        if not isinstance(asked, Ask):
+        if not isinstance(asked, CallUserCode):
             return self._looked(envelope.ticket.run, asked)
-        with telling(envelope) as told:
+        with collecting_events(envelope) as told:
             answer = self._asked(envelope.ticket, asked)
         said.note(asked, answer, told)
         return answer
 
-    def _asked(self, ticket: Ticket, ask: Ask) -> Any:
+    def _asked(self, ticket: RunHeader, ask: CallUserCode) -> Any:
         try:
             return self._evaluator.answer(ticket, ask)
-        except Refused as refused:
+        except UserCodeFailed as refused:
             return refused
 
-    def _looked(self, run: str, look: Look) -> Any:
+    def _looked(self, run: str, look: ReadScope) -> Any:
         if look.children:
             return self._store.children(run, look.address)
         if look.child_run is not None:
@@ -250,7 +250,7 @@ class Coordinator:
         if row is None:
             raise Unreadable(f"run {run} has no scope '{look.address}'")
         if row.status != "open":
-            raise _Late
+            raise ScopeClosedMeanwhile
         return row
 
     def _ended(self, run: str) -> ChildRunRow:
@@ -263,7 +263,7 @@ class Coordinator:
         plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
         if plan is None:
             raise Unreadable(f"no plan with fingerprint {fingerprint}")
-        keep(self._plans, fingerprint, plan)
+        put_bounded(self._plans, fingerprint, plan)
         return plan
 
     def _publish(self, decision: Decision, committed: Committed) -> None:
@@ -289,7 +289,7 @@ class Coordinator:
             return False
         return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
 
-    def _late(self, notice: Notice, verdict: Verdict) -> Concluded:
+    def _late(self, notice: AttemptReport, verdict: Verdict) -> Concluded:
         """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
         envelope, outcome = notice.envelope, notice.outcome
         if verdict == "stale" and outcome.kind != "cancelled" and self.is_aborted(envelope):

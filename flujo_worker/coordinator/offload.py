@@ -16,7 +16,7 @@ WORTH_SHARING = 512
 """Bytes from which a value that many messages carry is stored once and pointed at."""
 
 
-def lighten(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
+def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
     """Give the decision with references, and the values that are to be kept for them.
 
     Args:

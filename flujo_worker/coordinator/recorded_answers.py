@@ -9,25 +9,27 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import Refused
+from flujo_worker.domain.values import UserCodeFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.contract.outcome import Event
-    from flujo_worker.domain.values import Ask, Decision
+    from flujo_worker.domain.values import CallUserCode, Decision
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedAnswers:
     """Notes of one decision."""
 
     answers: list[dict[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
-    def note(self, ask: Ask, answer: Any, told: Sequence[Event]) -> None:
+    def note(self, ask: CallUserCode, answer: Any, told: Sequence[Event]) -> None:
         """Note an answer, which may be a refusal, and what was logged on the way to it."""
-        noted = {"refused": answer.fault.to_tree()} if isinstance(answer, Refused) else {"answer": _recorded(answer)}
+        noted = (
+            {"refused": answer.fault.to_tree()} if isinstance(answer, UserCodeFailed) else {"answer": _recorded(answer)}
+        )
         self.answers.append({"role": ask.role, "path": ask.path, **noted})
         self.events.extend(told)
 

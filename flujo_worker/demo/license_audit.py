@@ -62,7 +62,7 @@ metadata. First you see no licence files. Below {SURE} you are asked again, with
 as when only classifiers name the licence, or when the name leaves open which version or variant it is."""
 
 
-class Finding(BaseModel):
+class AuditFinding(BaseModel):
     """What came of one distribution. `note` is what to heed; without a verdict the audit failed, and it says why."""
 
     distribution: str
@@ -82,14 +82,14 @@ class Audit(BaseModel):
     names: list[str] = []
     metadata: DistributionMetadata | None = None
     verdict: LicenseVerdict | None = None
-    groups: dict[str, list[Finding]] = {}
+    groups: dict[str, list[AuditFinding]] = {}
     ruling: Ruling | None = None
 
 
 class Audited(BaseModel):
     """The findings by category, and what was ruled about those that nobody can wave through; None where there are none."""
 
-    groups: dict[str, list[Finding]]
+    groups: dict[str, list[AuditFinding]]
     ruling: Ruling | None = None
 
 
@@ -153,10 +153,10 @@ def nothing(_: Any) -> str:
     return ""
 
 
-def finding(note: str, _path: str, context: Audit) -> Finding:
+def finding(note: str, _path: str, context: Audit) -> AuditFinding:
     """What a branch answers with, whichever path it went."""
     assert context.metadata is not None
-    return Finding(
+    return AuditFinding(
         distribution=context.metadata.name, version=context.metadata.version, verdict=context.verdict, note=note
     )
 
@@ -203,11 +203,15 @@ audit_one = Pipeline(
 # --- all of them ---------------------------------------------------------------------------------------------------
 
 
-def group(results: list[Finding | StepResult], *, context: Audit) -> dict[str, list[Finding]]:
+def group(results: list[AuditFinding | StepResult], *, context: Audit) -> dict[str, list[AuditFinding]]:
     """Sort the findings into categories. A branch that failed has left its StepResult in the place of its finding."""
-    groups: dict[str, list[Finding]] = {}
+    groups: dict[str, list[AuditFinding]] = {}
     for name, result in zip(context.names, results, strict=True):
-        found = result if isinstance(result, Finding) else Finding(distribution=name, note=result.feedback or FAILED)
+        found = (
+            result
+            if isinstance(result, AuditFinding)
+            else AuditFinding(distribution=name, note=result.feedback or FAILED)
+        )
         groups.setdefault(found.category, []).append(found)
     return groups
 
@@ -215,22 +219,22 @@ def group(results: list[Finding | StepResult], *, context: Audit) -> dict[str, l
 # --- a person ------------------------------------------------------------------------------------------------------
 
 
-def to_approve(groups: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+def to_approve(groups: Mapping[str, Sequence[AuditFinding]]) -> list[AuditFinding]:
     """Give the findings that a person is asked about."""
     return [each for category in TO_APPROVE for each in groups.get(category, ())]
 
 
-def who_decides(groups: dict[str, list[Finding]], _context: Audit) -> str:
+def who_decides(groups: dict[str, list[AuditFinding]], _context: Audit) -> str:
     """Choose the path: `person` if there is anything to ask."""
     return "person" if to_approve(groups) else "nobody"
 
 
-def wording(groups: dict[str, list[Finding]]) -> str:
+def wording(groups: dict[str, list[AuditFinding]]) -> str:
     """What the person is asked."""
     return ask_about(to_approve(groups))
 
 
-def question(groups: dict[str, list[Finding]], _context: Audit) -> str:
+def question(groups: dict[str, list[AuditFinding]], _context: Audit) -> str:
     """The same, for the step that asks."""
     return wording(groups)
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from flujo_client.errors import NonRetryableError
 from flujo_worker.demo.license_names import (
     Category,
-    Name,
+    LicenceName,
     category_of,
     in_text,
     is_vague,
@@ -163,7 +163,7 @@ def _own_path(file: PurePosixPath) -> PurePosixPath:
     return PurePosixPath(*inner)
 
 
-def _in_files(metadata: DistributionMetadata) -> list[Name]:
+def _in_files(metadata: DistributionMetadata) -> list[LicenceName]:
     """Recognise the licences of the outermost files; deeper ones belong to what is bundled."""
     depth = min((file.name.count("/") for file in metadata.license_files), default=0)
     outer = (file for file in metadata.license_files if file.name.count("/") == depth)
@@ -178,7 +178,7 @@ def _from_expression(metadata: DistributionMetadata) -> LicenseVerdict | None:
 
 
 def _from_classifiers(metadata: DistributionMetadata) -> LicenseVerdict | None:
-    found = [Name(name.spdx, text) for text in metadata.classifiers for name in named(text)]
+    found = [LicenceName(name.spdx, text) for text in metadata.classifiers for name in named(text)]
     return _verdict(metadata, found, 0.95)
 
 
@@ -206,7 +206,7 @@ def _if_understood(expression: str, confidence: float) -> LicenseVerdict | None:
     return LicenseVerdict(spdx=spelled(expression), category=category, confidence=confidence, evidence=expression)
 
 
-def _verdict(metadata: DistributionMetadata, found: Iterable[Name], confidence: float) -> LicenseVerdict | None:
+def _verdict(metadata: DistributionMetadata, found: Iterable[LicenceName], confidence: float) -> LicenseVerdict | None:
     """Join what was recognised: a choice if the metadata speaks of one, else all of them and less sure."""
     quotes = {_refined(metadata, name.spdx): name.quote[:_QUOTE_CHARS] for name in found}
     if not quotes:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Category = Literal["permissive", "copyleft", "proprietary", "unknown"]
 
 
-class Name(NamedTuple):
+class LicenceName(NamedTuple):
     """A licence as it was recognised, and the words it was recognised by."""
 
     spdx: str
@@ -138,11 +138,11 @@ def offers_choice(text: str) -> bool:
     return bool(_CHOICE.search(text))
 
 
-def named(text: str) -> list[Name]:
+def named(text: str) -> list[LicenceName]:
     """Recognise the licences a short text or a classifier names."""
-    found = [Name(spdx, match.group()) for spdx, pattern in _NAMES if (match := pattern.search(text))]
+    found = [LicenceName(spdx, match.group()) for spdx, pattern in _NAMES if (match := pattern.search(text))]
     if gnu := _GNU.search(text):
-        found.append(Name(_gnu_identifier(gnu), gnu.group()))
+        found.append(LicenceName(_gnu_identifier(gnu), gnu.group()))
     precise = {name.spdx for name in found}
     return [
         name for name in found if not (name.spdx == "LicenseRef-BSD" and precise & {"BSD-2-Clause", "BSD-3-Clause"})
@@ -192,14 +192,18 @@ _GNU_TITLE = re.compile(
 _GNU_FAMILY = {"AFFERO": "AGPL", "LESSER": "LGPL", "LIBRARY": "LGPL"}
 
 
-def in_text(text: str) -> list[Name]:
+def in_text(text: str) -> list[LicenceName]:
     """Recognise a licence by the words of its own text."""
     if gnu := _GNU_TITLE.match(text):
         family, version = _GNU_FAMILY.get((gnu["kind"] or "").upper(), "GPL"), gnu["version"]
-        return [Name(f"{family}-{version if '.' in version else version + '.0'}" if version else family, gnu["quote"])]
+        return [
+            LicenceName(
+                f"{family}-{version if '.' in version else version + '.0'}" if version else family, gnu["quote"]
+            )
+        ]
     found = {spdx: match.group() for spdx, pattern in _TEXTS if (match := pattern.search(text))}
     if _THIRD_CLAUSE.search(text) and "LicenseRef-BSD" in found:
         found["BSD-3-Clause"] = found.pop("LicenseRef-BSD")
     if _DISCLAIMER.search(text) and "LicenseRef-BSD" in found:
         found["BSD-2-Clause"] = found.pop("LicenseRef-BSD")
-    return [Name(spdx, quote) for spdx, quote in found.items()]
+    return [LicenceName(spdx, quote) for spdx, quote in found.items()]

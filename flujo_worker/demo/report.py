@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.trace import TraceNode
-    from flujo_worker.demo.license_audit import Audited, Finding
+    from flujo_worker.demo.license_audit import Audited, AuditFinding
 
 ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")
 
 
-def findings_of(groups: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+def findings_of(groups: Mapping[str, Sequence[AuditFinding]]) -> list[AuditFinding]:
     """Give all findings, category by category, each sorted by name."""
     return [each for name in ORDER for each in sorted(groups.get(name, ()), key=lambda each: each.distribution)]
 
 
-def report(groups: Mapping[str, Sequence[Finding]]) -> Table:
+def report(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
     """Draw what was found, grouped by category."""
     findings = findings_of(groups)
     table = Table(title=f"Licences of {len(findings)} installed distributions", title_justify="left", expand=True)
@@ -44,7 +44,7 @@ def report(groups: Mapping[str, Sequence[Finding]]) -> Table:
     return table
 
 
-def notes(groups: Mapping[str, Sequence[Finding]]) -> Table:
+def notes(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
     """Draw what to heed, with the distributions that it is about."""
     about: dict[str, list[str]] = {}
     for each in findings_of(groups):
@@ -109,12 +109,12 @@ def _under(node: TraceNode, kind: str) -> Iterator[TraceNode]:
         yield from _under(child, kind)
 
 
-def summary(groups: Mapping[str, Sequence[Finding]]) -> str:
+def summary(groups: Mapping[str, Sequence[AuditFinding]]) -> str:
     """Count the categories in one sentence."""
     return ", ".join(f"{len(groups[name])} {name}" for name in ORDER if groups.get(name))
 
 
-def _cells(finding: Finding) -> Iterator[str]:
+def _cells(finding: AuditFinding) -> Iterator[str]:
     if verdict := finding.verdict:
         quote = " ".join(verdict.evidence.split()).removeprefix("License :: ").removeprefix("OSI Approved :: ")
         yield from (verdict.spdx, f"{verdict.confidence:.0%}", quote)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_worker.demo.license_audit import Finding
+    from flujo_worker.demo.license_audit import AuditFinding
 
 MOST = 20
 _ANSWERS = {"yes": True, "y": True, "no": False, "n": False}
@@ -27,7 +27,7 @@ class Ruling(BaseModel):
 BY_DEFAULT = Ruling(approved=False, note="nobody was there to ask")
 
 
-def ask_about(findings: Sequence[Finding]) -> str:
+def ask_about(findings: Sequence[AuditFinding]) -> str:
     """Say what is asked, and what about."""
     lines = [f"  {_about(each)}" for each in findings[:MOST]]
     more = [f"  … and {len(findings) - MOST} more"] if len(findings) > MOST else []
@@ -54,7 +54,7 @@ def told(ruling: Ruling, *, is_answered: bool) -> str:
     return f"{what}{why}." if is_answered else f"{what} by default{why}. `flujo demo --ask` waits for your answer."
 
 
-def _about(finding: Finding) -> str:
+def _about(finding: AuditFinding) -> str:
     verdict = finding.verdict
     said = f"{verdict.spdx}, {verdict.category}" if verdict else finding.note
     quote = f", for it says {' '.join(verdict.evidence.split())[:80]!r}" if verdict and verdict.evidence else ""

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 from flujo_worker.domain import child_run
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import give_up, open_box, succeed
-from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Launch it, and go on with what it was given: its output is not there yet."""
     box = open_box(draft, scope, node)
     ids = {"task_id": child_run.id_of(draft, box), "parent_run_id": draft.notice.envelope.ticket.run}
     if scope.context is not None:
         try:
-            box.context = yield Ask("task_context", node.path, (scope.context,), ids)
-        except Refused as refused:
+            box.context = yield CallUserCode("task_context", node.path, (scope.context,), ids)
+        except UserCodeFailed as refused:
             yield from give_up(draft, box, refused.fault)
             return
     child_run.launch(draft, box, node)

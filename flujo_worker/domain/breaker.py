@@ -86,7 +86,7 @@ class Permit:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BreakerReport:
     """How calls went: the turn they were let through in, None if nobody asked for them, and seconds the service asked to wait."""
 
     counts: Counts
@@ -109,7 +109,7 @@ def ask(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
     return replace(breaker, probes=probes + 1, probed_at=now), Permit(breaker.turn)
 
 
-def report(breaker: Breaker, rules: Rules, now: float, told: Report) -> Breaker:
+def report(breaker: Breaker, rules: Rules, now: float, told: BreakerReport) -> Breaker:
     """Tell how calls went; what began under an earlier turn moves nothing but the time that the service asked for."""
     asked_until = now + min(told.asked_s, LONGEST_S) if told.asked_s else 0.0
     if breaker.state == "open":

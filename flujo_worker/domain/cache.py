@@ -14,12 +14,12 @@ from flujo_client.serial import canonical
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, open_box, open_child, same
-from flujo_worker.domain.values import Ask, Cached, Keep, Refused
+from flujo_worker.domain.values import Cached, CallUserCode, Keep, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Tree
-    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
 
 ABSENT = "absent"
 KEY = "cache_key"
@@ -27,7 +27,7 @@ _REPEATING = frozenset({"loop", "machine"})
 _UNORDERED = frozenset({"map", "set", "frozenset"})
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Go on with what is kept, or begin the step."""
     box = open_box(draft, scope, node)
     if not _is_repeated(draft, scope):
@@ -42,7 +42,7 @@ def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
     yield from begin(draft, open_child(draft, box, "/body", "body", 0, box.output))
 
 
-def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+def closed(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState) -> Steps:
     """Have a success kept, and go on with it. A failure is never kept, and hands up what it would without a cache."""
     if body.status != "succeeded":
         yield from give_up(draft, box, body.fault, context=body.context)
@@ -52,7 +52,7 @@ def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
     yield from finish(draft, box, body.output, body.context)
 
 
-def _look_up(draft: Draft, scope: Scope, node: Node) -> Asked:
+def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Asked:
     """Ask for what is kept of this step for this input. Whatever goes wrong there, the step is run."""
     ticket = draft.notice.envelope.ticket
     told = {
@@ -65,24 +65,24 @@ def _look_up(draft: Draft, scope: Scope, node: Node) -> Asked:
         "has_context": scope.context is not None,
     }
     try:
-        return (yield Ask("cached", node.path, (scope.output, scope.context), {"told": told}))
-    except Refused as refused:
+        return (yield CallUserCode("cached", node.path, (scope.output, scope.context), {"told": told}))
+    except UserCodeFailed as refused:
         return Cached(why=refused.fault.type_name)
 
 
-def _keep(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+def _keep(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState) -> Steps:
     patch = None
     if not same(box.context, body.context):
         try:
-            patch = yield Ask("patch", node.path, (box.context, body.context))
-        except Refused as refused:
+            patch = yield CallUserCode("patch", node.path, (box.context, body.context))
+        except UserCodeFailed as refused:
             said = {"step": node.name, "reason": refused.fault.type_name}
             draft.tell("flujo.cache.not_stored", "warning", **said)
             return
     draft.keeps.append(Keep(node.path, box.metadata[KEY], body.output, patch))
 
 
-def _is_repeated(draft: Draft, scope: Scope) -> bool:
+def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Tell whether it stands in a body that is run again and again."""
     spot = draft.spot(scope)
     while spot.container is not None:

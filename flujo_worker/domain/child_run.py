@@ -14,23 +14,23 @@ from flujo_client.address import child_run_id
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.pipeline.limits import of_task
-from flujo_worker.domain.draft import Scope
-from flujo_worker.domain.values import ChildRun, Look
+from flujo_worker.domain.draft import ScopeState
+from flujo_worker.domain.values import ChildRun, ReadScope
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Asked, Draft
+    from flujo_worker.domain.draft import Asked, DecisionBuilder
     from flujo_worker.domain.values import ChildRunRow, NextAttempt
 
 BODY = "/body"
 
 
-def id_of(draft: Draft, box: Scope) -> str:
+def id_of(draft: DecisionBuilder, box: ScopeState) -> str:
     """The id of the run that begins at a container."""
     return child_run_id(draft.notice.envelope.ticket.run, box.address)
 
 
-def begin(draft: Draft, box: Scope, node: Node) -> None:
+def begin(draft: DecisionBuilder, box: ScopeState, node: Node) -> None:
     """Begin the child run that an import has opened for and waits for."""
     first = _first(draft, box, node)
     ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, box), root=first.address)
@@ -38,7 +38,7 @@ def begin(draft: Draft, box: Scope, node: Node) -> None:
     draft.tell("child_run.begun", step=node.name, child_run=ticket.run)
 
 
-def launch(draft: Draft, box: Scope, node: Node) -> None:
+def launch(draft: DecisionBuilder, box: ScopeState, node: Node) -> None:
     """Begin the child run of a step in the background: nobody waits for it, so neither a deadline nor a budget is shared with it."""
     first, ticket, run = _first(draft, box, node), draft.notice.envelope.ticket, id_of(draft, box)
     limits = of_task(ticket.limits, run, node.path)
@@ -48,15 +48,15 @@ def launch(draft: Draft, box: Scope, node: Node) -> None:
     draft.tell("background.launched", step=node.name, task_id=run)
 
 
-def _begin(draft: Draft, box: Scope, child: ChildRun) -> None:
+def _begin(draft: DecisionBuilder, box: ScopeState, child: ChildRun) -> None:
     draft.child_run = child
     box.metadata["child_run"] = child.run
 
 
-def _first(draft: Draft, box: Scope, node: Node) -> NextAttempt:
+def _first(draft: DecisionBuilder, box: ScopeState, node: Node) -> NextAttempt:
     """The first work row of the run that begins at a container's body."""
     first = node.bodies["body"][0]
-    root = Scope(
+    root = ScopeState(
         address=box.address + BODY,
         parent=None,
         kind=SEQUENCE,
@@ -72,10 +72,10 @@ def _first(draft: Draft, box: Scope, node: Node) -> NextAttempt:
     return draft.attempt(root, first, kind="step" if draft.kinds[first.kind].performed else "start")
 
 
-def ended(draft: Draft, box: Scope) -> Asked:
+def ended(draft: DecisionBuilder, box: ScopeState) -> Asked:
     """Read how the child run ended; one that was stopped has failed, and says by what."""
     run = id_of(draft, box)
-    row: ChildRunRow = yield Look(box.address, child_run=run)
+    row: ChildRunRow = yield ReadScope(box.address, child_run=run)
     if row.status == "succeeded" or row.fault is not None:
         return row
     return replace(row, fault=_stopped(row))

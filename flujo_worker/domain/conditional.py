@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import ask, finish, give_up, open_box, open_child, refusal, within
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.values import Refused
+from flujo_worker.domain.values import UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Ask the condition and begin the path it names."""
     box = open_box(draft, scope, node)
     try:
         said, key = yield from _choose(node, scope)
         box.metadata.update(executed_branch_key=said, resolved_branch_key=key)
         value = yield from ask(node, "branch_input", scope.output, scope.context, otherwise=scope.output)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault)
         return
     yield from begin(draft, open_child(draft, box, f"/{key}", key, 0, value))
 
 
-def closed(draft: Draft, box: Scope, node: Node, path: Scope) -> Steps:
+def closed(draft: DecisionBuilder, box: ScopeState, node: Node, path: ScopeState) -> Steps:
     """The path is at its end, and so is the conditional."""
     if path.status != "succeeded":
         fault = path.fault and within(path.fault, f"branch '{path.name}' failed")
@@ -38,13 +38,13 @@ def closed(draft: Draft, box: Scope, node: Node, path: Scope) -> Steps:
         output = yield from ask(
             node, "branch_output", path.output, path.context, box.output, otherwise=path.output, data={"key": key}
         )
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault)
         return
     yield from finish(draft, box, output, path.context)
 
 
-def _choose(node: Node, scope: Scope) -> Asked:
+def _choose(node: Node, scope: ScopeState) -> Asked:
     said, key = yield from ask(node, "condition", scope.output, scope.context)
     if key is None and node.rules["default"]:
         key = "default"

@@ -25,11 +25,11 @@ from flujo_worker.domain import (
     step,
 )
 from flujo_worker.domain import map as map_
-from flujo_worker.domain.draft import Draft, Kind, Scope, Steps
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import cancel, enter, fail, give_up
 from flujo_worker.domain.retry import delay_s, may_retry
 from flujo_worker.domain.transitions import ATTEMPT, RUN, require
-from flujo_worker.domain.values import Ask, Close, Decision, Look
+from flujo_worker.domain.values import CallUserCode, CloseAttempt, Decision, ReadScope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Fault
     from flujo_client.contract.plan import Node, Plan
-    from flujo_worker.domain.values import Notice
+    from flujo_worker.domain.values import AttemptReport
 
-Deciding: TypeAlias = "Generator[Ask | Look, Any, Decision]"
+Deciding: TypeAlias = "Generator[CallUserCode | ReadScope, Any, Decision]"
 
 KINDS: dict[str, Kind] = {
     "step": step.KIND,
@@ -58,7 +58,7 @@ KINDS: dict[str, Kind] = {
 
 
 def decide(
-    plan: Plan, notice: Notice, *, backoff: Backoff | None = None, control_queue: str = CONTROL_QUEUE
+    plan: Plan, notice: AttemptReport, *, backoff: Backoff | None = None, control_queue: str = CONTROL_QUEUE
 ) -> Deciding:
     """Decide what follows. Send it the answers to what it yields; a `Refused` thrown in is an answer too.
 
@@ -68,7 +68,7 @@ def decide(
         backoff: the waits of steps that set none of their own.
         control_queue: where starts and joins go.
     """
-    draft = Draft(plan, notice, KINDS, control_queue)
+    draft = DecisionBuilder(plan, notice, KINDS, control_queue)
     own = draft.own()
     yield from _DECIDERS[notice.outcome.kind](draft, own, backoff or Backoff())
     require(ATTEMPT, "running", draft.close.status)
@@ -77,7 +77,7 @@ def decide(
     return draft.decision()
 
 
-def _succeeded(draft: Draft, own: Scope, _: Backoff) -> Steps:
+def _succeeded(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
     match draft.notice.envelope.kind:
         case "step" | "resume":
             node = draft.node(own)
@@ -90,14 +90,14 @@ def _succeeded(draft: Draft, own: Scope, _: Backoff) -> Steps:
             node = draft.container(own)
             yield from KINDS[node.kind].joined(draft, own, node)
             if own.status == "failed":
-                draft.close = Close("failed", "error")
+                draft.close = CloseAttempt("failed", "error")
 
 
-def _failed(draft: Draft, own: Scope, backoff: Backoff) -> Steps:
+def _failed(draft: DecisionBuilder, own: ScopeState, backoff: Backoff) -> Steps:
     envelope, fault = draft.notice.envelope, draft.notice.outcome.fault
     node = None if envelope.kind == "join" else draft.node(own)
     if node is not None and fault is not None and human.asks_again(fault):
-        draft.close = Close("failed", "error")
+        draft.close = CloseAttempt("failed", "error")
         yield from human.ask_again(draft, own, node, fault)
         return
     if node is None or fault is None or not may_retry(fault, envelope.number, node.max_attempts):
@@ -106,15 +106,15 @@ def _failed(draft: Draft, own: Scope, backoff: Backoff) -> Steps:
     _try_again(draft, own, node, fault, backoff)
 
 
-def _try_again(draft: Draft, own: Scope, node: Node, fault: Fault, backoff: Backoff) -> None:
+def _try_again(draft: DecisionBuilder, own: ScopeState, node: Node, fault: Fault, backoff: Backoff) -> None:
     envelope = draft.notice.envelope
     wait = delay_s(node.backoff or backoff, envelope.number, envelope.key, fault.retry_after_s)
-    draft.close = Close("failed", "error")
+    draft.close = CloseAttempt("failed", "error")
     draft.work(own, node, number=envelope.number + 1, delay_s=wait, guidance=fault.feedback)
     draft.tell("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))
 
 
-def _aborted(draft: Draft, own: Scope, _: Backoff) -> Steps:
+def _aborted(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
     kind, fault = draft.notice.envelope.kind, draft.notice.outcome.fault
     is_pause = fault is not None and fault.code == PausedException.code
     if fault is not None and is_pause and (kind == "step" or (kind == "resume" and fault.tool)):
@@ -123,29 +123,29 @@ def _aborted(draft: Draft, own: Scope, _: Backoff) -> Steps:
         yield from _stop(draft, own, reason="aborted")
 
 
-def _lost(draft: Draft, own: Scope, _: Backoff) -> Steps:
+def _lost(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
     yield from _stop(draft, own, reason="lost")
 
 
-def _limited(draft: Draft, own: Scope, _: Backoff) -> Steps:
+def _limited(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
     yield from _stop(draft, own, reason="limit")
 
 
-def _cancelled(draft: Draft, own: Scope, _: Backoff) -> Steps:
-    draft.close = Close("cancelled", "aborted")
+def _cancelled(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
+    draft.close = CloseAttempt("cancelled", "aborted")
     yield from cancel(draft, own)
 
 
-def _stop(draft: Draft, own: Scope, *, reason: str) -> Steps:
+def _stop(draft: DecisionBuilder, own: ScopeState, *, reason: str) -> Steps:
     fault = draft.notice.outcome.fault
-    draft.close = Close("failed", reason)
+    draft.close = CloseAttempt("failed", reason)
     if draft.notice.envelope.kind == "join":
         yield from give_up(draft, own, fault)
     else:
         yield from fail(draft, own, draft.node(own), fault, reason=reason)
 
 
-_DECIDERS: dict[str, Callable[[Draft, Scope, Backoff], Steps]] = {
+_DECIDERS: dict[str, Callable[[DecisionBuilder, ScopeState, Backoff], Steps]] = {
     "success": _succeeded,
     "failure": _failed,
     "aborted": _aborted,

@@ -1,6 +1,6 @@
 """What one decision builds up: the scopes it has read or opened, the work it makes, the story it tells.
 
-Everything here is pure. What must be asked of user code or of the rows is *yielded* (`Ask`, `Look`) and answered by whoever runs
+Everything here is pure. What must be asked of user code or of the rows is *yielded* (`CallUserCode`, `ReadScope`) and answered by whoever runs
 the decision; the same answers give the same decision, so a replay needs neither.
 """
 
@@ -14,24 +14,43 @@ from flujo_client.address import ROOT
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
-from flujo_worker.domain.values import Ask, Begun, Close, Decision, End, Look, Move, NextAttempt, Opening
+from flujo_worker.domain.values import (
+    CallUserCode,
+    CloseAttempt,
+    CreateScope,
+    Decision,
+    EndRun,
+    NextAttempt,
+    ReadScope,
+    StepCheckpoint,
+    UpdateScope,
+)
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import AttemptKind
     from flujo_client.contract.outcome import Fault
     from flujo_client.contract.plan import Node, Plan, PlanLocation
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import BranchEnd, ChildRun, FanOut, Keep, LaneLeft, Notice, ScopeRow, ScopeStatus
+    from flujo_worker.domain.values import (
+        AttemptReport,
+        BranchClosed,
+        ChildRun,
+        FanOut,
+        Keep,
+        ScopeRow,
+        ScopeStatus,
+        SlotReleased,
+    )
 
-Steps: TypeAlias = Generator[Ask | Look, Any, None]
-Asked: TypeAlias = Generator[Ask | Look, Any, Any]
+Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
+Asked: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
 
 MAX_HOPS = 25
 """Containers one decision may enter before it puts a message in between: what never meets a step must not fill one commit."""
 
 
 @dataclass
-class Scope:
+class ScopeState:
     """A scope as the decision leaves it. `seen` is what it was when it was read; None for one that is opened."""
 
     address: str
@@ -88,16 +107,16 @@ class Kind:
         performed: it begins with a step attempt, so no start is needed in front of it.
     """
 
-    enter: Callable[[Draft, Scope, Node], Steps]
-    closed: Callable[[Draft, Scope, Node, Scope], Steps] = nothing
-    joined: Callable[[Draft, Scope, Node], Steps] = nothing
-    answered: Callable[[Draft, Scope, Node], Steps] = nothing
-    leads_on: Callable[[Draft, Scope, Node, Packed, Packed | None], Asked] = stays
+    enter: Callable[[DecisionBuilder, ScopeState, Node], Steps]
+    closed: Callable[[DecisionBuilder, ScopeState, Node, ScopeState], Steps] = nothing
+    joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
+    answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
+    leads_on: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], Asked] = stays
     performed: bool = False
 
 
 @dataclass
-class Draft:
+class DecisionBuilder:
     """A decision in the making.
 
     Args:
@@ -111,43 +130,43 @@ class Draft:
     """
 
     plan: Plan
-    notice: Notice
+    notice: AttemptReport
     kinds: dict[str, Kind]
     control_queue: str
-    close: Close = field(default_factory=lambda: Close("succeeded"))
-    scopes: dict[str, Scope] = field(default_factory=dict)
+    close: CloseAttempt = field(default_factory=lambda: CloseAttempt("succeeded"))
+    scopes: dict[str, ScopeState] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
-    begun: list[Begun] = field(default_factory=list)
+    begun: list[StepCheckpoint] = field(default_factory=list)
     begun_with: Packed | None = None
     events: list[Event] = field(default_factory=list)
     keeps: list[Keep] = field(default_factory=list)
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
-    branch_end: BranchEnd | None = None
-    lane_left: LaneLeft | None = None
-    end: End | None = None
+    branch_end: BranchClosed | None = None
+    lane_left: SlotReleased | None = None
+    end: EndRun | None = None
     hops: int = 0
 
-    def spot(self, scope: Scope) -> PlanLocation:
+    def spot(self, scope: ScopeState) -> PlanLocation:
         """What a scope stands for in the plan."""
         return self.plan.locate(scope.address)
 
-    def container(self, scope: Scope) -> Node:
+    def container(self, scope: ScopeState) -> Node:
         """The container that a scope is, or is a child of; the root has none."""
         container = self.spot(scope).container
         if container is None:
             raise KeyError(f"scope '{scope.address}' stands in no container")
         return container
 
-    def node(self, scope: Scope) -> Node:
+    def node(self, scope: ScopeState) -> Node:
         """The node a sequence is at."""
         return (self.spot(scope).nodes or ())[scope.cursor]
 
-    def own(self) -> Scope:
+    def own(self) -> ScopeState:
         """The attempt's own scope, as its envelope tells it."""
         envelope = self.notice.envelope
         spot = self.plan.locate(envelope.address)
-        scope = Scope(
+        scope = ScopeState(
             address=envelope.address,
             parent=None if envelope.address == envelope.ticket.root else spot.above,
             kind=SEQUENCE if spot.nodes is not None or spot.container is None else spot.container.kind,
@@ -164,33 +183,35 @@ class Draft:
         self.scopes[scope.address] = scope
         return scope
 
-    def look(self, address: str) -> Generator[Look, Any, Scope]:
+    def look(self, address: str) -> Generator[ReadScope, Any, ScopeState]:
         """Read a scope, unless this decision knows it already."""
         known = self.scopes.get(address)
         if known is not None:
             return known
-        row = yield Look(address)
+        row = yield ReadScope(address)
         scope = _read(row)
         self.scopes[address] = scope
         return scope
 
-    def children(self, box: Scope) -> Generator[Look, Any, list[Scope]]:
+    def children(self, box: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
         """A container's children by their place, as this decision leaves them: the rows do not know yet what it did (law)."""
-        rows = () if box.seen is None else (yield Look(box.address, children=True))
+        rows = () if box.seen is None else (yield ReadScope(box.address, children=True))
         found = {row.address: replace(_read(row), status=row.status) for row in rows}
         found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == box.address}
         return list(found.values())
 
-    def open(self, scope: Scope) -> Scope:
+    def open(self, scope: ScopeState) -> ScopeState:
         """Open a scope."""
         self.scopes[scope.address] = scope
         return scope
 
-    def work(self, scope: Scope, node: Node, *, kind: AttemptKind = "step", held: bool = False, **rest: Any) -> None:
+    def work(
+        self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", held: bool = False, **rest: Any
+    ) -> None:
         """Make a work row for a node of a sequence."""
         self.works.append(self.attempt(scope, node, kind=kind, held=held, **rest))
 
-    def attempt(self, scope: Scope, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
+    def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
         """A work row for a node of a sequence, in whichever run that is."""
         return NextAttempt(
             address=scope.address,
@@ -205,12 +226,12 @@ class Draft:
             **rest,
         )
 
-    def begin(self, scope: Scope) -> None:
+    def begin(self, scope: ScopeState) -> None:
         """Note what a top-level step begins with. Child runs are not retried by themselves, so theirs are not noted."""
         if scope.address != ROOT:
             return
         before = self.begun_with if self.begun else self._own_beginning()
-        self.begun.append(Begun(scope.cursor, None if scope.context == before else scope.context))
+        self.begun.append(StepCheckpoint(scope.cursor, None if scope.context == before else scope.context))
         self.begun_with = scope.context
 
     def _own_beginning(self) -> Packed | None:
@@ -240,14 +261,14 @@ class Draft:
             keeps=tuple(self.keeps),
         )
 
-    def _moved(self) -> list[Scope]:
+    def _moved(self) -> list[ScopeState]:
         """The attempt's own scope, then the others, deepest first: the order everything locks in (law)."""
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
 
 
-def _read(row: ScopeRow) -> Scope:
-    return Scope(
+def _read(row: ScopeRow) -> ScopeState:
+    return ScopeState(
         address=row.address,
         parent=row.parent,
         kind=row.kind,
@@ -264,10 +285,10 @@ def _read(row: ScopeRow) -> Scope:
     )
 
 
-def _move(scope: Scope) -> Move:
+def _move(scope: ScopeState) -> UpdateScope:
     output, context = scope.seen or (None, None)
     keeps = scope.status == "open" or scope.parent is None
-    return Move(
+    return UpdateScope(
         address=scope.address,
         version=scope.version,
         cursor=scope.cursor,
@@ -282,8 +303,8 @@ def _move(scope: Scope) -> Move:
     )
 
 
-def _opening(scope: Scope) -> Opening:
-    return Opening(
+def _opening(scope: ScopeState) -> CreateScope:
+    return CreateScope(
         address=scope.address,
         parent=scope.parent or "",
         kind=scope.kind,

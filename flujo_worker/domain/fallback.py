@@ -13,18 +13,18 @@ from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_c
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
 LIMIT = "limit"
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Begin the step itself."""
     yield from _begin(draft, open_box(draft, scope, node), PRIMARY)
 
 
-def closed(draft: Draft, box: Scope, node: Node, body: Scope) -> Steps:
+def closed(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState) -> Steps:
     """Go on with what succeeded, or fall back once. What a loop or a map keeps when it fails is kept with the last failure (C-13)."""
     if body.status == "succeeded":
         said = f"Original error: {_original(box)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
@@ -41,7 +41,7 @@ def _is_limit(fault: Fault | None) -> bool:
     return fault is not None and fault.category == LIMIT
 
 
-def _fall_back(draft: Draft, box: Scope, fault: Fault | None) -> Steps:
+def _fall_back(draft: DecisionBuilder, box: ScopeState, fault: Fault | None) -> Steps:
     """Begin the fallback with the input and context that the step had: nothing it wrote is there."""
     said = fault.feedback if fault else ""
     box.metadata.update(fallback_triggered=True, original_error=said)
@@ -49,18 +49,18 @@ def _fall_back(draft: Draft, box: Scope, fault: Fault | None) -> Steps:
     yield from _begin(draft, box, FALLBACK)
 
 
-def _begin(draft: Draft, box: Scope, body: str) -> Steps:
+def _begin(draft: DecisionBuilder, box: ScopeState, body: str) -> Steps:
     yield from begin(draft, open_child(draft, box, f"/{body}", body, (PRIMARY, FALLBACK).index(body), box.output))
 
 
-def _both(box: Scope, fault: Fault | None) -> Fault | None:
+def _both(box: ScopeState, fault: Fault | None) -> Fault | None:
     """What is said when both failed; control flow passes untouched."""
     if fault is None or is_final(fault):
         return fault
     return replace(fault, feedback=f"Original error: {_original(box)}; Fallback error: {fault.feedback}")
 
 
-def _original(box: Scope) -> str:
+def _original(box: ScopeState) -> str:
     said: str = box.metadata["original_error"]
     return said
 

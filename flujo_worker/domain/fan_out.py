@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_worker.domain.flow import ask, finish, give_up, is_final, open_box, open_child, refusal, within
-from flujo_worker.domain.values import Ask, FanOut, Look, Refused
+from flujo_worker.domain.values import CallUserCode, FanOut, ReadScope, UserCodeFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
     from flujo_worker.domain.values import ScopeRow
 
 
-def fan_out(draft: Draft, scope: Scope, node: Node, branches: Sequence[tuple[str, str, Packed]]) -> Steps:
+def fan_out(
+    draft: DecisionBuilder, scope: ScopeState, node: Node, branches: Sequence[tuple[str, str, Packed]]
+) -> Steps:
     """Open a fan-out.
 
     Args:
@@ -29,7 +31,7 @@ def fan_out(draft: Draft, scope: Scope, node: Node, branches: Sequence[tuple[str
     box = open_box(draft, scope, node, waiting=bool(branches))
     try:
         box.context = yield from _snapshot(node, scope)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault)
         return
     if not branches:
@@ -46,28 +48,28 @@ def fan_out(draft: Draft, scope: Scope, node: Node, branches: Sequence[tuple[str
     draft.tell("fan_out.opened", step=node.name, branches=len(branches), lanes=lanes)
 
 
-def join(draft: Draft, box: Scope, node: Node) -> Steps:
+def join(draft: DecisionBuilder, box: ScopeState, node: Node) -> Steps:
     """All branches are closed: merge in declared order, and go on."""
-    rows = yield Look(box.address, children=True)
+    rows = yield ReadScope(box.address, children=True)
     yield from _settle(draft, box, node, rows)
 
 
-def _snapshot(node: Node, scope: Scope) -> Asked:
+def _snapshot(node: Node, scope: ScopeState) -> Asked:
     """What the branches start from: all of the context, or only the fields that were asked for."""
     include = node.rules.get("include")
     if include is None or scope.context is None:
         return scope.context
-    return (yield Ask("snapshot", node.path, (scope.context,), {"include": include}))
+    return (yield CallUserCode("snapshot", node.path, (scope.context,), {"include": include}))
 
 
-def _settle(draft: Draft, box: Scope, node: Node, rows: Sequence[ScopeRow]) -> Steps:
+def _settle(draft: DecisionBuilder, box: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> Steps:
     names = [row.name for row in rows]
     fault = _verdict(node, rows)
     if fault is None:
         try:
             merged, context = yield from _merge(draft, box, node, rows)
             output = yield from ask(node, "output", merged, context, box.output, otherwise=merged)
-        except Refused as refused:
+        except UserCodeFailed as refused:
             fault = refused.fault
     if fault is not None:
         yield from give_up(draft, box, fault, executed_branches=names)
@@ -92,7 +94,7 @@ def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
     return None
 
 
-def _merge(draft: Draft, box: Scope, node: Node, rows: Sequence[ScopeRow]) -> Asked:
+def _merge(draft: DecisionBuilder, box: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> Asked:
     scope = yield from draft.look(box.parent or "")
     values: list[Packed | None] = [scope.context, box.context]
     for row in rows:
@@ -100,4 +102,4 @@ def _merge(draft: Draft, box: Scope, node: Node, rows: Sequence[ScopeRow]) -> As
     branches: list[dict[str, Any]] = [
         {"name": row.name, "status": row.status, "feedback": row.fault.feedback if row.fault else None} for row in rows
     ]
-    return (yield Ask("join", node.path, tuple(values), {"branches": branches}))
+    return (yield CallUserCode("join", node.path, tuple(values), {"branches": branches}))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.transport.chords import NO_LANE
-from flujo_worker.domain.draft import MAX_HOPS, Asked, Draft, Scope, Steps
-from flujo_worker.domain.values import Ask, BranchEnd, End, Refused
+from flujo_worker.domain.draft import MAX_HOPS, Asked, DecisionBuilder, ScopeState, Steps
+from flujo_worker.domain.values import BranchClosed, CallUserCode, EndRun, UserCodeFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
 
 
-def enter(draft: Draft, scope: Scope) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     """Begin the node a sequence is at; put a message in between when one decision has gone far enough, or has begun its one run."""
     node = draft.node(scope)
     draft.begin(scope)
@@ -33,7 +33,7 @@ def enter(draft: Draft, scope: Scope) -> Steps:
     yield from draft.kinds[node.kind].enter(draft, scope, node)
 
 
-def succeed(draft: Draft, scope: Scope, output: Packed, context: Packed | None) -> Steps:
+def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: Packed | None) -> Steps:
     """A node of a sequence has given its output: go on with the next one, or close the sequence."""
     scope.output, scope.context, scope.merges = output, context or scope.context, True
     scope.cursor += 1
@@ -43,35 +43,35 @@ def succeed(draft: Draft, scope: Scope, output: Packed, context: Packed | None) 
         yield from close(draft, scope)
 
 
-def fail(draft: Draft, scope: Scope, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
+def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
     """A node of a sequence has failed for good, and a failed node stops its sequence."""
     said = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
     draft.tell("step.failed", "error", **said)
     scope.close("failed", fault)
     if scope.parent is None:
-        draft.end = End("failed", f"step '{node.name}' failed", fault)
+        draft.end = EndRun("failed", f"step '{node.name}' failed", fault)
         draft.tell("run.failed", "error", **said)
         return
     yield from _closed(draft, scope)
 
 
-def close(draft: Draft, scope: Scope) -> Steps:
+def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     """A sequence has come to its end."""
     if scope.parent is None:
         scope.close("succeeded")
-        draft.end = End("succeeded", output=scope.output)
+        draft.end = EndRun("succeeded", output=scope.output)
         draft.tell("run.succeeded")
         return
     try:
         scope.patch = yield from _patch(draft, scope)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         scope.close("failed", refused.fault)
     else:
         scope.close("succeeded")
     yield from _closed(draft, scope)
 
 
-def _patch(draft: Draft, scope: Scope) -> Asked:
+def _patch(draft: DecisionBuilder, scope: ScopeState) -> Asked:
     """What a branch changed in its context; its fan-out's scope is only read."""
     if scope.context is None or scope.parent is None or not is_branch(draft, scope):
         return None
@@ -79,10 +79,10 @@ def _patch(draft: Draft, scope: Scope) -> Asked:
     draft.scopes.pop(box.address)
     if same(box.context, scope.context):
         return None
-    return (yield Ask("patch", draft.container(scope).path, (box.context, scope.context)))
+    return (yield CallUserCode("patch", draft.container(scope).path, (box.context, scope.context)))
 
 
-def cancel(draft: Draft, scope: Scope) -> Steps:
+def cancel(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     """Close a scope and those above it up to its branch, because the fan-out was aborted. No user code is asked."""
     while True:
         scope.close("cancelled")
@@ -96,7 +96,7 @@ def cancel(draft: Draft, scope: Scope) -> Steps:
             yield from close_the_rest(draft, scope)
 
 
-def close_the_rest(draft: Draft, box: Scope) -> Steps:
+def close_the_rest(draft: DecisionBuilder, box: ScopeState) -> Steps:
     """Close what a container has opened beforehand and will not begin any more."""
     for child in (yield from draft.children(box)):
         if child.status == "open":
@@ -104,13 +104,13 @@ def close_the_rest(draft: Draft, box: Scope) -> Steps:
             waiting.close("cancelled")
 
 
-def finish(draft: Draft, box: Scope, output: Packed, context: Packed | None, **metadata: Any) -> Steps:
+def finish(draft: DecisionBuilder, box: ScopeState, output: Packed, context: Packed | None, **metadata: Any) -> Steps:
     """A container has succeeded: hand its output and context to its sequence, which goes on."""
     node = draft.container(box)
     if context is not None:
         try:
-            context = yield Ask("keep_output", node.path, (context, output), {"name": node.name})
-        except Refused as refused:
+            context = yield CallUserCode("keep_output", node.path, (context, output), {"name": node.name})
+        except UserCodeFailed as refused:
             yield from give_up(draft, box, refused.fault, **metadata)
             return
     scope = yield from _leave(draft, box, metadata)
@@ -120,7 +120,9 @@ def finish(draft: Draft, box: Scope, output: Packed, context: Packed | None, **m
     yield from succeed(draft, scope, output, context)
 
 
-def give_up(draft: Draft, box: Scope, fault: Fault | None, *, context: Packed | None = None, **metadata: Any) -> Steps:
+def give_up(
+    draft: DecisionBuilder, box: ScopeState, fault: Fault | None, *, context: Packed | None = None, **metadata: Any
+) -> Steps:
     """A container has failed. `context` is what its finished children handed to it (C-13); the rest was never merged."""
     scope = yield from _leave(draft, box, metadata)
     box.close("failed", fault)
@@ -129,13 +131,13 @@ def give_up(draft: Draft, box: Scope, fault: Fault | None, *, context: Packed | 
     yield from fail(draft, scope, draft.container(box), fault)
 
 
-def _leave(draft: Draft, box: Scope, metadata: Mapping[str, Any]) -> Asked:
+def _leave(draft: DecisionBuilder, box: ScopeState, metadata: Mapping[str, Any]) -> Asked:
     box.metadata = {**box.metadata, **{key: value for key, value in metadata.items() if value is not None}}
     box.merges = True
     return (yield from draft.look(box.parent or ""))
 
 
-def _closed(draft: Draft, scope: Scope) -> Steps:
+def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     """Tell whoever stands above: the join, once all branches are closed, or the container, at once."""
     container = draft.container(scope)
     if container.is_fan_out:
@@ -147,7 +149,7 @@ def _closed(draft: Draft, scope: Scope) -> Steps:
     yield from draft.kinds[container.kind].closed(draft, box, container, scope)
 
 
-def is_branch(draft: Draft, scope: Scope) -> bool:
+def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Tell whether a scope is a branch of a fan-out."""
     container = draft.spot(scope).container
     return container is not None and scope.kind == SEQUENCE and container.is_fan_out
@@ -165,11 +167,11 @@ def same(one: Packed | None, other: Packed | None) -> bool:
     return one is other or one.digest == other.digest
 
 
-def open_box(draft: Draft, scope: Scope, node: Node, *, waiting: bool = False) -> Scope:
+def open_box(draft: DecisionBuilder, scope: ScopeState, node: Node, *, waiting: bool = False) -> ScopeState:
     """Open the scope of a container that a sequence is at."""
     address = f"{scope.address}/{node.name}" if scope.address else node.name
     return draft.open(
-        Scope(
+        ScopeState(
             address=address,
             parent=scope.address,
             kind=node.kind,
@@ -186,7 +188,9 @@ def open_box(draft: Draft, scope: Scope, node: Node, *, waiting: bool = False) -
     )
 
 
-def open_child(draft: Draft, box: Scope, suffix: str, name: str, place: int, value: Packed) -> Scope:
+def open_child(
+    draft: DecisionBuilder, box: ScopeState, suffix: str, name: str, place: int, value: Packed
+) -> ScopeState:
     """Open a sequence under a container, with the container's context.
 
     Args:
@@ -198,7 +202,7 @@ def open_child(draft: Draft, box: Scope, suffix: str, name: str, place: int, val
         value: its input.
     """
     return draft.open(
-        Scope(
+        ScopeState(
             address=box.address + suffix,
             parent=box.address,
             kind=SEQUENCE,
@@ -220,12 +224,14 @@ def ask(
     """Ask user code in a role, if the node has any for it; else the answer is `otherwise`."""
     if role not in node.rules.get("functions", ()):
         return otherwise
-    return (yield Ask(role, node.path, values, dict(data or {})))
+    return (yield CallUserCode(role, node.path, values, dict(data or {})))
 
 
-def refusal(said: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration") -> Refused:
+def refusal(
+    said: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration"
+) -> UserCodeFailed:
     """Make the refusal that decide itself gives, where no user code raised."""
-    return Refused(Fault(category, type_name, said, said, module="flujo_client.errors", code=code))
+    return UserCodeFailed(Fault(category, type_name, said, said, module="flujo_client.errors", code=code))
 
 
 def within(fault: Fault, said: str) -> Fault:
@@ -233,7 +239,7 @@ def within(fault: Fault, said: str) -> Fault:
     return fault if is_final(fault) else replace(fault, feedback=f"{said}: {fault.feedback}")
 
 
-def _branch_end(scope: Scope, *, aborts: bool, takes: bool) -> BranchEnd:
+def _branch_end(scope: ScopeState, *, aborts: bool, takes: bool) -> BranchClosed:
     fan_out = scope.parent or ""
     lane = scope.lanes[fan_out]
-    return BranchEnd(scope.address, fan_out, lane, aborts, takes and lane != NO_LANE)
+    return BranchClosed(scope.address, fan_out, lane, aborts, takes and lane != NO_LANE)

@@ -12,25 +12,25 @@ from flujo_client.address import branch_of
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import fail, refusal, succeed
-from flujo_worker.domain.values import Ask, Close, LaneLeft, Refused
+from flujo_worker.domain.values import CallUserCode, CloseAttempt, SlotReleased, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 """Codes of the faults after which the question is asked again."""
 KEPT = "QUESTION_NOT_PROPAGATED"
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Ask."""
     yield from _ask(draft, scope, node, number=1)
 
 
-def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
+def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Go on with the answer."""
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
     draft.tell("step.succeeded", step=node.name, attempts=number)
@@ -47,7 +47,7 @@ def asks_again(fault: Fault) -> bool:
     return fault.category == "human" and fault.code in (ESCALATES, REFUSED)
 
 
-def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
+def ask_again(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
     """Ask again: somebody else, or saying why the answer was refused."""
     number = draft.notice.envelope.number + 1
     if fault.code == ESCALATES:
@@ -56,25 +56,27 @@ def ask_again(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
         yield from _ask(draft, scope, node, number=number, refused=fault.message)
 
 
-def ask_for(draft: Draft, scope: Scope, node: Node, fault: Fault) -> Steps:
+def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
     """A step has raised a pause: what it says is the question, and the answer the step's output (M-042), or its tool's (M-327)."""
-    draft.close = Close("failed", "paused")
+    draft.close = CloseAttempt("failed", "paused")
     try:
-        message, context = yield Ask("pause", node.path, (scope.output, scope.context), {"message": fault.message})
+        message, context = yield CallUserCode(
+            "pause", node.path, (scope.output, scope.context), {"message": fault.message}
+        )
         _let_through(draft, scope, node, message)
-    except Refused as refused:
-        draft.close = Close("failed", "error")
+    except UserCodeFailed as refused:
+        draft.close = CloseAttempt("failed", "error")
         yield from fail(draft, scope, node, refused.fault)
         return
     question = {"message": message, "schema": None, "expires_s": None, **({"tool": fault.tool} if fault.tool else {})}
     _pause(draft, scope, node, question, context, number=draft.notice.envelope.number + 1)
 
 
-def _ask(draft: Draft, scope: Scope, node: Node, *, number: int, **told: Any) -> Steps:
+def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **told: Any) -> Steps:
     try:
-        message, schema, context = yield Ask("question", node.path, (scope.output, scope.context))
+        message, schema, context = yield CallUserCode("question", node.path, (scope.output, scope.context))
         _let_through(draft, scope, node, message)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
         yield from fail(draft, scope, node, refused.fault)
         return
@@ -83,7 +85,13 @@ def _ask(draft: Draft, scope: Scope, node: Node, *, number: int, **told: Any) ->
 
 
 def _pause(
-    draft: Draft, scope: Scope, node: Node, question: dict[str, Any], context: Packed | None, *, number: int
+    draft: DecisionBuilder,
+    scope: ScopeState,
+    node: Node,
+    question: dict[str, Any],
+    context: Packed | None,
+    *,
+    number: int,
 ) -> None:
     if context is not None:
         scope.context, scope.merges = context, True
@@ -92,7 +100,7 @@ def _pause(
     draft.tell("flujo.paused", step=node.name, message=question["message"])
 
 
-def _let_through(draft: Draft, scope: Scope, node: Node, message: str) -> None:
+def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message: str) -> None:
     """Refuse a question that an import it stands in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
     address: str | None = scope.address
     while address is not None:
@@ -102,7 +110,7 @@ def _let_through(draft: Draft, scope: Scope, node: Node, message: str) -> None:
             raise refusal(said, type_name="HumanInputError", code=KEPT, category="human")
 
 
-def _lane_left(draft: Draft, scope: Scope) -> LaneLeft | None:
+def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
     """The lane of the innermost fan-out, if its lanes are counted: whoever waits for a person holds up no sibling."""
     fan_out = max(scope.lanes, key=len, default=None)
     if fan_out is None or scope.lanes[fan_out] == NO_LANE:
@@ -114,7 +122,7 @@ def _lane_left(draft: Draft, scope: Scope) -> LaneLeft | None:
     addresses = [scope.address]
     while addresses[-1] != branch:
         addresses.append(draft.plan.locate(addresses[-1]).above or "")
-    return LaneLeft(fan_out, scope.lanes[fan_out], tuple(addresses))
+    return SlotReleased(fan_out, scope.lanes[fan_out], tuple(addresses))
 
 
 KIND = Kind(enter=enter, answered=answered)

@@ -13,26 +13,26 @@ from flujo_worker.domain.conversation import keeps_last, speakers
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import ask, finish, give_up, open_box, open_child, refusal, within
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Open the loop and its first iteration."""
     box = open_box(draft, scope, node)
     try:
         value = yield from ask(node, "initial_input", box.output, box.context, otherwise=box.output)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault, iterations=0, exit_reason="initial_input_mapper_error")
         return
     yield from _iterate(draft, box, value)
 
 
-def closed(draft: Draft, box: Scope, node: Node, iteration: Scope) -> Steps:
+def closed(draft: DecisionBuilder, box: ScopeState, node: Node, iteration: ScopeState) -> Steps:
     """An iteration has closed: leave, or go round again."""
     if iteration.status != "succeeded":
         yield from _broken(draft, box, iteration)
@@ -40,12 +40,12 @@ def closed(draft: Draft, box: Scope, node: Node, iteration: Scope) -> Steps:
     box.merges = True
     try:
         box.context = yield from _turns(node, box.context, iteration.context)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from _stop(draft, box, refused, "pipeline_execution_error")
         return
     try:
         reason = yield from _exit_reason(box, node, iteration.output)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from _stop(draft, box, refused, "exit_condition_error")
         return
     if reason is not None:
@@ -56,13 +56,13 @@ def closed(draft: Draft, box: Scope, node: Node, iteration: Scope) -> Steps:
         value = yield from ask(
             node, "iteration_input", iteration.output, box.context, box.output, otherwise=iteration.output, data=asked
         )
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from _stop(draft, box, refused, "iteration_input_mapper_error")
         return
     yield from _iterate(draft, box, value)
 
 
-def _iterate(draft: Draft, box: Scope, value: Packed) -> Steps:
+def _iterate(draft: DecisionBuilder, box: ScopeState, value: Packed) -> Steps:
     box.cursor += 1
     suffix = f"#{box.cursor}"
     draft.tell("loop.iteration", step=box.step, iteration=box.cursor)
@@ -73,20 +73,20 @@ def _turns(node: Node, before: Packed | None, after: Packed | None) -> Asked:
     """The context at an iteration's end; of its conversation's turns those stay that count."""
     if not keeps_last(node):
         return after
-    return (yield Ask("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
+    return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
 
 
-def _exit_reason(box: Scope, node: Node, output: Packed) -> Asked:
+def _exit_reason(box: ScopeState, node: Node, output: Packed) -> Asked:
     met = yield from ask(node, "exit_condition", output, box.context, otherwise=False)
     if met:
         return "condition"
     return "max_loops" if box.cursor >= node.rules["max_loops"] else None
 
 
-def _leave(draft: Draft, box: Scope, node: Node, last: Packed, reason: str) -> Steps:
+def _leave(draft: DecisionBuilder, box: ScopeState, node: Node, last: Packed, reason: str) -> Steps:
     try:
         output = yield from ask(node, "output", last, box.context, box.output, otherwise=last)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from _stop(draft, box, refused, "loop_output_mapper_error")
         return
     if reason == "max_loops" and node.rules["fails_at_max"]:
@@ -97,7 +97,7 @@ def _leave(draft: Draft, box: Scope, node: Node, last: Packed, reason: str) -> S
     yield from finish(draft, box, output, box.context, iterations=box.cursor, exit_reason=reason, feedback=said)
 
 
-def _broken(draft: Draft, box: Scope, iteration: Scope) -> Steps:
+def _broken(draft: DecisionBuilder, box: ScopeState, iteration: ScopeState) -> Steps:
     """Say which step in which iteration failed, with its own words (M-289)."""
     fault = iteration.fault
     if fault is not None:
@@ -107,7 +107,7 @@ def _broken(draft: Draft, box: Scope, iteration: Scope) -> Steps:
     yield from give_up(draft, box, fault, context=box.context, iterations=done, exit_reason="body_step_error")
 
 
-def _stop(draft: Draft, box: Scope, refused: Refused, reason: str) -> Steps:
+def _stop(draft: DecisionBuilder, box: ScopeState, refused: UserCodeFailed, reason: str) -> Steps:
     yield from give_up(draft, box, refused.fault, context=box.context, iterations=box.cursor, exit_reason=reason)
 
 

@@ -8,22 +8,22 @@ from flujo_client.pipeline.machine import ANY
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, refusal, within
-from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, Draft, Scope, Steps
+    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
 
 PAUSE = "pause"
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Begin in the start state."""
     yield from _go_on(draft, open_box(draft, scope, node), node, None, "success", scope.output)
 
 
-def closed(draft: Draft, box: Scope, node: Node, state: Scope) -> Steps:
+def closed(draft: DecisionBuilder, box: ScopeState, node: Node, state: ScopeState) -> Steps:
     """A state's pipeline has ended: take the transition that fits."""
     if state.status == "succeeded":
         box.context, box.merges = state.context, True
@@ -38,14 +38,14 @@ def closed(draft: Draft, box: Scope, node: Node, state: Scope) -> Steps:
         yield from _go_on(draft, box, node, state, "failure", state.output)
 
 
-def leads_on(draft: Draft, state: Scope, node: Node, answer: Packed, context: Packed | None) -> Asked:
+def leads_on(draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None) -> Asked:
     """A question in a state's own pipeline was answered: a transition `on: pause` to another state leads on from there, with the answer."""
     if not any(each["on"] == PAUSE and each["from"] in (state.name, ANY) for each in node.rules["transitions"]):
         return False
     context, refused = context or state.context, None
     try:
         following, moved = yield _next_state(node, state, PAUSE, answer, context)
-    except Refused as raised:
+    except UserCodeFailed as raised:
         refused = raised
     else:
         if following in (None, state.name):
@@ -62,10 +62,12 @@ def leads_on(draft: Draft, state: Scope, node: Node, answer: Packed, context: Pa
     return True
 
 
-def _go_on(draft: Draft, box: Scope, node: Node, state: Scope | None, event: str, value: Packed) -> Steps:
+def _go_on(
+    draft: DecisionBuilder, box: ScopeState, node: Node, state: ScopeState | None, event: str, value: Packed
+) -> Steps:
     try:
         following, context = yield _next_state(node, state, event, value, box.context)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault, context=box.context, iterations=box.cursor)
         return
     if following is None:
@@ -74,13 +76,17 @@ def _go_on(draft: Draft, box: Scope, node: Node, state: Scope | None, event: str
         yield from _move(draft, box, node, following, context, value)
 
 
-def _next_state(node: Node, state: Scope | None, event: str, value: Packed, context: Packed | None) -> Ask:
-    return Ask(
+def _next_state(
+    node: Node, state: ScopeState | None, event: str, value: Packed, context: Packed | None
+) -> CallUserCode:
+    return CallUserCode(
         "next_state", node.path, (value, context), {"from": None if state is None else state.name, "event": event}
     )
 
 
-def _move(draft: Draft, box: Scope, node: Node, following: str, context: Packed | None, value: Packed) -> Steps:
+def _move(
+    draft: DecisionBuilder, box: ScopeState, node: Node, following: str, context: Packed | None, value: Packed
+) -> Steps:
     """Go to a state; to one that runs nothing, the machine has come to its end."""
     if following in node.bodies and box.cursor >= node.rules["max_visits"]:
         said = f"state machine '{node.path}' visited {box.cursor} states without coming to an end"
@@ -96,7 +102,7 @@ def _move(draft: Draft, box: Scope, node: Node, following: str, context: Packed 
     yield from begin(draft, child)
 
 
-def _stuck(draft: Draft, box: Scope, node: Node, state: Scope | None) -> Steps:
+def _stuck(draft: DecisionBuilder, box: ScopeState, node: Node, state: ScopeState | None) -> Steps:
     name = state.name if state is not None else ""
     if state is not None and state.fault is not None:
         fault = within(state.fault, f"state '{name}' failed")

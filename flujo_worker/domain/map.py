@@ -11,21 +11,23 @@ from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
 from flujo_worker.domain.flow import ask, close_the_rest, finish, give_up, open_box, open_child, within
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Find the items and open a scope for each."""
     try:
-        items = yield Ask("items", node.path, (scope.output, scope.context), {"iterable": node.rules["iterable"]})
-    except Refused as refused:
+        items = yield CallUserCode(
+            "items", node.path, (scope.output, scope.context), {"iterable": node.rules["iterable"]}
+        )
+    except UserCodeFailed as refused:
         yield from give_up(draft, open_box(draft, scope, node), refused.fault)
         return
     if node.is_fan_out:
@@ -35,7 +37,7 @@ def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
         yield from _one_by_one(draft, scope, node, items)
 
 
-def closed(draft: Draft, box: Scope, node: Node, item: Scope) -> Steps:
+def closed(draft: DecisionBuilder, box: ScopeState, node: Node, item: ScopeState) -> Steps:
     """An item is done: begin the next one, or collect what all of them gave."""
     if item.status != "succeeded":
         yield from _broken(draft, box, item)
@@ -51,7 +53,7 @@ def closed(draft: Draft, box: Scope, node: Node, item: Scope) -> Steps:
     yield from begin(draft, following)
 
 
-def _one_by_one(draft: Draft, scope: Scope, node: Node, items: Sequence[Packed]) -> Steps:
+def _one_by_one(draft: DecisionBuilder, scope: ScopeState, node: Node, items: Sequence[Packed]) -> Steps:
     box = open_box(draft, scope, node)
     box.metadata["items"] = len(items)
     if not items:
@@ -64,17 +66,17 @@ def _one_by_one(draft: Draft, scope: Scope, node: Node, items: Sequence[Packed])
     yield from begin(draft, children[0])
 
 
-def _collect(draft: Draft, box: Scope, node: Node, outputs: Sequence[Packed]) -> Steps:
+def _collect(draft: DecisionBuilder, box: ScopeState, node: Node, outputs: Sequence[Packed]) -> Steps:
     try:
-        collected = yield Ask("collect", node.path, tuple(outputs))
+        collected = yield CallUserCode("collect", node.path, tuple(outputs))
         output = yield from ask(node, "output", collected, box.context, box.output, otherwise=collected)
-    except Refused as refused:
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault, context=box.context)
         return
     yield from finish(draft, box, output, box.context, iterations=len(outputs))
 
 
-def _broken(draft: Draft, box: Scope, item: Scope) -> Steps:
+def _broken(draft: DecisionBuilder, box: ScopeState, item: ScopeState) -> Steps:
     """The items that were not begun are closed with it."""
     yield from close_the_rest(draft, box)
     fault = item.fault and within(item.fault, f"item {box.cursor} failed at step '{draft.node(item).name}'")

@@ -9,22 +9,22 @@ from flujo_worker.domain import child_run
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, within
-from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
     from flujo_worker.domain.values import ChildRunRow
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Begin the imported pipeline, in the context its import asks for."""
     own_run = "own_run" in node.rules
     box = open_box(draft, scope, node, waiting=own_run)
     data = {"run_id": child_run.id_of(draft, box)} if own_run else {}
     try:
-        box.context = yield Ask("import_context", node.path, (scope.context, scope.output), data)
-    except Refused as refused:
+        box.context = yield CallUserCode("import_context", node.path, (scope.context, scope.output), data)
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault)
         return
     if own_run:
@@ -33,7 +33,7 @@ def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
         yield from begin(draft, open_child(draft, box, child_run.BODY, node.name, 0, scope.output))
 
 
-def closed(draft: Draft, box: Scope, node: Node, body: Scope | ChildRunRow) -> Steps:
+def closed(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState | ChildRunRow) -> Steps:
     """Hand out what the import asks for; a failure may be passed over, control flow never."""
     scope = yield from draft.look(box.parent or "")
     on_failure = node.rules["on_failure"]
@@ -47,17 +47,17 @@ def closed(draft: Draft, box: Scope, node: Node, body: Scope | ChildRunRow) -> S
         yield from finish(draft, box, output, scope.context, on_failure=on_failure, feedback=said)
         return
     try:
-        context = yield Ask("export_context", node.path, (scope.context, body.context))
+        context = yield CallUserCode("export_context", node.path, (scope.context, body.context))
         output = body.output
         if node.rules.get("keeps_input"):
-            output = yield Ask("pair", node.path, (box.output, body.output))
-    except Refused as refused:
+            output = yield CallUserCode("pair", node.path, (box.output, body.output))
+    except UserCodeFailed as refused:
         yield from give_up(draft, box, refused.fault)
         return
     yield from finish(draft, box, output, context)
 
 
-def _instead(box: Scope, node: Node, said: str | None) -> Packed:
+def _instead(box: ScopeState, node: Node, said: str | None) -> Packed:
     """The output of an import that has failed and is passed over."""
     match node.rules["on_failure"]:
         case "skip":
@@ -68,7 +68,7 @@ def _instead(box: Scope, node: Node, said: str | None) -> Packed:
             return Packed.of(node.rules["default"])
 
 
-def joined(draft: Draft, box: Scope, node: Node) -> Steps:
+def joined(draft: DecisionBuilder, box: ScopeState, node: Node) -> Steps:
     """The child run has ended."""
     child = yield from child_run.ended(draft, box)
     yield from closed(draft, box, node, child)

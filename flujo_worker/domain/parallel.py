@@ -9,10 +9,10 @@ from flujo_worker.domain.fan_out import fan_out, join
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Open a branch for each body."""
     yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in node.bodies])
 

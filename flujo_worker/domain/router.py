@@ -8,19 +8,19 @@ from flujo_worker.domain import step
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
 from flujo_worker.domain.flow import give_up, open_box
-from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
-def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
+def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Open the branches the agent named, in declared order. What it wrote into the context, the branches see."""
     outcome = draft.notice.outcome
     try:
-        names = yield Ask("selection", node.path, (outcome.output,), {"branches": list(node.bodies)})
-    except Refused as refused:
+        names = yield CallUserCode("selection", node.path, (outcome.output,), {"branches": list(node.bodies)})
+    except UserCodeFailed as refused:
         yield from give_up(draft, open_box(draft, scope, node), refused.fault)
         return
     scope.context, scope.merges = outcome.context or scope.context, True

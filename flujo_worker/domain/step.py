@@ -10,16 +10,16 @@ from flujo_worker.domain.flow import succeed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Draft, Scope, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
-def enter(draft: Draft, scope: Scope, node: Node) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Make the first try's work row."""
     draft.work(scope, node)
     yield from ()
 
 
-def answered(draft: Draft, scope: Scope, node: Node) -> Steps:
+def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Go on with what the attempt gave, or with the answer to the question it raised."""
     if draft.notice.envelope.kind == "resume":
         yield from human.answered(draft, scope, node)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from flujo_client.contract.envelope import AttemptKind, Envelope, Ticket
+    from flujo_client.contract.envelope import AttemptKind, Envelope, RunHeader
     from flujo_client.contract.outcome import Event, Fault, Outcome
     from flujo_client.serial import Packed
 
@@ -16,7 +16,7 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class AttemptReport:
     """What the coordinator is told: this attempt, claimed under this fence, came to this outcome."""
 
     envelope: Envelope
@@ -25,7 +25,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseAttempt:
     """The attempt's end."""
 
     status: AttemptEnd
@@ -33,7 +33,7 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class UpdateScope:
     """The next state of a scope that was there before: the attempt's own, or one above it. None: stays as it is.
 
     Attributes:
@@ -57,7 +57,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class CreateScope:
     """A scope to be made. It may be closed again by the same decision.
 
     Attributes:
@@ -125,7 +125,7 @@ class NextAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StepCheckpoint:
     """A top-level step that is begun, and the context it begins with; None: the one the step before began with.
 
     What is kept of it is what a retry from that step starts from.
@@ -146,7 +146,7 @@ class ChildRun:
         first: its first work row. That one's address is the new run's root.
     """
 
-    ticket: Ticket
+    ticket: RunHeader
     parent_address: str | None
     name: str
     first: NextAttempt
@@ -190,7 +190,7 @@ class FanOut:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchEnd:
+class BranchClosed:
     """A branch that this decision closes.
 
     Attributes:
@@ -208,7 +208,7 @@ class BranchEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneLeft:
+class SlotReleased:
     """A branch pauses: the commit gives its lane to the next sibling that waits for one, if any does.
 
     Attributes:
@@ -223,7 +223,7 @@ class LaneLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndRun:
     """The run's end."""
 
     status: RunEnd
@@ -243,23 +243,23 @@ class Decision:
         keeps: results for the cache, which gets them after the commit.
     """
 
-    notice: Notice
-    close: Close
-    moves: tuple[Move, ...]
-    opens: tuple[Opening, ...] = ()
+    notice: AttemptReport
+    close: CloseAttempt
+    moves: tuple[UpdateScope, ...]
+    opens: tuple[CreateScope, ...] = ()
     next: tuple[NextAttempt, ...] = ()
-    begun: tuple[Begun, ...] = ()
+    begun: tuple[StepCheckpoint, ...] = ()
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
-    branch_end: BranchEnd | None = None
-    lane_left: LaneLeft | None = None
-    end: End | None = None
+    branch_end: BranchClosed | None = None
+    lane_left: SlotReleased | None = None
+    end: EndRun | None = None
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
     keeps: tuple[Keep, ...] = ()
 
     @property
-    def move(self) -> Move:
+    def move(self) -> UpdateScope:
         """The attempt's own scope."""
         return self.moves[0]
 
@@ -300,7 +300,7 @@ class ChildRunRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CallUserCode:
     """A question to user code, or to what only live values can tell; asked without any lock held.
 
     Attributes:
@@ -317,7 +317,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadScope:
     """A question to the rows: one scope, or with `children` all its children in their order, or the child run that was begun there."""
 
     address: str
@@ -325,7 +325,7 @@ class Look:
     child_run: str | None = None
 
 
-class Refused(Exception):
+class UserCodeFailed(Exception):
     """An Ask that user code did not answer: it raised, took too long, or gave what cannot be."""
 
     def __init__(self, fault: Fault) -> None:

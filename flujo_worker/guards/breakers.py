@@ -11,7 +11,7 @@ from flujo_worker.domain.breaker import Permit, Rules
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
-    from flujo_worker.domain.breaker import Breaker, Report
+    from flujo_worker.domain.breaker import Breaker, BreakerReport
     from flujo_worker.guards.cells import Cells
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Breakers:
         is_probed = changed.before.state != changed.after.state
         return changed.answer, Turned("half_open", {"probes": self.rules.half_open_calls}) if is_probed else None
 
-    def report(self, model: str, report: Report) -> Turned | None:
+    def report(self, model: str, report: BreakerReport) -> Turned | None:
         """Tell how calls of a model went; and whether this has opened or closed its breaker."""
 
         def act(breaker: Breaker, now: float) -> tuple[Breaker, float]:

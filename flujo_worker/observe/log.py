@@ -24,7 +24,7 @@ from flujo_client.serial import safe_serialize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
-    from flujo_client.config.models import Log, Template
+    from flujo_client.config.models import Log, TemplateSettings
     from flujo_client.contract.envelope import Envelope
 
 
@@ -37,7 +37,7 @@ _outside: list[Callable[[Event], None]] = []
 
 
 @contextmanager
-def telling(envelope: Envelope, **known: str) -> Iterator[list[Event]]:
+def collecting_events(envelope: Envelope, **known: str) -> Iterator[list[Event]]:
     """Bind run, scope, step, attempt, and what else is known, to every line logged inside, and collect the lines."""
     events: list[Event] = []
     token = _story.set(events)
@@ -91,7 +91,7 @@ def _event(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Event
     return Event(redact(str(line.get("event", ""))), redact_tree(safe_serialize(data)), level, time.time())
 
 
-def tell(name: str, /, level: str = "info", **data: Any) -> None:
+def emit(name: str, /, level: str = "info", **data: Any) -> None:
     """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
     line = structlog.contextvars.merge_contextvars(None, level, {"event": name, **data})
     _keep(level, line, _KNOWN - data.keys())
@@ -145,7 +145,7 @@ def configure(log: Log) -> None:
         logging.getLogger(chatty).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
 
 
-def filling_of(section: Template, **place: str) -> Filling:
+def filling_of(section: TemplateSettings, **place: str) -> Filling:
     """How templates of blueprints are filled in, by the project's settings.
 
     Args:
@@ -154,9 +154,9 @@ def filling_of(section: Template, **place: str) -> Filling:
     """
 
     def tell_missing(name: str) -> None:
-        tell("template.missing", "warning", name=name, **place)
+        emit("template.missing", "warning", name=name, **place)
 
     def tell_resolved(names: list[str]) -> None:
-        tell("template.resolved", names=names, **place)
+        emit("template.resolved", names=names, **place)
 
     return Filling(section.undefined_variables, tell_missing, tell_resolved if section.log_resolution else None)

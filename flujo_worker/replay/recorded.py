@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Event, Fault
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import Cached, Refused
+from flujo_worker.domain.values import Cached, UserCodeFailed
 from flujo_worker.store.memory.store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
 
-    from flujo_client.contract.envelope import Ticket
+    from flujo_client.contract.envelope import RunHeader
     from flujo_client.contract.records import RunRecord
-    from flujo_worker.domain.values import Ask, ChildRun, Keep
-    from flujo_worker.store.memory.rows import Attempt
+    from flujo_worker.domain.values import CallUserCode, ChildRun, Keep
+    from flujo_worker.store.memory.rows import StoredAttempt
 
 ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 
@@ -53,7 +53,7 @@ class Answers:
             raise Unlike(f"{_asked(self._left[0])} is not asked any more")
         self._left = list(recorded)
 
-    def answer(self, ticket: Ticket, ask: Ask) -> Any:  # noqa: ARG002 - the evaluator's signature
+    def answer(self, ticket: RunHeader, ask: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
         """Give the recorded answer.
 
         Raises:
@@ -68,11 +68,11 @@ class Answers:
             raise Unlike(f"{_asked(meant)} is asked, then it was {then}")
         said = self._left.pop(0)
         if "refused" in said:
-            raise Refused(Fault.from_tree(said["refused"]))
+            raise UserCodeFailed(Fault.from_tree(said["refused"]))
         read = _read(said["answer"])
         return Cached(*read) if ask.role == ASKED_OF_THE_CACHE else read
 
-    def keep(self, ticket: Ticket, keeping: Keep) -> Event:  # noqa: ARG002 - the evaluator's signature
+    def keep(self, ticket: RunHeader, keeping: Keep) -> Event:  # noqa: ARG002 - the evaluator's signature
         """Keep nothing."""
         return Event("flujo.cache.not_stored", {"step": keeping.path, "reason": "replay"})
 
@@ -87,9 +87,9 @@ class RecordedStore(MemoryStore):
     def __init__(self, children: Mapping[str, RunRecord]) -> None:
         super().__init__(lambda: 0.0)
         self._recorded = children
-        self._unclaimed: list[Attempt] = []
+        self._unclaimed: list[StoredAttempt] = []
 
-    def row(self, key: str) -> Attempt | None:
+    def row(self, key: str) -> StoredAttempt | None:
         """Give a work row."""
         return self._attempts.get(key)
 
@@ -111,7 +111,7 @@ class RecordedStore(MemoryStore):
         """Let a retry begin at a later step than the first."""
         self._scopes[run, self._runs[run].ticket.root].cursor = place
 
-    def _add_attempt(self, row: Attempt) -> None:
+    def _add_attempt(self, row: StoredAttempt) -> None:
         super()._add_attempt(row)
         self._unclaimed.append(row)
 

@@ -12,13 +12,13 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.envelope import Envelope, Ticket
+from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Outcome
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import ReplayError
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.domain.values import Notice
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.ports import Member
 from flujo_worker.replay.recorded import Answers, RecordedStore, Unlike, token
 
@@ -155,7 +155,7 @@ class _Replay:
         self._answers.begin(then.answers)
         if not self._ended(then.key):
             (envelope,) = self._store.envelopes([then.key])
-            concluded = self._coordinator.conclude(Notice(envelope, 1, _outcome(then, envelope)))
+            concluded = self._coordinator.conclude(AttemptReport(envelope, 1, _outcome(then, envelope)))
             if concluded.verdict != "merged":
                 raise Unlike(f"what came of {then.key} is not merged any more: {concluded.verdict}")
         self._compare_row(then)
@@ -198,7 +198,7 @@ class _Replay:
 
     def _envelope(self, first: NoticeRecord) -> Envelope:
         recording = self._recording
-        ticket = Ticket(
+        ticket = RunHeader(
             recording.id,
             recording.reference,
             recording.fingerprint,

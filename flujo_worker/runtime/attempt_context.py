@@ -23,7 +23,7 @@ _work: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
 @contextmanager
-def performing_on(work: Work) -> Iterator[None]:
+def attempt_context(work: Work) -> Iterator[None]:
     """Let what runs inside find this work."""
     token = _work.set(work)
     try:

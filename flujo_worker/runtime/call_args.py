@@ -85,7 +85,7 @@ def accepts_param(func: Callable[..., Any], param: str) -> bool:
     return _keywords(func).accept(param)
 
 
-def injectable(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def accepted_kwargs(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Choose the options that the agent finally called accepts (M-021, M-022, M-024, M-031).
 
     An option that is None is not set and never passed (M-023). The agent's first positional parameter receives the
@@ -94,11 +94,11 @@ def injectable(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: wrappers that declare each other as `__flujo_target__`.
     """
-    accepted = _entrance(innermost(agent))
+    accepted = _entrance(unwrap(agent))
     return {name: value for name, value in options.items() if value is not None and accepted.accept(name)}
 
 
-def innermost(agent: Any) -> Any:
+def unwrap(agent: Any) -> Any:
     """Follow wrappers that declare themselves transparent by `__flujo_target__` (C-25).
 
     Raises:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_worker.runtime.faults import During
 
 
-class History(NamedTuple):
+class ConversationHistory(NamedTuple):
     """What was said in a conversation: `text` for the agent, and `shown`, the same without its secrets, for the run's story."""
 
     text: str
@@ -102,7 +102,7 @@ class Work:
     reply: Reply | None = None
     replies: Callable[[], Sequence[Reply]] = tuple
     conversation: Mapping[str, Any] | None = None
-    history: History | None = None
+    history: ConversationHistory | None = None
 
     @property
     def at_hand(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Done:
     usage: Usage
 
 
-class Stumble(Exception):
+class StageError(Exception):
     """Where a policy failed, and what it had spent until then. Nobody outside the attempt sees it."""
 
     def __init__(

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from flujo_client.contract.envelope import Envelope, Ticket
+from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 from flujo_worker.errors import Unreadable
-from flujo_worker.ports import Answer, Reply
+from flujo_worker.ports import HumanAnswer, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def envelope_of(row: Row) -> Envelope:
     """Rebuild an envelope from a row of `due.sql` or `envelopes.sql`; raises Unreadable, also where it could not be sent."""
     with _reading(f"the work row {row['key']}, its scope or its run"):
-        ticket = Ticket(
+        ticket = RunHeader(
             run=row["run"],
             reference=row["reference"],
             fingerprint=row["fingerprint"],
@@ -102,7 +102,7 @@ def reply_of(row: Row) -> Reply:
         question, given = _mapping(row["question"]), row["answer"]
         if not isinstance(question["message"], str):
             raise TypeError("its message is not a text")
-        answer = None if given is None else Answer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])
+        answer = None if given is None else HumanAnswer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])
         return Reply(question, answer)
 
 

@@ -23,7 +23,7 @@ from flujo_worker.user_code.question import checked
 if TYPE_CHECKING:
     from flujo_client.serial import Tree
     from flujo_client.transport.wire import Keys
-    from flujo_worker.user_code.question import Bench, Question
+    from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime
 
 UNREACHABLE, BROKEN, UNFIT, TOO_LARGE = "unreachable", "broken", "unfit", "too_large"
 FORM = 1
@@ -36,7 +36,7 @@ def own_keys(keys: Keys) -> Keys:
     return tuple((name, hmac.digest(secret, b"flujo.cache", "sha256")) for name, secret in keys)
 
 
-def cached(question: Question) -> Cached:
+def cached(question: UserCodeCall) -> Cached:
     """What is kept of a step. Values: its input, the context. Data: what its result depends on besides."""
     key = cache_key(question.step.name, question.data["told"], question.tree(0))
     try:
@@ -62,7 +62,7 @@ def cached(question: Question) -> Cached:
         return Cached(key, UNFIT)
 
 
-def keep(question: Question, key: str) -> Event:
+def keep(question: UserCodeCall, key: str) -> Event:
     """Keep a step's result, and tell what became of it. Values: its output, what it changed in the context."""
     step = question.step
     value = _written(question, key)
@@ -81,35 +81,35 @@ def not_stored(step: str, reason: str, **more: Any) -> Event:
     return Event("flujo.cache.not_stored", {"step": step, "reason": reason, **more}, "warning")
 
 
-def _backend(question: Question) -> Any:
+def _backend(question: UserCodeCall) -> Any:
     named = question.step.cache_backend
     if named is None:
         return question.bench.cache
     return question.bench.resolve(named) if isinstance(named, str) else named
 
 
-def _forget(question: Question, key: str) -> None:
+def _forget(question: UserCodeCall, key: str) -> None:
     try:
         question.call_function(_backend(question).delete, key)
     except Exception as error:  # noqa: BLE001 - it will be overwritten
         logger.warning("it could not be deleted: %s: %s", type(error).__name__, error)
 
 
-def _written(question: Question, key: str) -> bytes:
+def _written(question: UserCodeCall, key: str) -> bytes:
     """The key is part of it: what was kept under one key is nothing under another."""
     packed = Packed.of({"v": FORM, "key": key, "output": question.tree(0), "patch": question.tree(1)})
     keys = question.bench.cache_keys
     return sign(bytes(packed), keys[0]) if keys else bytes(packed)
 
 
-def _read(kept: Any, key: str, bench: Bench) -> tuple[Tree, Tree]:
+def _read(kept: Any, key: str, bench: UserCodeRuntime) -> tuple[Tree, Tree]:
     entry = Packed.from_bytes(verify(bytes(kept), bench.cache_keys)).tree(max_bytes=bench.most)
     if not isinstance(entry, dict) or (entry.get("v"), entry.get("key")) != (FORM, key):
         raise SerializationError("it is no result of this step for this input")
     return entry["output"], entry["patch"]
 
 
-def _with_changes(question: Question, value: Any, patch: Tree) -> Packed | None:
+def _with_changes(question: UserCodeCall, value: Any, patch: Tree) -> Packed | None:
     """The context with what the step changed, made again: by how much numbers grew, what lists got; and what it set by its output."""
     before = question.values[1]
     if before is None:

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
 
 
-class Unfit(Exception):
+class CodeMismatch(Exception):
     """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class LoadedPipeline:
     """A pipeline with its plan and its steps, by their paths in it."""
 
     pipeline: Pipeline
@@ -99,7 +99,7 @@ MOST_KEPT = 1_000
 """Pipelines, and agents and resources, that a process keeps: modules hold few, blueprints may come and go."""
 
 
-class Catalog:
+class CodeRegistry:
     """Finds pipelines, agents and resources; each is resolved once per process.
 
     Args:
@@ -109,10 +109,10 @@ class Catalog:
 
     def __init__(self, allowed: Sequence[str], plan_of: Callable[[str], Plan | None]) -> None:
         self._allowed, self._plan_of = tuple(allowed), plan_of
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LoadedPipeline] = {}
         self._live: dict[Any, Any] = {}
 
-    def entry(self, reference: str, fingerprint: str) -> Entry:
+    def entry(self, reference: str, fingerprint: str) -> LoadedPipeline:
         """Find the pipeline of a run.
 
         Raises:
@@ -121,9 +121,9 @@ class Catalog:
         entry = self._entries.get(reference)
         if entry is None:
             entry = self._load(reference, fingerprint)
-            keep(self._entries, reference, entry)
+            put_bounded(self._entries, reference, entry)
         if entry.plan.fingerprint != fingerprint:
-            raise Unfit(
+            raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
                 f"the run was started with {fingerprint[:12]}; a worker with that code will carry it on"
             )
@@ -136,7 +136,7 @@ class Catalog:
         made = self._live.get(agent)
         if made is None:
             made = make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool"))
-            keep(self._live, agent, made)
+            put_bounded(self._live, agent, made)
         return made
 
     def resources(self, named: Any) -> Any:
@@ -153,10 +153,10 @@ class Catalog:
         live = self._live.get(thing)
         if live is None:
             live = load(thing, allowed=self._allowed, what=what)
-            keep(self._live, thing, live)
+            put_bounded(self._live, thing, live)
         return live
 
-    def _load(self, reference: str, fingerprint: str) -> Entry:
+    def _load(self, reference: str, fingerprint: str) -> LoadedPipeline:
         try:
             pipeline = (
                 self._built(reference, fingerprint)
@@ -164,24 +164,24 @@ class Catalog:
                 else load_pipeline(reference, allowed=self._allowed)
             )
             plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
-        except (Unfit, WorkerError):
+        except (CodeMismatch, WorkerError):
             raise
         except FlujoError as error:
-            raise Unfit(f"this worker cannot load its pipeline: {error.message}") from error
+            raise CodeMismatch(f"this worker cannot load its pipeline: {error.message}") from error
         except Exception as error:
-            raise Unfit(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
-        return Entry(pipeline, plan, dict(walk(pipeline)))
+            raise CodeMismatch(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
+        return LoadedPipeline(pipeline, plan, dict(walk(pipeline)))
 
     def _built(self, reference: str, fingerprint: str) -> Pipeline:
         """Build a pipeline of the text that was stored with its plan, if that is the text the reference names."""
         plan = self._plan_of(fingerprint)
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
-            raise Unfit(f"no blueprint is stored that '{reference}' names")
+            raise CodeMismatch(f"no blueprint is stored that '{reference}' names")
         return having_besides(load_stored(text, allowed=self._allowed), reference)
 
 
-def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+def put_bounded(known: dict[Any, Any], key: Any, value: Any) -> None:
     """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
     if len(known) > MOST_KEPT:

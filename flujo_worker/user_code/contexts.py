@@ -20,7 +20,7 @@ from flujo_worker.user_code.question import checked, field_at, put
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flujo_worker.user_code.question import Question
+    from flujo_worker.user_code.question import UserCodeCall
 
 _KEPT = ("step_outputs",)
 _PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)
@@ -28,13 +28,13 @@ _OF_A_CONTEXT = ("command_log",)
 """What an import with a context of its own keeps to itself: an agentic loop around it goes on with its own turns."""
 
 
-def patch(question: Question) -> Packed | None:
+def patch(question: UserCodeCall) -> Packed | None:
     """What a branch changed. Values: the context it started from, the one it ended with."""
     changed = diff(question.tree(0), question.tree(1))
     return None if changed is None else question.pack_tree(changed, "patch")
 
 
-def snapshot(question: Question) -> Packed:
+def snapshot(question: UserCodeCall) -> Packed:
     """A context with some fields only, defaults for the rest. Value: the whole context."""
     context, include = question.value(0), question.data["include"]
     model = type(context)
@@ -47,7 +47,7 @@ def snapshot(question: Question) -> Packed:
         raise ContextMergeError(message) from None
 
 
-def keep_output(question: Question) -> Packed:
+def keep_output(question: UserCodeCall) -> Packed:
     """The context with a container's output among its `step_outputs`. Values: the context, the output."""
     packed = question.values[0]
     if packed is None or b'"step_outputs"' not in packed.json():
@@ -59,7 +59,7 @@ def keep_output(question: Question) -> Packed:
     return question.pack(context, "context")
 
 
-def turns(question: Question) -> Packed | None:
+def turns(question: UserCodeCall) -> Packed | None:
     """The context at an iteration's end, without the turns that do not stay.
 
     Values: the context that it began with, the one it ended with. Data: the `steps` whose turns count.
@@ -73,7 +73,7 @@ def turns(question: Question) -> Packed | None:
     return question.pack(checked(after), "context")
 
 
-def join(question: Question) -> tuple[Packed, Packed | None]:
+def join(question: UserCodeCall) -> tuple[Packed, Packed | None]:
     """A fan-out's output and its sequence's new context.
 
     Values: the sequence's context, the one the branches started from, then each branch's patch and output, in declared order.
@@ -94,7 +94,7 @@ def _failed(branch: dict[str, Any]) -> StepResult:
     return StepResult(name=branch["name"], success=False, feedback=branch["feedback"])
 
 
-def _reduced(question: Question, given: dict[str, Any]) -> Any:
+def _reduced(question: UserCodeCall, given: dict[str, Any]) -> Any:
     if question.step.kind == "map":
         return list(given.values())
     reduce = question.step.rules().get("reduce")
@@ -129,7 +129,7 @@ _REDUCERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def _merged(question: Question, done: dict[str, Packed | None], given: dict[str, Any]) -> Packed | None:
+def _merged(question: UserCodeCall, done: dict[str, Packed | None], given: dict[str, Any]) -> Packed | None:
     before, rules = question.values[0], question.step.rules()
     if before is None:
         return None
@@ -153,7 +153,7 @@ def _merged(question: Question, done: dict[str, Packed | None], given: dict[str,
     return question.pack(checked(context), "context")
 
 
-def _named_fields(question: Question, done: dict[str, Packed | None], given: dict[str, Any]) -> dict[str, Any]:
+def _named_fields(question: UserCodeCall, done: dict[str, Packed | None], given: dict[str, Any]) -> dict[str, Any]:
     """A field of the context that is called like a branch receives the branch's output, unless the branch wrote it itself."""
     model = type(question.value(0))
     fields = [name for name in done if name in getattr(model, "model_fields", ())]
@@ -171,7 +171,7 @@ def _written(start: Any, changed: Packed | None, name: str) -> bool:
     return bool(start["v"].get(name) != after["v"].get(name))
 
 
-def _custom(question: Question, done: dict[str, Packed | None]) -> Any:
+def _custom(question: UserCodeCall, done: dict[str, Packed | None]) -> Any:
     """Let the user's function merge: it is given the context and each branch's, and may change the context or give another."""
     start, context = question.tree(1), question.value(0)
     ended = {
@@ -184,7 +184,7 @@ def _custom(question: Question, done: dict[str, Packed | None]) -> Any:
     return context if given is None else given
 
 
-def import_context(question: Question) -> Packed | None:
+def import_context(question: UserCodeCall) -> Packed | None:
     """The context an imported pipeline begins with. Values: the importing sequence's context, the input. Data: a child run's `run_id`."""
     step, parent = question.step, question.value(0)
     context = parent if step.inherit_context else None
@@ -221,7 +221,7 @@ def _with_input(step: Any, context: Any, value: Any) -> Any:
     return context
 
 
-def task_context(question: Question) -> Packed:
+def task_context(question: UserCodeCall) -> Packed:
     """The context that a run in the background begins with: a copy, which says what it is where it has fields for that.
 
     Value: the context of the sequence that launches it. Data: `task_id` and `parent_run_id`.
@@ -233,7 +233,7 @@ def task_context(question: Question) -> Packed:
     return question.pack(context, "context of the background run")
 
 
-def export_context(question: Question) -> Packed | None:
+def export_context(question: UserCodeCall) -> Packed | None:
     """The importing sequence's context after the import. Values: it before, the imported pipeline's at its end."""
     step, parent, child = question.step, question.value(0), question.value(1)
     if parent is None or child is None or (step.outputs is not None and not step.outputs):
@@ -268,7 +268,7 @@ def _put(context: Any, path: str, value: Any) -> None:
     put(place, last, value)
 
 
-def next_state(question: Question) -> tuple[str | None, Packed | None]:
+def next_state(question: UserCodeCall) -> tuple[str | None, Packed | None]:
     """Where a state machine goes: the state, or None; and the context, which says so where it has fields for it.
 
     Values: the last output, the context. Data: `from`, the state that ended (None at the beginning), and the `event`.
@@ -284,7 +284,7 @@ def next_state(question: Question) -> tuple[str | None, Packed | None]:
     return following, question.pack(context, "context")
 
 
-def _transition(question: Question, context: Any) -> str | None:
+def _transition(question: UserCodeCall, context: Any) -> str | None:
     step, before, event = question.step, question.data["from"], question.data["event"]
     if before is None:
         return str(step.start_state)

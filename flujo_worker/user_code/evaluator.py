@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Resolver
-from flujo_worker.domain.values import Ask, Refused
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import filling_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code import cache, contexts, functions, people
-from flujo_worker.user_code.question import Bench, Question, fetched
+from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime, fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Ticket
+    from flujo_client.contract.envelope import RunHeader
     from flujo_client.contract.outcome import Event, Fault
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import Keep
     from flujo_worker.event_loop import Loop
     from flujo_worker.ports import Ledger
-    from flujo_worker.user_code.code_registry import Catalog
+    from flujo_worker.user_code.code_registry import CodeRegistry
 
 logger = logging.getLogger(__name__)
 
-ROLES: dict[str, Callable[[Question], Any]] = {
+ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "exit_condition": functions.exit_condition,
     "initial_input": functions.initial_input,
     "iteration_input": functions.iteration_input,
@@ -59,9 +59,9 @@ ROLES: dict[str, Callable[[Question], Any]] = {
 """Who answers what `decide` may ask."""
 
 
-def bench_of(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> Bench:
+def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> UserCodeRuntime:
     """Where and within which bounds user code runs, by a process's settings; `results` is its cache."""
-    return Bench(
+    return UserCodeRuntime(
         loop,
         threads,
         Resolver(settings.allowed_imports),
@@ -83,10 +83,10 @@ class Evaluator:
         bench: where user code runs.
     """
 
-    def __init__(self, ledger: Ledger, catalog: Catalog, bench: Bench) -> None:
+    def __init__(self, ledger: Ledger, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
         self._ledger, self.catalog, self._bench = ledger, catalog, bench
 
-    def answer(self, ticket: Ticket, ask: Ask) -> Any:
+    def answer(self, ticket: RunHeader, ask: CallUserCode) -> Any:
         """Answer one question.
 
         Raises:
@@ -97,18 +97,18 @@ class Evaluator:
         filling = filling_of(self._bench.template, step=ask.path.rpartition("/")[2], of=ask.role)
         try:
             with filling_by(filling):
-                return ROLES[ask.role](Question(step, self._fetched(ask.values), ask.data, self._bench))
+                return ROLES[ask.role](UserCodeCall(step, self._fetched(ask.values), ask.data, self._bench))
         except StoreError:
             raise
         except Exception as error:
-            raise Refused(self._fault(ask, error)) from error
+            raise UserCodeFailed(self._fault(ask, error)) from error
 
-    def keep(self, ticket: Ticket, keeping: Keep) -> Event:
+    def keep(self, ticket: RunHeader, keeping: Keep) -> Event:
         """Keep a cached step's result, and tell what became of it. Nothing that goes wrong here can undo what was committed."""
         try:
             step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[keeping.path]
             values = self._fetched((keeping.output, keeping.patch))
-            return cache.keep(Question(step, values, {}, self._bench), keeping.key)
+            return cache.keep(UserCodeCall(step, values, {}, self._bench), keeping.key)
         except Exception as error:
             logger.exception("result of '%s' not kept", keeping.path)
             return cache.not_stored(keeping.path.rpartition("/")[2], type(error).__name__)
@@ -119,7 +119,7 @@ class Evaluator:
             found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
         )
 
-    def _fault(self, ask: Ask, error: Exception) -> Fault:
+    def _fault(self, ask: CallUserCode, error: Exception) -> Fault:
         fault = fault_of(error, "system", self._bench.timeout_s)
         said = f"{ask.role} of '{ask.path}' failed with {fault.type_name}: {fault.message}"
         return replace(fault, feedback=said)

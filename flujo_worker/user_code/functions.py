@@ -16,21 +16,21 @@ from flujo_worker.user_code.question import field_at
 
 if TYPE_CHECKING:
     from flujo_client.serial import Packed
-    from flujo_worker.user_code.question import Question
+    from flujo_worker.user_code.question import UserCodeCall
 
 
-def exit_condition(question: Question) -> bool:
+def exit_condition(question: UserCodeCall) -> bool:
     """Whether a loop is done. Values: the last output, the accumulated context."""
     return bool(question.call("exit_condition", question.value(0), question.value(1)))
 
 
-def initial_input(question: Question) -> Packed:
+def initial_input(question: UserCodeCall) -> Packed:
     """A loop's first input. Values: the loop's input, the context."""
     given = question.call("initial_input", question.value(0), question.value(1))
     return question.pack(given, "what initial_input_to_loop_body_mapper gave")
 
 
-def iteration_input(question: Question) -> Packed:
+def iteration_input(question: UserCodeCall) -> Packed:
     """The next iteration's input. Values: the last output, the context, the loop's input."""
     index = question.data["index"]
     given = question.call(
@@ -39,13 +39,13 @@ def iteration_input(question: Question) -> Packed:
     return question.pack(given, "what iteration_input_mapper gave")
 
 
-def output(question: Question) -> Packed:
+def output(question: UserCodeCall) -> Packed:
     """A loop's or a map's output. Values: the last output, or all of them; the context, its input."""
     given = question.call("output", question.value(0), question.value(1), original_input=question.value(2))
     return question.pack(given, f"what {question.step.roles['output']} gave")
 
 
-def items(question: Question) -> list[Packed]:
+def items(question: UserCodeCall) -> list[Packed]:
     """A map's items. Values: its input, the context."""
     path = question.data["iterable"]
     context = question.value(1)
@@ -64,32 +64,32 @@ def items(question: Question) -> list[Packed]:
     return [question.pack(item, f"{path}[{place}]") for place, item in enumerate(items)]
 
 
-def collect(question: Question) -> Packed:
+def collect(question: UserCodeCall) -> Packed:
     """A list of all values."""
     return question.pack_tree([packed.tree() for packed in question.values if packed is not None], "results")
 
 
-def condition(question: Question) -> tuple[Any, str | None]:
+def condition(question: UserCodeCall) -> tuple[Any, str | None]:
     """Which path a conditional takes: what was said, and the body's key or None. Values: the last output, the context."""
     said = plain_key(question.call("condition", question.value(0), question.value(1)))
     key = resolve_key(question.step.rules(), said)
     return (said if isinstance(said, (str, bool, int)) else f"a {type(said).__name__}"), key
 
 
-def branch_input(question: Question) -> Packed:
+def branch_input(question: UserCodeCall) -> Packed:
     """The chosen path's input. Values: the conditional's input, the context."""
     given = question.call("branch_input", question.value(0), question.value(1))
     return question.pack(given, "what branch_input_mapper gave")
 
 
-def branch_output(question: Question) -> Packed:
+def branch_output(question: UserCodeCall) -> Packed:
     """A conditional's output. Values: the path's output, the context, the conditional's input."""
     key, own = question.data["key"], question.value(2)
     given = question.call("branch_output", question.value(0), key, question.value(1), original_input=own)
     return question.pack(given, "what branch_output_mapper gave")
 
 
-def selection(question: Question) -> list[str]:
+def selection(question: UserCodeCall) -> list[str]:
     """The branches a router's agent named, in declared order, each once; unknown names are passed over. Value: its output."""
     said = question.value(0)
     named = [said] if isinstance(said, str) else said
@@ -98,7 +98,7 @@ def selection(question: Question) -> list[str]:
     return [name for name in question.data["branches"] if name in named]
 
 
-def pair(question: Question) -> Packed:
+def pair(question: UserCodeCall) -> Packed:
     """An artifact and what was said of it. Values: both."""
     said = question.value(1)
     try:

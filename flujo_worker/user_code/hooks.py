@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.hooks import Payload
     from flujo_client.contract.outcome import Fault
-    from flujo_worker.user_code.code_registry import Catalog
-    from flujo_worker.user_code.question import Bench
+    from flujo_worker.user_code.code_registry import CodeRegistry
+    from flujo_worker.user_code.question import UserCodeRuntime
 
 STRICT = "HOOK_FAILED"
 """The code of the fault that ends a run where hooks are strict."""
@@ -41,7 +41,7 @@ class Called:
 NOTHING = Called()
 
 
-class Hooks:
+class HookCaller:
     """Calls hooks.
 
     Args:
@@ -50,7 +50,7 @@ class Hooks:
         strict: any error stops.
     """
 
-    def __init__(self, catalog: Catalog, bench: Bench, *, strict: bool) -> None:
+    def __init__(self, catalog: CodeRegistry, bench: UserCodeRuntime, *, strict: bool) -> None:
         self.catalog, self._bench, self._strict = catalog, bench, strict
 
     def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:

@@ -11,10 +11,10 @@ from flujo_client.sizes import MAX_QUESTION
 
 if TYPE_CHECKING:
     from flujo_client.serial import Packed
-    from flujo_worker.user_code.question import Question
+    from flujo_worker.user_code.question import UserCodeCall
 
 
-def question(question: Question) -> tuple[str, dict[str, Any] | None, Packed | None]:
+def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed | None]:
     """What is asked, as text and JSON Schema, and the context with the status `paused` (M-449). Values: the input, the context."""
     step = question.step
     message = question.call("message", question.value(0), question.value(1)) if step.functions() else step.text()
@@ -28,13 +28,13 @@ def question(question: Question) -> tuple[str, dict[str, Any] | None, Packed | N
     return message, schema, _paused(question, message)
 
 
-def pause(question: Question) -> tuple[str, Packed | None]:
+def pause(question: UserCodeCall) -> tuple[str, Packed | None]:
     """What a step that raised a pause asks, and the context as for any question. Values: the input, the context. Data: the `message`."""
     message = question.data["message"].strip() or f"Step '{question.step.name}' requires human input."
     return message, _paused(question, message)
 
 
-def _paused(question: Question, message: str) -> Packed | None:
+def _paused(question: UserCodeCall, message: str) -> Packed | None:
     context = question.value(1)
     if not isinstance(context, PipelineContext):
         return None

@@ -16,14 +16,14 @@ from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, Sn
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker.errors import StoreError
 from flujo_worker.event_loop import is_async, within
-from flujo_worker.runtime.call_args import injectable
+from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from concurrent.futures import Executor
 
-    from flujo_client.config.models import Template
+    from flujo_client.config.models import TemplateSettings
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.transport.wire import Keys
     from flujo_worker.event_loop import Loop
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class UserCodeRuntime:
     """Where user code runs, and its bounds.
 
     Attributes:
@@ -54,7 +54,7 @@ class Bench:
     cache: CacheBackend
     cache_keys: Keys
     cache_most: int
-    template: Template
+    template: TemplateSettings
 
     def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:
         """Call user code: sync in a thread, async on the loop, either within the timeout; raises TimeoutError after it.
@@ -82,7 +82,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class UserCodeCall:
     """One question.
 
     Attributes:
@@ -94,7 +94,7 @@ class Question:
     step: Any
     values: tuple[Packed | None, ...]
     data: dict[str, Any]
-    bench: Bench
+    bench: UserCodeRuntime
 
     def tree(self, place: int) -> Any:
         """An argument as a tree."""
@@ -131,7 +131,9 @@ class Question:
 
     def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
         """Call a user function; raises TimeoutError when it takes too long."""
-        taken = injectable(function, dict.fromkeys(optional, True))  # by name alone: a loop's own input may be None
+        taken = accepted_kwargs(
+            function, dict.fromkeys(optional, True)
+        )  # by name alone: a loop's own input may be None
         return self.bench.call(function, partial(function, *given, **{name: optional[name] for name in taken}))
 
 

@@ -8,7 +8,7 @@ from acceptance_pipelines import ONCE, Visits, arrived, begin, folder, visit, wa
 from budget_pipelines import SPENT
 
 from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step, StepConfig
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,8 @@ async def confess(trail: list[str], *, context: PipelineContext) -> list[str | N
     return [context.task_id, context.background_error, context.background_error_category]
 
 
-async def spend(trail: list[str]) -> Answer:
-    return Answer([*trail, begin()[1]], SPENT)
+async def spend(trail: list[str]) -> AgentAnswer:
+    return AgentAnswer([*trail, begin()[1]], SPENT)
 
 
 def of(*steps: Step) -> Pipeline:

@@ -9,19 +9,19 @@ from acceptance_pipelines import begin, folder
 
 from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.contract.outcome import Usage
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 SPENT = Usage(input_tokens=6, output_tokens=4, requests=1, cost_usd=0.1)
 KNOWN = StepConfig(max_retries=0, expected_tokens=10, expected_cost_usd=0.1)
 UNKNOWN = StepConfig(max_retries=0)
 
 
-async def spend(data: Any) -> Answer:
+async def spend(data: Any) -> AgentAnswer:
     begin()
-    return Answer(data, SPENT)
+    return AgentAnswer(data, SPENT)
 
 
-async def spend_at_gate(data: Any) -> Answer:
+async def spend_at_gate(data: Any) -> AgentAnswer:
     run = begin()[0]
     try:
         while not (folder() / f"gate-{run.partition('.')[0]}").exists():  # noqa: ASYNC110 - another process opens it
@@ -29,7 +29,7 @@ async def spend_at_gate(data: Any) -> Answer:
     except asyncio.CancelledError:
         (folder() / f"cancelled-{run}").touch()
         raise
-    return Answer(data, SPENT)
+    return AgentAnswer(data, SPENT)
 
 
 async def wait_for_ever(data: Any) -> Any:

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.plan import Backoff
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 LETTERS = ["a", "b", "c"]
 SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
@@ -60,7 +60,7 @@ async def pass_gate(context: Ledger, label: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def work(data: Any, *, context: Ledger) -> Answer:
+async def work(data: Any, *, context: Ledger) -> AgentAnswer:
     """A branch's only step: writes into a mapping of all, and, but for the first branch, into a list and a number."""
     step = structlog.contextvars.get_contextvars()["step"]
     letter = step if step in LETTERS else data
@@ -72,15 +72,15 @@ async def work(data: Any, *, context: Ledger) -> Answer:
     await pass_gate(context, letter)
     if letter in context.failing:
         raise ValueError(f"no {letter}")
-    return Answer(letter.upper(), SPENT)
+    return AgentAnswer(letter.upper(), SPENT)
 
 
-async def rescue(data: Any, *, context: Ledger) -> Answer:
+async def rescue(data: Any, *, context: Ledger) -> AgentAnswer:
     """A fallback, under the input that it and the step have in common."""
     sign(f"rescue-{data}")
     context.count += 100
     await pass_gate(context, f"rescue-{data}")
-    return Answer(f"rescued {data}", SPENT)
+    return AgentAnswer(f"rescued {data}", SPENT)
 
 
 async def never(data: Any) -> Any:

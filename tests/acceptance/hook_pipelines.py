@@ -9,7 +9,7 @@ from acceptance_pipelines import ONCE, folder
 from flujo_client import HookPayload, HumanInTheLoopStep, Pipeline, PostRunPayload, PreStepPayload, Step, UsageLimits
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PipelineAbortSignal
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 
 async def note(payload: HookPayload) -> None:
@@ -41,8 +41,8 @@ def broken(data: Any) -> Any:
     raise ValueError("broken")
 
 
-def paid(data: Any) -> Answer:
-    return Answer(data, Usage(6, 4, 1, 0.1))
+def paid(data: Any) -> AgentAnswer:
+    return AgentAnswer(data, Usage(6, 4, 1, 0.1))
 
 
 told = Pipeline(

@@ -7,7 +7,7 @@ import pytest
 from fleet import PATIENCE_S, wait_until
 
 from flujo_client import Flujo
-from flujo_client.config.models import Hooks
+from flujo_client.config.models import HookSettings
 from flujo_client.errors import PipelineAbortSignal, UsageLimitExceededError
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
@@ -106,7 +106,7 @@ def test_an_error_in_a_hook_is_told_and_breaks_nothing(site):
 def test_where_hooks_are_strict_an_error_ends_the_run(site):
     """§2.9: as the workers' settings say."""
     site.dismiss()
-    lenient, site.settings = site.settings, site.settings.model_copy(update={"hooks": Hooks(strict=True)})
+    lenient, site.settings = site.settings, site.settings.model_copy(update={"hooks": HookSettings(strict=True)})
     try:
         site.workers()
         result = enqueued(site, "stumbling").result(timeout=PATIENCE_S)

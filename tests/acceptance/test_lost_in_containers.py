@@ -13,7 +13,7 @@ from container_pipelines import LETTERS
 from fleet import BRISK, Site, wait_until
 
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.broker import celery_message
 from flujo_client.transport.wire import dump
 
@@ -72,7 +72,7 @@ def start(site, name):
 
 def ring_by_hand(site, run, *, times):
     """Put doorbells of the run's fan-out into their queue, and wait until they are taken."""
-    bell = Doorbell(run.id, "fan")
+    bell = JoinSignal(run.id, "fan")
     body = dump((([], bell.to_wire()), {}, {}), keys=(), max_bytes=10_000)
     message = celery_message(TASK_JOIN, body, task_id=bell.key, queue=CONTROL_QUEUE, headers={}, priority=None)
     site.redis.lpush(CONTROL_QUEUE, *[message] * times)

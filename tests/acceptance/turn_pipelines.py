@@ -17,7 +17,7 @@ from flujo_client import HumanInTheLoopStep, ImportStep, LoopStep, MapStep, Para
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PausedException, PipelineAbortSignal
 from flujo_client.pipeline.router import DynamicParallelRouterStep
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +32,11 @@ class Trail(BaseModel):
     items: list[str] = ["x", "y"]
 
 
-async def work(data: Any, *, context: Trail) -> Answer:
+async def work(data: Any, *, context: Trail) -> AgentAnswer:
     """What every step does."""
     step = begin()[1]
     context.trail.append(step)
-    return Answer(step, SPENT)
+    return AgentAnswer(step, SPENT)
 
 
 async def halt(data: Any, *, context: Trail) -> Any:
@@ -44,7 +44,7 @@ async def halt(data: Any, *, context: Trail) -> Any:
     raise PipelineAbortSignal("enough", suggestion="ask for less")
 
 
-async def heed(data: Any, *, context: Trail) -> Answer:
+async def heed(data: Any, *, context: Trail) -> AgentAnswer:
     """A person's word is law."""
     if data == "stop":
         raise PipelineAbortSignal("a person says stop")
@@ -67,10 +67,10 @@ async def shake(data: Any, *, context: Trail) -> Any:
     raise ValueError("too shaky")
 
 
-async def senior(data: Any, *, context: Trail) -> Answer:
+async def senior(data: Any, *, context: Trail) -> AgentAnswer:
     """Whom a plugin sends the work to."""
     await work(data, context=context)
-    return Answer("sound", SPENT)
+    return AgentAnswer("sound", SPENT)
 
 
 class SendsOn:
@@ -120,9 +120,9 @@ def fan(name: str, left: str, core: Pipeline, right: str) -> Step:
     return ParallelStep(name, branches={"a": step(left), "b": core, "c": step(right)}, max_concurrency=1)
 
 
-async def choose(data: Any, *, context: Trail) -> Answer:
+async def choose(data: Any, *, context: Trail) -> AgentAnswer:
     await work(data, context=context)
-    return Answer(["a", "b"], SPENT)
+    return AgentAnswer(["a", "b"], SPENT)
 
 
 def route(core: Pipeline) -> Step:

@@ -230,7 +230,7 @@ def event_names():
         for file in (ROOT / "flujo_worker").rglob("*.py")
         if not file.name.startswith("memory")  # it repeats what the SQL says
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and called(node) in {"Event", "tell"} and node.args
+        if isinstance(node, ast.Call) and called(node) in {"Event", "emit"} and node.args
     ]
 
 

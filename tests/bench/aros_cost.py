@@ -21,12 +21,12 @@ from flujo_client import Pipeline, Step
 from flujo_client.config.models import Log
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.contract.schema import Check
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.aros import prepare
 from flujo_worker.aros.decode import decode
 from flujo_worker.attempts.output import shaped
-from flujo_worker.attempts.shape import Shape
-from flujo_worker.observe.log import configure, telling
+from flujo_worker.attempts.shape import OutputParser
+from flujo_worker.observe.log import collecting_events, configure
 from flujo_worker.testing import LocalEngine
 from tests.bench.aros_timing import Row, awaited, brief, interleaved, late, middle
 from tests.builders import enqueued
@@ -142,12 +142,12 @@ def in_an_attempt() -> list[Row]:
     settings = ProcessingConfigModel.read({**FULL, "schema": schema})
 
     async def chain() -> dict[str, list[float]]:
-        with ThreadPoolExecutor(1) as threads, telling(enqueued().first, worker="bench") as told:
+        with ThreadPoolExecutor(1) as threads, collecting_events(enqueued().first, worker="bench") as told:
 
             async def read(text: str) -> None:
                 told.clear()
-                shape = Shape(settings, step="judge", agent="says", model=None, threads=threads)
-                await shaped(Answer(text), None, shape)
+                shape = OutputParser(settings, step="judge", agent="says", model=None, threads=threads)
+                await shaped(AgentAnswer(text), None, shape)
 
             texts = {"right as it came": right, UNTIDY: untidy}
             return await awaited({name: partial(read, text) for name, text in texts.items()}, RUNS)

@@ -17,10 +17,10 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import from_json
 
 from flujo_client.contract.processing import ProcessingConfigModel
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.aros.decode import decode
 from flujo_worker.attempts.output import shaped
-from flujo_worker.attempts.shape import Shape
+from flujo_worker.attempts.shape import OutputParser
 from tests.bench.aros_cost import rows_of
 from tests.bench.aros_timing import Row, awaited, brief, interleaved, late, middle
 
@@ -105,8 +105,8 @@ async def _beside(kind: type, convert: Callable[[str], Any], size: int, *, round
     with ThreadPoolExecutor(1) as threads:
 
         async def read(settings: ProcessingConfigModel) -> Any:
-            shape = Shape(settings, step="judge", agent="says", model=None, threads=threads)
-            return await shaped(Answer(text), agent, shape)
+            shape = OutputParser(settings, step="judge", agent="says", model=None, threads=threads)
+            return await shaped(AgentAnswer(text), agent, shape)
 
         async def by_orjson() -> Any:
             return convert(text)

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.contract.outcome import Usage
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 WORDS = [
     "the",
@@ -35,8 +35,8 @@ async def noop(value: int) -> int:
     return value
 
 
-async def pay(value: int) -> Answer:
-    return Answer(value, Usage(6, 4, 1, 0.001))
+async def pay(value: int) -> AgentAnswer:
+    return AgentAnswer(value, Usage(6, 4, 1, 0.001))
 
 
 async def lasting(value: str) -> str:

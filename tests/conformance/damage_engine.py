@@ -14,14 +14,14 @@ from worlds import Postgres
 from flujo_client.address import new_run_id
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.plan import Backoff
 from flujo_client.gateway import requests
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import load_pipeline
-from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import dumps, loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
@@ -30,9 +30,9 @@ from flujo_worker.event_loop import Loop
 from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
-from flujo_worker.user_code.code_registry import Catalog
-from flujo_worker.user_code.evaluator import Evaluator, bench_of
-from flujo_worker.user_code.hooks import Hooks
+from flujo_worker.user_code.code_registry import CodeRegistry
+from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
+from flujo_worker.user_code.hooks import HookCaller
 
 if TYPE_CHECKING:
     import random
@@ -56,7 +56,7 @@ class Bus:
 
     def send(self, envelopes: Sequence[Envelope], _fan_out: object = None) -> None:
         wires = [
-            Doorbell(each.ticket.run, each.address).to_wire() if each.kind == "join" else each.to_wire()
+            JoinSignal(each.ticket.run, each.address).to_wire() if each.kind == "join" else each.to_wire()
             for each in envelopes
         ]
         self.messages.extend(map(dumps, wires))
@@ -84,15 +84,15 @@ class Engine:
             self.store.close()
         self.store = store = PostgresStore(self.url, pool_max=2).open()
         self.rows.store = store
-        catalog = Catalog(ALLOWED, store.plan)
-        bench = bench_of(SETTINGS, self.loop, self.threads, InMemoryCache())
+        catalog = CodeRegistry(ALLOWED, store.plan)
+        bench = user_code_runtime(SETTINGS, self.loop, self.threads, InMemoryCache())
         self.coordinator = Coordinator(
             store, self.bus.send, Evaluator(store, catalog, bench), backoff=Backoff(base_s=0.01), inline=300
         )
         self.me = member("w")
         store.enlist(self.me, 1e6)
         lease = Lease(store, self.me, lease_s=1e6, renew_s=1e5)
-        hooks = Hooks(catalog, bench, strict=False)
+        hooks = HookCaller(catalog, bench, strict=False)
         self.attempts = Attempts(
             store, self.coordinator, lease, self.loop, self.threads, hooks, SETTINGS, breakers=None
         )
@@ -122,7 +122,7 @@ class Engine:
             context_model=pipeline.context_model,
             limits=in_force(SETTINGS.budgets, plan, limits, run=run, background=None),
         )
-        new = new_run(plan, reference, "in", order, size=Limits(300), allowed=ALLOWED)
+        new = new_run(plan, reference, "in", order, size=ValueLimits(300), allowed=ALLOWED)
         self.rows.ask(requests.record(new))
         self.bus.send([new.first])
         return run
@@ -135,7 +135,7 @@ class Engine:
         wire = loads(messages.popleft())
         try:
             if wire["task"] == TASK_JOIN:
-                bell = Doorbell.from_wire(wire)
+                bell = JoinSignal.from_wire(wire)
                 self.attempts.ring(bell.run, bell.address)
             else:
                 self.attempts.perform(Envelope.from_wire(wire))

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from flujo_client.config.manager import Settings
-from flujo_worker.domain.breaker import Counts, Permit, Report, Rules
+from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, Rules
 from flujo_worker.guards.breakers import Breakers, Turned, breakers_of
 from flujo_worker.guards.cells import KEY, MemoryCells, RedisCells
 
@@ -78,7 +78,7 @@ def breakers(world):
 
 
 def fail(breakers, times, **rest):
-    return [breakers.report(MODEL, Report(BAD, **rest)) for _ in range(times)]
+    return [breakers.report(MODEL, BreakerReport(BAD, **rest)) for _ in range(times)]
 
 
 def states(turned):
@@ -99,9 +99,9 @@ def test_a_threshold_of_failures_opens_it_for_everybody(world, breakers):
 
 
 def test_who_opened_it_is_told_why(breakers):
-    breakers.report(MODEL, Report(OK))
+    breakers.report(MODEL, BreakerReport(OK))
     fail(breakers, 2)
-    turned = breakers.report(MODEL, Report(Counts(2, 1, 1), asked_s=90.0))
+    turned = breakers.report(MODEL, BreakerReport(Counts(2, 1, 1), asked_s=90.0))
 
     assert turned == Turned("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
 
@@ -119,7 +119,7 @@ def test_recovery_goes_by_probes_and_each_turn_is_told_once(world, breakers):
     assert [permit.turn for permit, _ in asked] == [1, 1, None]
     assert states([turned for _, turned in asked]) == ["half_open", None, None]
 
-    assert states([breakers.report(MODEL, Report(OK, turn=1)) for _ in range(2)]) == [None, "closed"]
+    assert states([breakers.report(MODEL, BreakerReport(OK, turn=1)) for _ in range(2)]) == [None, "closed"]
     assert breakers.ask(MODEL)[0] == Permit(turn=2)
 
 
@@ -152,7 +152,7 @@ def test_of_many_at_once_as_many_are_let_through_as_may_and_one_is_told(world):
 def test_no_failure_of_many_at_once_is_lost(world):
     breakers = Breakers(world.cells, Rules(failures=160, least_calls=1000))
     with ThreadPoolExecutor(16) as threads:
-        turned = list(threads.map(lambda _: breakers.report(MODEL, Report(BAD)), range(160)))
+        turned = list(threads.map(lambda _: breakers.report(MODEL, BreakerReport(BAD)), range(160)))
     assert [each.figures["failed"] for each in turned if each] == [160]
 
 
@@ -162,7 +162,7 @@ def test_no_failure_of_many_at_once_is_lost(world):
 @pytest.mark.services
 def test_keys_have_our_prefix_and_an_end(redis_url):
     cells = RedisCells(settings_of(redis_url, broker_key_prefix="shop:"))
-    Breakers(cells, RULES).report(MODEL, Report(BAD, asked_s=600.0))
+    Breakers(cells, RULES).report(MODEL, BreakerReport(BAD, asked_s=600.0))
     with redis.Redis.from_url(redis_url) as client:
         assert 4100 < client.ttl(f"shop:{KEY}{MODEL}") <= 4200
 
@@ -192,7 +192,7 @@ def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():
     began = time.monotonic()
     for _ in range(100):
         assert breakers.ask(MODEL) == (Permit(), None)
-        assert breakers.report(MODEL, Report(BAD)) is None
+        assert breakers.report(MODEL, BreakerReport(BAD)) is None
     assert time.monotonic() - began < 20
 
 

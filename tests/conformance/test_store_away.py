@@ -17,7 +17,7 @@ from worlds import LEASE_S, MAX_LOST, World
 
 from flujo_client.contract.outcome import Event, Usage
 from flujo_client.embedded.postgres import Postgres as Server
-from flujo_worker.ports import Broker
+from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres.store import PostgresStore
 
@@ -65,7 +65,7 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
         lambda: store.spend(run, concluded.first.key, 1, Usage(input_tokens=1)),
         lambda: store.renew("w1", LEASE_S, fences),
         lambda: store.enlist(member("w2"), LEASE_S),
-        lambda: store.due(Broker(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=10),
+        lambda: store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=10),
         lambda: store.stop(cancelled.first.ticket.run, "cancelled", "asked"),
         lambda: store.note(None, [Event("worker.log", {}, "info", time.time())]),
         lambda: store.begin_sweep("w1", 0.0),

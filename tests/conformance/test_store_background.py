@@ -14,7 +14,7 @@ from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import Again
 from flujo_client.errors import RunNotFound
 from flujo_client.gateway import requests
-from flujo_worker.domain.values import ChildRun, End, NextAttempt
+from flujo_worker.domain.values import ChildRun, EndRun, NextAttempt
 from flujo_worker.store.shared_rules import GRACE_S
 
 BOX, ROOT = "mail", "mail/body"
@@ -37,7 +37,7 @@ def launching(at, *, fence=1, box=BOX, **rest):
         fence=fence,
         opens=(closed,),
         child_run=ChildRun(ticket, None, box, first),
-        end=End("succeeded", output=packed("in")),
+        end=EndRun("succeeded", output=packed("in")),
         **rest,
     )
 
@@ -63,7 +63,7 @@ def first_of(world, new, decision):
 
 
 def end(world, at, status="succeeded"):
-    given = End(status, output=packed("done")) if status == "succeeded" else End(status, "step 'x' failed", FAULT)
+    given = EndRun(status, output=packed("done")) if status == "succeeded" else EndRun(status, "step 'x' failed", FAULT)
     outcome = succeeded(usage=SPENT) if status == "succeeded" else failed()
     move = moved(at, cursor=1, status=status, output=packed("done"), context=packed({"n": 8}), merges=True)
     assert (

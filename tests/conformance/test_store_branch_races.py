@@ -11,7 +11,7 @@ from builders import enqueued, envelopes
 from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, ring, work
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
-from flujo_worker.domain.values import BranchEnd, Move
+from flujo_worker.domain.values import BranchClosed, UpdateScope
 from flujo_worker.store.postgres.bind import bind_tree
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
@@ -230,8 +230,10 @@ def climbing(world, arm, lane):
     begun = concluded(arm, moved(arm), fence=world.claim(arm), opens=(box, first), next=(work(first),))
     world.commit(begun)
     [at] = envelopes(begun)
-    moves = [Move(address, 0, 1, "succeeded", merges=True) for address in (first.address, box.address, arm.address)]
-    return concluded(at, *moves, fence=world.claim(at), branch_end=BranchEnd(arm.address, FAN, lane))
+    moves = [
+        UpdateScope(address, 0, 1, "succeeded", merges=True) for address in (first.address, box.address, arm.address)
+    ]
+    return concluded(at, *moves, fence=world.claim(at), branch_end=BranchClosed(arm.address, FAN, lane))
 
 
 def test_a_cancel_against_rings_leaves_no_join(world, race):

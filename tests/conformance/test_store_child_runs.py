@@ -10,7 +10,7 @@ from trees import FAN, concluded, fanned_out, moved, opening, ring
 from worlds import World, key_of
 
 from flujo_client.contract.outcome import Fault
-from flujo_worker.domain.values import BranchEnd, ChildRun, End, NextAttempt
+from flujo_worker.domain.values import BranchClosed, ChildRun, EndRun, NextAttempt
 from flujo_worker.store.shared_rules import GRACE_S
 
 BOX, ROOT = "legal", "legal/body"
@@ -63,7 +63,7 @@ def child(world, new):
 
 def end(world, at, status="succeeded", **rest):
     """The child run's only attempt ends it."""
-    given = End(status, output=packed("done")) if status == "succeeded" else End(status, "step 'x' failed", FAULT)
+    given = EndRun(status, output=packed("done")) if status == "succeeded" else EndRun(status, "step 'x' failed", FAULT)
     outcome = succeeded(usage=SPENT) if status == "succeeded" else failed()
     move = moved(at, cursor=1, status=status, output=packed("done"), context=packed({"n": 8}), merges=True)
     decision = concluded(at, move, fence=world.claim(at), close=status, end=given, outcome=outcome, **rest)
@@ -250,7 +250,7 @@ def test_one_in_an_aborted_fan_out_is_an_orphan_once_that_is_wound_down(world):
     arms = fanned_out(world, 2)
     decision = beginning(arms[0], fence=world.claim(arms[0]))
     assert world.commit(decision) == "merged"
-    abort = BranchEnd(arms[1].address, FAN, 1, aborts=True)
+    abort = BranchClosed(arms[1].address, FAN, 1, aborts=True)
     close = moved(arms[1], status="failed", drops_context=True)
     world.commit(concluded(arms[1], close, fence=world.claim(arms[1]), close="failed", branch_end=abort))
     assert world.store.orphaned(10) == []

@@ -9,7 +9,7 @@ from builders import SPENT, decided, enqueued, failed, following, packed, pipeli
 from trees import concluded, moved, opening, work
 
 from flujo_client.address import ROOT
-from flujo_worker.domain.values import Begun
+from flujo_worker.domain.values import StepCheckpoint
 
 NAMES = ("a", "b", "c")
 
@@ -81,7 +81,7 @@ def passing(world, new):
     box = opening("b", ROOT, kind="map", step="b", name="b", place=1, status="succeeded", output=packed("B"))
     row = world.scope(run_of(new))
     move = moved(row, cursor=2, merges=True, output=packed("B"), context=n(2))
-    begun = (Begun(1, n(1)), Begun(2, n(2)))
+    begun = (StepCheckpoint(1, n(1)), StepCheckpoint(2, n(2)))
     after = work(opening(ROOT, ROOT), step="c")
     return concluded(new.first, move, fence=world.claim(new), opens=(box,), next=(after,), begun=begun)
 
@@ -101,7 +101,7 @@ def test_what_was_written_before_the_step_ended_is_kept_too(world):
     assert world.commit(concluded(new.first, asked, fence=world.claim(new), next=(again,))) == "merged"
     at, after = replace(new.first, number=2, version=1, context=n(5)), work(opening(ROOT, ROOT), step="b")
     gone_on = moved(at, cursor=1, merges=True, output=packed("A"))
-    decision = concluded(at, gone_on, fence=world.claim(at), next=(after,), begun=(Begun(1, n(5)),))
+    decision = concluded(at, gone_on, fence=world.claim(at), next=(after,), begun=(StepCheckpoint(1, n(5)),))
     assert world.commit(decision) == "merged"
     assert world.beginning(run_of(new), 1, ["a"]).context == n(5)
 

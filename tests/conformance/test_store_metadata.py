@@ -11,7 +11,7 @@ from trees import FAN, concluded, fanned_out, moved
 from flujo_client.contract.read import read_history
 from flujo_client.contract.trace import build_trace
 from flujo_client.serial import Resolver
-from flujo_worker.domain.values import BranchEnd
+from flujo_worker.domain.values import BranchClosed
 
 TOLD = {"aros": {"stage": "semantic", "transforms": ["strip-fence"], "share": 0.5}, "ü": None}
 each_end = pytest.mark.parametrize("outcome", [succeeded(), failed(retryable=False)], ids=["success", "failure"])
@@ -34,7 +34,7 @@ def in_a_branch(world, outcome):
     """The last step of a branch ends so, and the branch with it."""
     arm, _ = fanned_out(world, 2)
     end = "succeeded" if outcome.kind == "success" else "failed"
-    closed = BranchEnd(arm.address, FAN, 0)
+    closed = BranchClosed(arm.address, FAN, 0)
     return merged(
         world,
         concluded(arm, moved(arm, status=end), outcome=outcome, close=end, fence=world.claim(arm), branch_end=closed),

@@ -12,7 +12,7 @@ from worlds import Postgres, World, key_of, run_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.transport.chords import NO_LANE
-from flujo_worker.domain.values import End, LaneLeft, NextAttempt
+from flujo_worker.domain.values import EndRun, NextAttempt, SlotReleased
 
 ASKED = {"message": "go?", "schema": {"type": "string"}, "expires_s": None}
 
@@ -138,7 +138,7 @@ def test_a_question_that_cannot_be_asked_is_a_failed_row(world):
     why = Fault("human", "HumanInputError", "empty", "empty", code="EMPTY_MESSAGE")
     given = {"input": first.input, "context": None, "version": 0, "kind": "resume", "fault": why}
     row = NextAttempt("", "ask", 1, "flujo.attempts", **given)
-    end = End("failed", "step 'ask' failed", why)
+    end = EndRun("failed", "step 'ask' failed", why)
     move = moved(first, status="failed", fault=why)
     assert world.commit(concluded(first, move, fence=world.claim(new), next=(row,), end=end)) == "merged"
     told = world.attempts(run_of(new))[-1]
@@ -166,7 +166,7 @@ def test_who_waits_for_a_lane_keeps_no_run_from_being_paused(world):
 
 def pausing(world, arm, lane=0, addresses=None):
     """A branch pauses and leaves its lane; tell who got it, and the question's envelope."""
-    left = LaneLeft(FAN, lane, addresses or (arm.address,))
+    left = SlotReleased(FAN, lane, addresses or (arm.address,))
     decision = asking(arm, fence=world.claim(arm), lane_left=left)
     committed = world.store.commit(decision)
     assert committed.verdict == "merged"
@@ -282,7 +282,7 @@ class TestRaces:
         """The statement after the merge locks nothing in another order."""
         for _ in range(ROUNDS):
             first, second = fanned_out(world, 2, lanes=1)
-            decision = asking(first, fence=world.claim(first), lane_left=LaneLeft(FAN, 0, (first.address,)))
+            decision = asking(first, fence=world.claim(first), lane_left=SlotReleased(FAN, 0, (first.address,)))
             race(
                 partial(world.store.commit, decision),
                 partial(world.store.stop, run_of(first), "cancelled", "enough"),

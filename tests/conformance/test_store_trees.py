@@ -10,7 +10,7 @@ from trees import FAN, concluded, fanned_out, fanning_out, moved, opening, work
 from worlds import World
 
 from flujo_client.contract.outcome import Fault
-from flujo_worker.domain.values import BranchEnd, End
+from flujo_worker.domain.values import BranchClosed, EndRun
 from flujo_worker.store.shared_rules import GRACE_PER_ROW_S, GRACE_S
 
 FAULT = Fault("agent", "ValueError", "no", "it broke")
@@ -195,8 +195,8 @@ def test_if_one_scope_is_not_as_it_was_read_nothing_is_applied(world, inner, beg
         fence=fence,
         opens=(extra,),
         next=(work(extra),),
-        branch_end=BranchEnd(INNER, LOOP, 0, aborts=True),
-        end=End("succeeded"),
+        branch_end=BranchClosed(INNER, LOOP, 0, aborts=True),
+        end=EndRun("succeeded"),
         outcome=succeeded(usage=SPENT),
     )
     assert world.commit(decision) == "stale"
@@ -215,7 +215,7 @@ def shut(world, at, address):
 def test_a_run_may_end_from_deep_inside(world, new, inner):
     """A failure climbs up to the root in one commit."""
     moves = [replace(move, status="failed", fault=FAULT) for move in climb(world, inner)]
-    end = End("failed", "step 'a' failed", FAULT)
+    end = EndRun("failed", "step 'a' failed", FAULT)
     world.commit(concluded(inner, *moves, fence=world.claim(inner), close="failed", outcome=failed(), end=end))
 
     assert [world.scope(run_of(inner), address).status for address in (INNER, LOOP, "")] == ["failed"] * 3

@@ -8,7 +8,7 @@ from trees import FAN, closing, fanned_out
 from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.sweeper import UNRUNG_S, Sweeper
-from flujo_worker.user_code.code_registry import Catalog
+from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
 
 
@@ -27,7 +27,7 @@ class Post:
 
 @pytest.fixture
 def sweeper(world):
-    catalog = Catalog([], world.store.plan)
+    catalog = CodeRegistry([], world.store.plan)
     coordinator = Coordinator(world.store, lambda *_: None, Evaluator(world.store, catalog, None), backoff=Backoff())
     return Sweeper(world.store, Post(), coordinator, catalog, worker=lambda: "w1", may_judge=lambda: True)
 

@@ -10,7 +10,7 @@ from worlds import MAX_LOST, run_of
 
 from flujo_client.contract.outcome import Event, Fault
 from flujo_worker.errors import Unreadable
-from flujo_worker.ports import Broker
+from flujo_worker.ports import BrokerSnapshot
 
 FAULT = Fault("system", "Unreadable", "no", "no")
 TOLD = Event("run.unreadable", {"reason": "no"}, "error")
@@ -81,7 +81,7 @@ def test_one_row_that_cannot_be_read_keeps_no_other_from_being_published(engine)
     damaged = []
 
     due = engine.store.due(
-        Broker(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=9, damaged=lambda *row: damaged.append(row)
+        BrokerSnapshot(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=9, damaged=lambda *row: damaged.append(row)
     )
 
     assert [each.envelope.ticket.run for each in due] == [runs[0], runs[2]]

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from builders import enqueued, envelopes, packed, pipeline_of, succeeded
 
 from flujo_client.address import AttemptKey
-from flujo_worker.domain.values import BranchEnd, Close, Decision, FanOut, Move, NextAttempt, Notice, Opening
+from flujo_worker.domain.values import (
+    AttemptReport,
+    BranchClosed,
+    CloseAttempt,
+    CreateScope,
+    Decision,
+    FanOut,
+    NextAttempt,
+    UpdateScope,
+)
 
 if TYPE_CHECKING:
     from worlds import World
@@ -22,25 +31,30 @@ FAN = "f"
 
 
 def concluded(
-    at: Envelope, *moves: Move, fence: int = 1, outcome: Outcome | None = None, close: str = "succeeded", **rest: Any
+    at: Envelope,
+    *moves: UpdateScope,
+    fence: int = 1,
+    outcome: Outcome | None = None,
+    close: str = "succeeded",
+    **rest: Any,
 ) -> Decision:
     """An attempt ends, and these scopes move."""
     reason = None if close == "succeeded" else "aborted" if close == "cancelled" else "error"
-    return Decision(Notice(at, fence, outcome or succeeded()), Close(close, reason), moves, **rest)
+    return Decision(AttemptReport(at, fence, outcome or succeeded()), CloseAttempt(close, reason), moves, **rest)
 
 
-def moved(row: ScopeRow | Envelope, **changes: Any) -> Move:
+def moved(row: ScopeRow | Envelope, **changes: Any) -> UpdateScope:
     """A scope moves; it stays as it is but for the changes."""
-    return Move(row.address, row.version, changes.pop("cursor", getattr(row, "cursor", 0)), **changes)
+    return UpdateScope(row.address, row.version, changes.pop("cursor", getattr(row, "cursor", 0)), **changes)
 
 
-def opening(address: str, parent: str, **rest: Any) -> Opening:
+def opening(address: str, parent: str, **rest: Any) -> CreateScope:
     """A scope is opened; a sequence with the input 1 and the context {"n": 1} unless said otherwise."""
     given = {"kind": "sequence", "step": FAN, "name": address, "place": 0, "lanes": {}, "output": packed(1)}
-    return Opening(address, parent, **{"context": packed({"n": 1}), **given, **rest})
+    return CreateScope(address, parent, **{"context": packed({"n": 1}), **given, **rest})
 
 
-def work(scope: Opening, step: str = "s", *, held: bool = False, **rest: Any) -> NextAttempt:
+def work(scope: CreateScope, step: str = "s", *, held: bool = False, **rest: Any) -> NextAttempt:
     """A first work row for a scope that is opened."""
     given = {"input": scope.output, "context": scope.context, "version": 0, "lanes": scope.lanes}
     return NextAttempt(scope.address, step, 1, "flujo.attempts", held=held, **{**given, **rest})
@@ -76,7 +90,7 @@ def closing(at: Envelope, *, fence: int = 1, status: str = "succeeded", lane: in
     fan_out, close = at.address.rsplit("/", 1)[0], status if status != "open" else "succeeded"
     patch = packed({"at": at.address}) if status == "succeeded" else None
     move = moved(at, cursor=1, status=status, merges=True, output=packed(at.address), drops_context=True, patch=patch)
-    branch_end = BranchEnd(at.address, fan_out, lane, **end)
+    branch_end = BranchClosed(at.address, fan_out, lane, **end)
     return concluded(at, move, fence=fence, close=close, branch_end=branch_end)
 
 

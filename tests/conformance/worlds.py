@@ -17,7 +17,7 @@ from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.gateway import forks, requests
 from flujo_client.pipeline.fork import new_fork, place_of
 from flujo_client.pipeline.submit import Order
-from flujo_worker.ports import Broker
+from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.store.postgres.budgets import budget_of
 from flujo_worker.store.postgres.statements import statement
@@ -261,7 +261,7 @@ class World:
 
     def due(self, *, epoch: float = 0.0, heads: Any = None, may_judge: bool = True, limit: int = 100) -> list[Due]:
         """Ask what is to be published again."""
-        return self.store.due(Broker(epoch, heads or {}), may_judge=may_judge, max_lost=MAX_LOST, limit=limit)
+        return self.store.due(BrokerSnapshot(epoch, heads or {}), may_judge=may_judge, max_lost=MAX_LOST, limit=limit)
 
     def status(self, at: NewRun | Envelope) -> str:
         """Give an attempt's status."""

@@ -16,12 +16,12 @@ from kombu import Queue
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_ATTEMPT
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.chords import membership
 from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker.app import _own_app
-from flujo_worker.dispatch import RedisPost
+from flujo_worker.dispatch import RedisPublisher
 from flujo_worker.errors import DispatchError
 
 pytestmark = pytest.mark.services
@@ -163,7 +163,7 @@ def test_our_member_is_the_one_that_celerys_chord_would_write(settings, lists, a
 def test_our_doorbell_is_the_one_that_celery_would_write(settings, lists, app):
     """A join that the sweeper publishes has the id, arguments and membership of the body it stands in for."""
     around = {OUTER: 2}
-    bell = Doorbell("run", INNER)
+    bell = JoinSignal("run", INNER)
     first = enqueued(run_id="run").first
     join = replace(first, address=INNER, step=bell.step, kind="join", queue=CONTROL, lanes=around)
     Broker(settings).publish([join])
@@ -192,5 +192,5 @@ def test_an_unreachable_backend_gives_up_within_seconds():
         settings = Settings(database_url="postgresql://nowhere/none", broker_url=url)
         before = time.monotonic()
         with pytest.raises(DispatchError, match="run:outer"):
-            RedisPost(settings, _own_app(settings)).open_chord("run", OUTER, 1)
+            RedisPublisher(settings, _own_app(settings)).open_chord("run", OUTER, 1)
     assert time.monotonic() - before < 20

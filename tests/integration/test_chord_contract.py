@@ -22,7 +22,7 @@ from flujo_client.transport.broker import Broker, celery_message
 from flujo_client.transport.chords import group_of, membership
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.app import _carry, _own_app
-from flujo_worker.dispatch import RedisPost
+from flujo_worker.dispatch import RedisPublisher
 
 pytestmark = pytest.mark.services
 
@@ -63,7 +63,7 @@ class Parts:
     """Returns parts of the chord of OUTER as a worker would at the end of a task, and tells who rang."""
 
     def __init__(self, app, lists, settings, size):
-        self.app, self.lists, self.post = app, lists, RedisPost(settings, app)
+        self.app, self.lists, self.post = app, lists, RedisPublisher(settings, app)
         self.post.open_chord("run", OUTER, size)
 
     def come(self, task_id, lane, result=None, state="SUCCESS", **lanes):

@@ -17,10 +17,10 @@ from fleet import wait_until
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.wire import register
 from flujo_worker.app import _carry, _own_app
-from flujo_worker.dispatch import RedisPost, Sender
+from flujo_worker.dispatch import RedisPublisher, Sender
 from flujo_worker.domain.values import FanOut
 
 pytestmark = pytest.mark.services
@@ -69,7 +69,7 @@ class Toy:
         return self.go_on(envelope, program, at=place + 1)
 
     def join(self, wire, *, task_id):
-        bell = Doorbell.from_wire(wire)
+        bell = JoinSignal.from_wire(wire)
         assert bell.key == task_id
         self.journal[bell.run][bell.address] += 1
         above = bell.address.removesuffix(bell.step).removesuffix("/")
@@ -135,7 +135,7 @@ def worker(redis_url):
     _carry(app, lambda: toys[-1], settings, is_alone=True)
     queues = ["flujo.attempts", "flujo.control"]
     with start_worker(app, pool="threads", concurrency=4, queues=queues, perform_ping_check=False, loglevel="WARNING"):
-        yield RedisPost(settings, app), toys
+        yield RedisPublisher(settings, app), toys
     app.close()
 
 

@@ -12,7 +12,7 @@ from injection_pipelines import MyContext
 
 from flujo_client import Flujo
 from flujo_client.errors import RunFailed
-from flujo_worker.runtime.call_args import injectable
+from flujo_worker.runtime.call_args import accepted_kwargs
 
 pytestmark = pytest.mark.acceptance
 
@@ -81,7 +81,7 @@ def test_the_decision_costs_less_than_a_millisecond(agent):
     options = {"context": MyContext(), "temperature": 0.5}
     began = time.process_time()
     for _ in range(10_000):
-        injectable(agent, options)
+        accepted_kwargs(agent, options)
     assert (time.process_time() - began) / 10_000 < 0.001
 
 
@@ -91,6 +91,6 @@ def test_the_first_decision_costs_less_than_a_millisecond():
     for _ in range(20):
         fresh = type("Fresh", (), {"run": eval("lambda self, data, *, context, **options: data")})()
         began = time.perf_counter()
-        assert injectable(fresh, {"context": 1, "temperature": 0.5}) == {"context": 1, "temperature": 0.5}
+        assert accepted_kwargs(fresh, {"context": 1, "temperature": 0.5}) == {"context": 1, "temperature": 0.5}
         took.append(time.perf_counter() - began)
     assert min(took) < 0.001

@@ -14,7 +14,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import SENT_HEADER, Broker
 from flujo_client.transport.dead_letters import MOST_BYTES, MOST_KEPT, DeadLetters, Refused
 from flujo_worker.consumer.refusals import Refusals
-from flujo_worker.dispatch import RedisPost
+from flujo_worker.dispatch import RedisPublisher
 from flujo_worker.errors import WireError
 
 pytestmark = pytest.mark.services
@@ -71,7 +71,7 @@ def test_junk_at_the_head_of_a_list_was_sent_at_no_time(settings, lists, name):
     """M-012: a sweep compares the head's time with its rows', and must not stumble over what says none."""
     push(lists, "shop:flujo.attempts", [JUNK[name]])
     app = Celery(backend=settings.broker(), set_as_current=False)
-    assert RedisPost(settings, app).heads(["flujo.attempts"]) == {"flujo.attempts": 0.0}
+    assert RedisPublisher(settings, app).heads(["flujo.attempts"]) == {"flujo.attempts": 0.0}
 
 
 @pytest.mark.parametrize("said", ["nan", "inf", 1e300, -1, "soon", [], None, 10**400])
@@ -80,4 +80,4 @@ def test_a_head_that_tells_an_impossible_time_was_sent_at_no_time(settings, list
     text = str(said) if said == 10**400 else orjson.dumps(said).decode()
     push(lists, "shop:flujo.attempts", [f'{{"headers": {{"{SENT_HEADER}": {text}}}}}'.encode()])
     app = Celery(backend=settings.broker(), set_as_current=False)
-    assert RedisPost(settings, app).heads(["flujo.attempts"]) == {"flujo.attempts": 0.0}
+    assert RedisPublisher(settings, app).heads(["flujo.attempts"]) == {"flujo.attempts": 0.0}

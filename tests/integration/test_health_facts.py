@@ -20,7 +20,7 @@ from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import Depths, MachineFacts
-from flujo_client.health.query import Question
+from flujo_client.health.query import HealthQuery
 
 pytestmark = pytest.mark.services
 
@@ -44,7 +44,7 @@ def connection(database_url):
 
 def reported(connection, **question):
     """The report as it would have been made at `AT` on a machine that is well."""
-    asked = Question(**question)
+    asked = HealthQuery(**question)
     facts = aros_facts(connection, asked)
     since = facts.since and AT - (facts.at - facts.since)
     return build(asked, replace(facts, at=AT, since=since), WELL, EMPTY_QUEUES, Health())
@@ -137,7 +137,7 @@ def test_without_runs_there_is_nothing_to_report(connection):
 def test_a_run_on_an_edge_belongs_to_the_later_part(connection, hours, half, bucket):
     """M-177: a part holds its start and not its end, but for the last, which holds the window's end."""
     plant(connection, [Traced("r", "p", hours, [("s", clerk("fence", extract=1))])])
-    facts = aros_facts(connection, Question(since_hours=24, buckets=4))
+    facts = aros_facts(connection, HealthQuery(since_hours=24, buckets=4))
     assert [(each.half, each.bucket, each.runs) for each in facts.runs] == [(half, bucket, 1)]
     assert {(each.half, each.bucket) for each in facts.counters} == {(half, bucket)}
 
@@ -145,7 +145,7 @@ def test_a_run_on_an_edge_belongs_to_the_later_part(connection, hours, half, buc
 def test_a_run_before_the_window_or_after_now_is_not_looked_at(connection):
     """M-175: the window is closed on both sides."""
     plant(connection, [Traced("old", "p", 24.0001), Traced("new", "p", -0.0001), Traced("in", "p", 24)])
-    assert sum(each.runs for each in aros_facts(connection, Question(since_hours=24)).runs) == 1
+    assert sum(each.runs for each in aros_facts(connection, HealthQuery(since_hours=24)).runs) == 1
 
 
 def test_the_window_does_not_depend_on_the_time_zone(connection):

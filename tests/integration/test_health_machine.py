@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from flujo_client.config.models import Health
 from flujo_client.health.facts import Depths
 from flujo_client.health.infrastructure import judge, machine_of
-from flujo_client.health.query import Question
+from flujo_client.health.query import HealthQuery
 
 pytestmark = pytest.mark.services
 
@@ -40,7 +40,7 @@ def connection(database_url):
 def judged(connection, depths=QUIET, **health):
     """The machine's facts, and the verdict's reasons by their codes."""
     settings = Health(**health)
-    machine = machine_of(machine_facts(connection, Question(), settings), depths)
+    machine = machine_of(machine_facts(connection, HealthQuery(), settings), depths)
     return machine, {reason.code: reason for reason in judge(machine, settings).reasons}
 
 

@@ -18,7 +18,7 @@ from flujo_client.gateway.stats import stats
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_json
 from flujo_client.health.facts import Depths
-from flujo_client.health.query import Question
+from flujo_client.health.query import HealthQuery
 
 pytestmark = pytest.mark.services
 
@@ -60,7 +60,7 @@ def worked(connection):
 
 def test_thirty_days_are_told_within_two_seconds(connection):
     """Rows that Postgres has not even taken statistics of."""
-    question, health, took = Question(since_hours=720, buckets=6), Health(), []
+    question, health, took = HealthQuery(since_hours=720, buckets=6), Health(), []
     for _ in range(3):
         began = worked(connection)
         with connection.transaction():

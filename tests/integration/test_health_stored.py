@@ -23,7 +23,7 @@ from flujo_client.config.models import Health
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health import query
-from flujo_client.health.report import Report
+from flujo_client.health.report import HealthReport
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.health import HealthCheck, question_of
 from flujo_worker.store.postgres.store import PostgresStore
@@ -100,7 +100,7 @@ def test_the_scheduled_report_is_the_one_the_command_gives(store, settings, conn
         by_hand = client.perform(health(client.settings, question_of(settings.health)))
         made = check(store, settings)
         read = client.ask(requests.last_report())
-    assert figures(made) == figures(by_hand) == figures(Report.model_validate_json(GOLDEN.read_text()))
+    assert figures(made) == figures(by_hand) == figures(HealthReport.model_validate_json(GOLDEN.read_text()))
     assert read == made
     assert list(read.steps) == ["read", "=write()", "plan", "watch"]
 

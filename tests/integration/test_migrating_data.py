@@ -10,8 +10,8 @@ from psycopg.rows import dict_row
 from flujo_client.address import ROOT
 from flujo_client.contract.outcome import Correction
 from flujo_client.serial import dumps
-from flujo_worker.domain.values import Close, Decision, Move, Notice
-from flujo_worker.ports import Broker
+from flujo_worker.domain.values import AttemptReport, CloseAttempt, Decision, UpdateScope
+from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.migrate import migrate, migrations
 from flujo_worker.store.postgres.store import PostgresStore
 
@@ -66,7 +66,9 @@ def done(envelope, fence):
     """The decision by which a run of one step ends its step, with a repair, and stays open."""
     repaired = Correction(envelope.step, None, None, None, "1", "syntactic", 1, ("strip-fence",), 0.0)
     return Decision(
-        Notice(envelope, fence, succeeded(corrections=(repaired,))), Close("succeeded"), (Move(ROOT, 0, 1),)
+        AttemptReport(envelope, fence, succeeded(corrections=(repaired,))),
+        CloseAttempt("succeeded"),
+        (UpdateScope(ROOT, 0, 1),),
     )
 
 
@@ -100,7 +102,7 @@ def test_a_run_that_older_code_recorded_is_carried_on(connection, database_url, 
         record_as_before(connection, new)
     store.enlist(member("w1"), 30.0)
 
-    [due] = store.due(Broker(0.0, {}), may_judge=True, max_lost=2, limit=10)
+    [due] = store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=2, limit=10)
     assert due.envelope == new.first
     assert store.commit(done(due.envelope, store.claim(new.first.key, "w1", max_lost=2).fence)).verdict == "merged"
     assert [row["run_id"] for row in ledger(connection)] == [new.first.ticket.run]

@@ -20,7 +20,7 @@ from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_worker.domain.values import Notice
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
@@ -263,12 +263,12 @@ class Rough(LocalEngine):
 
     def __init__(self, shape: str) -> None:
         super().__init__(SETTINGS)
-        self.notices: list[Notice] = []
+        self.notices: list[AttemptReport] = []
         self.decisions: list[Decision] = []
         self._shape, self._ghosts = shape, 0
         self.conclude, commit = self.coordinator.conclude, self.store.commit
 
-        def remember(notice: Notice) -> Any:
+        def remember(notice: AttemptReport) -> Any:
             if notice.envelope.ticket.run == self.run_id:  # what it launches is looked at elsewhere
                 self.notices.append(notice)
             return self.conclude(notice)
@@ -348,8 +348,8 @@ class Rough(LocalEngine):
             self.wait(100.0)
         raise AssertionError(f"stuck: {self.history(self.run_id)}")
 
-    def _zombie(self, key: str, fence: int) -> Notice:
-        return Notice(self.envelope_of(key), fence, Outcome("success", packed("late"), packed({"late": True})))
+    def _zombie(self, key: str, fence: int) -> AttemptReport:
+        return AttemptReport(self.envelope_of(key), fence, Outcome("success", packed("late"), packed({"late": True})))
 
     def envelope_of(self, key: str) -> Envelope:
         return self.store._envelope(self.store._attempts[key])

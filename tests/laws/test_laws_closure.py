@@ -28,9 +28,9 @@ from flujo_client.pipeline.step import Step
 from flujo_client.sizes import MAX_CONTAINERS
 from flujo_worker.domain import fallback, human, loop, nested
 from flujo_worker.domain.decide import KINDS
-from flujo_worker.domain.draft import MAX_HOPS, Scope
+from flujo_worker.domain.draft import MAX_HOPS, ScopeState
 from flujo_worker.errors import IllegalTransition
-from flujo_worker.ports import Answer
+from flujo_worker.ports import HumanAnswer
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code import contexts, functions
 from flujo_worker.user_code.evaluator import ROLES
@@ -250,7 +250,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "falls back on aborts": lambda patch: patch.setattr(fallback, "is_final", lambda _: False),
     "passes over aborts": lambda patch: patch.setattr(nested, "is_final", lambda _: False),
     "leaves versions at zero": lambda patch: patch.setattr(
-        Scope, "next_version", property(lambda scope: scope.version)
+        ScopeState, "next_version", property(lambda scope: scope.version)
     ),
     "never rings": lambda patch: patch.setattr(MemoryStore, "ring", lambda *_: False),
 }
@@ -261,7 +261,7 @@ def hears_the_last(patch: pytest.MonkeyPatch) -> None:
 
     def heard(store, key, value, **rest):
         is_first = answer(store, key, value, **rest)
-        store._attempts[key].answer = Answer(value, None, None, 0.0)
+        store._attempts[key].answer = HumanAnswer(value, None, None, 0.0)
         return is_first
 
     patch.setattr(MemoryStore, "answer", heard)

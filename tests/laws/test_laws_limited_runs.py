@@ -12,7 +12,7 @@ from test_laws_engine import meet
 
 from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.contract.outcome import Usage
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.domain.budget import Budget
 
 lawful = settings(max_examples=examples(25), deadline=None)
@@ -24,11 +24,11 @@ EXPECTED = StepConfig(max_retries=1, expected_tokens=10)
 
 
 def spend(data):
-    return Answer(data, Usage(6, 4, 1, 0.1))
+    return AgentAnswer(data, Usage(6, 4, 1, 0.1))
 
 
 def overspend(data):
-    return Answer(data, Usage(6, 9, 1, 0.1))
+    return AgentAnswer(data, Usage(6, 9, 1, 0.1))
 
 
 def spending(agent):

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flujo_worker.attempts import isolation
-from flujo_worker.ports import Broker
+from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.quarantine import PLACES
-from flujo_worker.store.memory.rows import Attempt
+from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.store import MemoryStore
 
 MAX_LOST = 2
@@ -64,7 +64,7 @@ class Fleet:
         for envelope, fence in self.store.poisoned(max_lost=MAX_LOST, limit=100):
             self.store.commit(decided(self.orders[envelope.key], failed("system"), fence=fence))
             self.ended[envelope.key] = "lost"
-        due = self.store.due(Broker(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=100)
+        due = self.store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=100)
         self.queue += [each.envelope.key for each in due]
         self.draw.shuffle(self.queue)
         for key in [self.queue.pop() for _ in range(self.draw.randint(0, len(self.queue)))]:
@@ -168,7 +168,7 @@ def test_no_number_of_killers_makes_another_attempt_fail_as_lost(seed, fleet):
 
 
 def test_mutant_who_counts_every_loss_as_the_attempts_own(monkeypatch):
-    monkeypatch.setattr(Attempt, "is_own_loss", property(lambda _: True))
+    monkeypatch.setattr(StoredAttempt, "is_own_loss", property(lambda _: True))
     with pytest.raises(AssertionError):
         nobody_fails_for_another(3, innocents=6, killers=8, workers=1, containers=1.0)
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_laws_closure import LARGEST
 
-from flujo_worker.domain.draft import Draft
-from flujo_worker.domain.values import Begun
+from flujo_worker.domain.draft import DecisionBuilder
+from flujo_worker.domain.values import StepCheckpoint
 from flujo_worker.store.memory.forks import ForksInMemory
 
 TELLING = (3, 85)
@@ -60,7 +60,9 @@ def test_a_retry_asks_again_and_ends_as_the_run_did(seed):
 
 
 def as_at_the_beginning(monkeypatch):
-    monkeypatch.setattr(Draft, "begin", lambda self, scope: self.begun.append(Begun(scope.cursor, None)))
+    monkeypatch.setattr(
+        DecisionBuilder, "begin", lambda self, scope: self.begun.append(StepCheckpoint(scope.cursor, None))
+    )
 
 
 def only_where_work_is_made(monkeypatch):
@@ -68,9 +70,9 @@ def only_where_work_is_made(monkeypatch):
 
     def begin(self, scope):
         if not scope.address:
-            self.begun[:] = [Begun(scope.cursor, scope.context)]
+            self.begun[:] = [StepCheckpoint(scope.cursor, scope.context)]
 
-    monkeypatch.setattr(Draft, "begin", begin)
+    monkeypatch.setattr(DecisionBuilder, "begin", begin)
 
 
 def the_runs_own_input(monkeypatch):

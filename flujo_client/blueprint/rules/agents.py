@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint.finding import shown
 from flujo_client.blueprint.rules.document_index import agents_of, texts_in
 from flujo_client.blueprint.rules.outputs import is_background
-from flujo_client.blueprint.rules.table import Found
+from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import At, Data, Scene
+    from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode
 
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
 _PROVIDERS: Final = {"gpt": "openai", "o1": "openai", "o3": "openai", "claude": "anthropic", "gemini": "google"}
@@ -28,7 +28,7 @@ _MEANT: Final = {
 }
 
 
-def rules(scene: Scene) -> Iterator[Found]:
+def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every agent of a document, and every step that has one."""
     yield from _unused(scene)
     for path, agent in agents_of(scene):
@@ -43,49 +43,49 @@ def rules(scene: Scene) -> Iterator[Found]:
         yield from _fallback(step)
 
 
-def _unused(scene: Scene) -> Iterator[Found]:
+def _unused(scene: DocumentIndex) -> Iterator[RuleFinding]:
     used = {text for _, text in texts_in(dict(scene.document), ()) if text.startswith("agents.")}
     for name in scene.table("agents"):
         if f"agents.{name}" not in used:
-            yield Found("V-A4", (*scene.path, "agents", name), f"'{shown(name)}' is used by no step")
+            yield RuleFinding("V-A4", (*scene.path, "agents", name), f"'{shown(name)}' is used by no step")
 
 
-def _model(agent: Data, path: Path) -> Iterator[Found]:
+def _model(agent: Data, path: Path) -> Iterator[RuleFinding]:
     model = agent.get("model")
     if isinstance(model, str) and model.strip() and not _MODEL.match(model):
         provider = next((each for begins, each in _PROVIDERS.items() if model.startswith(begins)), None)
         told = f"model '{shown(model)}' names no provider"
         near = f"{provider}:{shown(model)}" if provider else None
-        yield Found("V-A6", (*path, "model"), told, "it takes provider:model, such as openai:gpt-5", near)
+        yield RuleFinding("V-A6", (*path, "model"), told, "it takes provider:model, such as openai:gpt-5", near)
 
 
-def _bounds(given: Any, path: Path) -> Iterator[Found]:
+def _bounds(given: Any, path: Path) -> Iterator[RuleFinding]:
     for key, most in _MOST.items():
         value = given.get(key) if isinstance(given, dict) else None
         if isinstance(value, int | float) and not isinstance(value, bool) and value > most:
-            yield Found("V-A7", (*path, key), f"{value:g} is more than {most:,}; {_MEANT[key]}")
+            yield RuleFinding("V-A7", (*path, key), f"{value:g} is more than {most:,}; {_MEANT[key]}")
 
 
-def _tools(agent: Data, path: Path) -> Iterator[Found]:
+def _tools(agent: Data, path: Path) -> Iterator[RuleFinding]:
     tools = agent.get("tools")
     given = [str(each) for each in tools] if isinstance(tools, list) else []
     names = [each.rpartition(":")[2].rpartition(".")[2] for each in given]
     for name, count in Counter(names).items():
         if count > 1:
             last = len(names) - 1 - names[::-1].index(name)
-            yield Found(
+            yield RuleFinding(
                 "V-A8", (*path, "tools", last), f"{count} tools have the name '{shown(name)}'; a model knows them by it"
             )
 
 
-def _said_twice(scene: Scene, step: At) -> Iterator[Found]:
+def _said_twice(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     found = scene.agent(step) if step.kind == "step" else None
     if found is not None and "output_schema" in step.data and "output_schema" in found[1]:
         told = "its agent has an output_schema too, which does not count here; keep one"
-        yield Found("V-A3", (*step.path, "output_schema"), told)
+        yield RuleFinding("V-A3", (*step.path, "output_schema"), told)
 
 
-def _lost(scene: Scene, step: At) -> Iterator[Found]:
+def _lost(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """An answer that the next step leaves out, that is put nowhere, and that nothing reads by name."""
     before = scene.before(step)
     own = scene.texts_of(step) if "input" in step.data else ()
@@ -103,17 +103,17 @@ def _lost(scene: Scene, step: At) -> Iterator[Found]:
     if any(each.table("loop").get("conversation") is True for each in step.around()):
         return  # it is told as a turn
     told = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
-    yield Found("V-A5", before.path, told, "read it as {{ previous_step }}, or put it somewhere with sink_to")
+    yield RuleFinding("V-A5", before.path, told, "read it as {{ previous_step }}, or put it somewhere with sink_to")
 
 
-def _fallback(step: At) -> Iterator[Found]:
+def _fallback(step: StepNode) -> Iterator[RuleFinding]:
     other = step.data.get("fallback")
     if step.kind != "step" or not isinstance(other, dict) or other.get("kind", "step") != "step":
         return
     same = ("uses", "agent", "input", "output_schema", "processing", "plugins", "validators")
     if all(step.data.get(key) == other.get(key) for key in same) and _tries(step.data) == _tries(dict(other)):
         told = f"it is what has just failed: the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
-        yield Found("V-F1", (*step.path, "fallback"), told)
+        yield RuleFinding("V-F1", (*step.path, "fallback"), told)
 
 
 def _tries(step: Data) -> Any:

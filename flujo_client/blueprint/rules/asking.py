@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.rules import agents, contexts, flows, imports, machines, schemas, texts
-from flujo_client.blueprint.rules.document_index import Scene
+from flujo_client.blueprint.rules.document_index import DocumentIndex
 from flujo_client.blueprint.rules.model import fields_of
 from flujo_client.blueprint.rules.table import RULES
 
@@ -45,11 +45,13 @@ def ask(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool 
                 )
 
 
-def _scenes(document: Any, path: Path, written: Any, allowed: tuple[str, ...], *, is_part: bool) -> Iterator[Scene]:
+def _scenes(
+    document: Any, path: Path, written: Any, allowed: tuple[str, ...], *, is_part: bool
+) -> Iterator[DocumentIndex]:
     """Give a document and those written out under its `imports`; what an import brings from a file is asked about there."""
     if not isinstance(document, Mapping) or not isinstance(written, Mapping):
         return
-    yield Scene(document, path, fields_of(document, allowed), is_part)
+    yield DocumentIndex(document, path, fields_of(document, allowed), is_part)
     imports, here = document.get("imports"), written.get("imports")
     if not isinstance(imports, Mapping) or not isinstance(here, Mapping):
         return

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.model import UNKNOWN
 from flujo_client.blueprint.rules.outputs import changed, properties, schema_of, type_of
-from flujo_client.blueprint.rules.table import Found
+from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.contract.plan import ITERATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import At, Scene
+    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
     from flujo_client.blueprint.rules.model import Fields
 
 _ALIKE = {("integer", "number"), ("array", "object")}
 
 
-def rules(scene: Scene) -> Iterator[Found]:
+def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every step that writes the context; that there is one, the pipeline's check has asked."""
     for step in scene.steps:
         context = scene.context_at(step)
@@ -30,7 +30,7 @@ def rules(scene: Scene) -> Iterator[Found]:
             yield from _changed(step, context)
 
 
-def _merged(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
+def _merged(scene: DocumentIndex, step: StepNode, context: Fields) -> Iterator[RuleFinding]:
     if step.data.get("updates_context") is not True:
         return
     schema = schema_of(scene, step)
@@ -38,17 +38,17 @@ def _merged(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
     if kind is not None and kind != "object":
         told = f"its output is {'a text' if kind == 'string' else f'of type {shown(kind)}'}, and only a mapping can be merged"
         allowed = "put it into a field with sink_to, or give the agent an output_schema of type object"
-        yield Found("V-C2", (*step.path, "updates_context"), told, allowed)
+        yield RuleFinding("V-C2", (*step.path, "updates_context"), told, allowed)
     if not _is_held_to(step, context):
         return
     for name in properties(schema) or ():
         if name not in context.types:
             told = f"its output has '{shown(name)}', and {context.called} has no such field"
             near = nearest(name, context.types)
-            yield Found("CTX-OUTPUT-KEYS", (*step.path, "updates_context"), told, _known(context, near), near)
+            yield RuleFinding("CTX-OUTPUT-KEYS", (*step.path, "updates_context"), told, _known(context, near), near)
 
 
-def _received(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
+def _received(scene: DocumentIndex, step: StepNode, context: Fields) -> Iterator[RuleFinding]:
     target = step.data.get("sink_to")
     first = str(target).partition(".")[0]
     if target is not None and _is_held_to(step, context) and first not in context.types:
@@ -56,24 +56,24 @@ def _received(scene: Scene, step: At, context: Fields) -> Iterator[Found]:
     given, taken = type_of(schema_of(scene, step)), context.types.get(str(target))
     if given and taken and given != taken and (given, taken) not in _ALIKE:
         told = f"the output is of type {given}, and '{shown(target)}' of {context.called} of type {taken}"
-        yield Found("V-C3", (*step.path, "sink_to"), told)
+        yield RuleFinding("V-C3", (*step.path, "sink_to"), told)
 
 
-def _is_held_to(step: At, context: Fields) -> bool:
+def _is_held_to(step: StepNode, context: Fields) -> bool:
     """Tell whether a step may put nothing beside the fields of the context's model."""
     return not context.is_open or (step.data.get("validate_fields") is True and context is not UNKNOWN)
 
 
-def _changed(step: At, context: Fields) -> Iterator[Found]:
+def _changed(step: StepNode, context: Fields) -> Iterator[RuleFinding]:
     """A loop's or map's changes: the check sees them as a function, which may do anything."""
     for path, target in changed(step) if step.kind in ITERATED and not context.is_open else ():
         if str(target).partition(".")[0] not in context.types:
             yield _no_field(path, target, context)
 
 
-def _no_field(path: Path, target: Any, context: Fields) -> Found:
+def _no_field(path: Path, target: Any, context: Fields) -> RuleFinding:
     near = nearest(str(target).partition(".")[0], context.types)
-    return Found("V-C1", path, f"'{shown(target)}' is no field of {context.called}", _known(context, near), near)
+    return RuleFinding("V-C1", path, f"'{shown(target)}' is no field of {context.called}", _known(context, near), near)
 
 
 def _known(context: Fields, near: str | None) -> str | None:

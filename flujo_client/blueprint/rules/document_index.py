@@ -1,7 +1,7 @@
 """A document as the rules see it: its steps, each with its place in the flow, and the texts that are read there. Pure.
 
 It must not find anything wrong, nor trip over anything that is: what has not the right shape is not there for it. In: a document;
-out: a `Scene`.
+out: a `DocumentIndex`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO: Final[Data] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class At:
+class StepNode:
     """A step at its place.
 
     Attributes:
@@ -41,7 +41,7 @@ class At:
 
     data: Data
     path: Path
-    above: At | None
+    above: StepNode | None
     body: Path
     index: int
     how: str
@@ -59,16 +59,16 @@ class At:
         found = self.data.get(key)
         return found if isinstance(found, Mapping) else NO
 
-    def around(self) -> Iterator[At]:
+    def around(self) -> Iterator[StepNode]:
         """Give it and the steps it stands in, the innermost first."""
-        here: At | None = self
+        here: StepNode | None = self
         while here is not None:
             yield here
             here = here.above
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Text:
+class TextNode:
     """An expression or template at its place.
 
     Attributes:
@@ -76,7 +76,7 @@ class Text:
         names: the paths that it reads, as `Expression.names`.
     """
 
-    at: At
+    at: StepNode
     path: Path
     text: str
     after: bool
@@ -139,19 +139,19 @@ def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
         yield from texts_in(each, (*path, key))
 
 
-def bodies_of(step: At) -> Iterator[tuple[Path, Any, str]]:
+def bodies_of(step: StepNode) -> Iterator[tuple[Path, Any, str]]:
     """Give the bodies that a step runs: where, what, and how those beside it are run."""
     for pattern, how in (*_BODIES.get(step.kind, ()), (("fallback",), "instead")):
         for path, body in reach(step.data, pattern, step.path):
             yield path, body, how
 
 
-def _steps(body: Any, path: Path, above: At | None, how: str) -> Iterator[At]:
+def _steps(body: Any, path: Path, above: StepNode | None, how: str) -> Iterator[StepNode]:
     given = enumerate(body) if isinstance(body, list) else [(0, body)]
     for index, data in given:
         if not isinstance(data, Mapping):
             continue
-        step = At(data, (*path, index) if isinstance(body, list) else path, above, path, index, how)
+        step = StepNode(data, (*path, index) if isinstance(body, list) else path, above, path, index, how)
         yield step
         for inner_path, inner, inner_how in bodies_of(step):
             yield from _steps(inner, inner_path, step, inner_how)
@@ -179,7 +179,7 @@ def _read(text: str, how: str) -> frozenset[tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class Scene:
+class DocumentIndex:
     """A document to ask rules about.
 
     Attributes:
@@ -199,31 +199,31 @@ class Scene:
         return found if isinstance(found, Mapping) else NO
 
     @cached_property
-    def steps(self) -> tuple[At, ...]:
+    def steps(self) -> tuple[StepNode, ...]:
         """Every step, a container before what it holds."""
         return tuple(_steps(self.document.get("steps"), (*self.path, "steps"), None, "row"))
 
     @cached_property
-    def texts(self) -> tuple[Text, ...]:
+    def texts(self) -> tuple[TextNode, ...]:
         """Every expression and template."""
         return tuple(text for step in self.steps for text in self._texts(step))
 
     @cached_property
-    def by_name(self) -> Mapping[str, list[At]]:
-        found: dict[str, list[At]] = {}
+    def by_name(self) -> Mapping[str, list[StepNode]]:
+        found: dict[str, list[StepNode]] = {}
         for step in self.steps:
             found.setdefault(step.name, []).append(step)
         return found
 
     @cached_property
-    def texts_by_step(self) -> Mapping[Path, list[Text]]:
+    def texts_by_step(self) -> Mapping[Path, list[TextNode]]:
         """The texts of each step itself, by its path."""
-        found: dict[Path, list[Text]] = {}
+        found: dict[Path, list[TextNode]] = {}
         for text in self.texts:
             found.setdefault(text.at.path, []).append(text)
         return found
 
-    def texts_of(self, step: At) -> Sequence[Text]:
+    def texts_of(self, step: StepNode) -> Sequence[TextNode]:
         return self.texts_by_step.get(step.path, ())
 
     @cached_property
@@ -232,7 +232,7 @@ class Scene:
         paths = [names for text in self.texts for names in text.names if names[0] == "steps"]
         return frozenset(self.by_name if ("steps",) in paths else (names[1] for names in paths))
 
-    def within(self, path: Path) -> Sequence[At]:
+    def within(self, path: Path) -> Sequence[StepNode]:
         """Give the steps that stand at a path or below it, a container before what it holds."""
         begin, end = self._spans.get(path, (0, 0))
         return self.steps[begin:end]
@@ -246,15 +246,15 @@ class Scene:
                 found[step.path[:length]] = begin, index + 1
         return found
 
-    def before(self, step: At) -> At | None:
+    def before(self, step: StepNode) -> StepNode | None:
         """The step before another in the same body."""
         return self._rows.get((step.body, step.index - 1))
 
-    def context_at(self, step: At) -> Fields | None:
+    def context_at(self, step: StepNode) -> Fields | None:
         """Give the fields of the context that a step runs in."""
         return self.context if search_of(step) is None else UNKNOWN
 
-    def agent(self, step: At) -> tuple[Path, Data] | None:
+    def agent(self, step: StepNode) -> tuple[Path, Data] | None:
         """The entry of this document that a step's agent stands for, with its path."""
         return self.entry(step.data.get("uses", step.data.get("agent")), (*step.path, "agent"))
 
@@ -267,25 +267,25 @@ class Scene:
         return ((*self.path, "agents", name), found) if isinstance(found, Mapping) else None
 
     @cached_property
-    def _rows(self) -> Mapping[tuple[Path, int], At]:
+    def _rows(self) -> Mapping[tuple[Path, int], StepNode]:
         return {(step.body, step.index): step for step in self.steps}
 
     @staticmethod
-    def _texts(step: At) -> Iterator[Text]:
+    def _texts(step: StepNode) -> Iterator[TextNode]:
         for pattern, how in _TEXTS.get(step.kind, ()):
             for top, value in reach(step.data, pattern, step.path):
                 for path, text in texts_in(value, top):
                     if not ("asked" in how and is_reference(text)):
-                        yield Text(step, path, text, "after" in how, _read(text, how))
+                        yield TextNode(step, path, text, "after" in how, _read(text, how))
 
 
-def search_of(step: At) -> At | None:
+def search_of(step: StepNode) -> StepNode | None:
     """Find the innermost tree search that a step runs in, for that has a context of its own; its fallback runs outside."""
     steps = pairwise(step.around())
     return next((around for each, around in steps if around.kind == "tree_search" and each.how != "instead"), None)
 
 
-def agents_of(scene: Scene) -> Iterator[tuple[Path, Data]]:
+def agents_of(scene: DocumentIndex) -> Iterator[tuple[Path, Data]]:
     """Give the entries of a document, and those that stand on its steps."""
     for name in scene.table("agents"):
         if found := scene.entry(f"agents.{name}", ()):
@@ -301,7 +301,7 @@ _AGENTS: Final = (("agent",), ("router", "router_agent"), ("planner",), ("regist
 """Where an agent may stand on a step."""
 
 
-def is_before(step: At, text: Text) -> bool:
+def is_before(step: StepNode, text: TextNode) -> bool:
     """Tell whether a step may have run when a text is read."""
     line = [*reversed([*step.around()])]
     reader = [*reversed([*text.at.around()])]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.document_index import search_of
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
-from flujo_client.blueprint.rules.table import Found
+from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.errors import BlueprintTextError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import At, Scene, Text
+    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, TextNode
 
 NO_ANSWER: Final = object()
 
 
-def rules(scene: Scene) -> Iterator[Found]:
+def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every container."""
     for step in scene.steps:
         yield from _ASKED.get(step.kind, _nothing)(scene, step)
 
 
-def _nothing(*_: Any) -> Iterator[Found]:
+def _nothing(*_: Any) -> Iterator[RuleFinding]:
     yield from ()
 
 
-def _loop(scene: Scene, step: At) -> Iterator[Found]:
+def _loop(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     text = next((each for each in scene.texts_of(step) if each.path[-1] == "exit_expression"), None)
     if step.table("loop").get("stop_when") == "agent_finished":
         yield from _finishes(scene, step)
@@ -42,12 +42,12 @@ def _loop(scene: Scene, step: At) -> Iterator[Found]:
         told = "it reads nothing, so its answer is always the same: " + (
             "the loop ends after one iteration" if constant else "only max_loops ends the loop"
         )
-        yield Found("V-L1", text.path, told)
+        yield RuleFinding("V-L1", text.path, told)
     elif text.names and all(names[0] == "context" and len(names) > 1 for names in text.names):
         yield from _changes(scene, step, text)
 
 
-def _changes(scene: Scene, step: At, text: Text) -> Iterator[Found]:
+def _changes(scene: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[RuleFinding]:
     """An end that depends on fields of the context which nothing in the body writes."""
     read = {names[1] for names in text.names}
     inside = _sharing(scene, step, (*step.path, "loop", "body"))
@@ -57,7 +57,7 @@ def _changes(scene: Scene, step: At, text: Text) -> Iterator[Found]:
     if any(each.kind == "parallel" and each.data.get("ignore_branch_names") is not True for each in inside):
         return  # fields of the branches' names receive their outputs
     told = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
-    yield Found("V-L1", text.path, told, "write it with sink_to, updates_context or the loop's `state`")
+    yield RuleFinding("V-L1", text.path, told, "write it with sink_to, updates_context or the loop's `state`")
 
 
 _WRITTEN_ALWAYS: Final = (
@@ -70,7 +70,7 @@ _WRITTEN_ALWAYS: Final = (
 )
 
 
-def _finishes(scene: Scene, step: At) -> Iterator[Found]:
+def _finishes(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     body = [each for each in scene.within((*step.path, "loop", "body")) if each.above is step]
     schema = schema_of(scene, body[-1]) if body else None
     if schema is None:
@@ -80,17 +80,17 @@ def _finishes(scene: Scene, step: At) -> Iterator[Found]:
         known is not None and not {"action", "type"} & set(known)
     ):
         told = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
-        yield Found(
+        yield RuleFinding(
             "V-L1", (*step.path, "loop", "stop_when"), told, "agent_finished is `finish` as the output's action or type"
         )
 
 
-def _sharing(scene: Scene, container: At, path: Path) -> list[At]:
+def _sharing(scene: DocumentIndex, container: StepNode, path: Path) -> list[StepNode]:
     """The steps at a path in a container that run in its context, not in that of a tree search in it."""
     return [each for each in scene.within(path) if search_of(each) is search_of(container)]
 
 
-def _constant(text: Text) -> Any:
+def _constant(text: TextNode) -> Any:
     """The answer of an expression that reads nothing."""
     if text.names:
         return NO_ANSWER
@@ -102,7 +102,7 @@ def _constant(text: Text) -> Any:
         return NO_ANSWER
 
 
-def _conditional(scene: Scene, step: At) -> Iterator[Found]:
+def _conditional(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     text = next(iter(scene.texts_of(step)), None)
     answers = None if text is None else _answers(scene, step, text)
     if text is None or answers is None:
@@ -115,16 +115,16 @@ def _conditional(scene: Scene, step: At) -> Iterator[Found]:
         if (type(key), key) not in meant:
             near = nearest(key, answers)
             told = f"the condition never says {shown(key)}"
-            yield Found("V-CF1", (*step.path, "branches", key), told, None if near else f"it says {known}", near)
+            yield RuleFinding("V-CF1", (*step.path, "branches", key), told, None if near else f"it says {known}", near)
     if "default_branch" in step.data:
         return
     for answer in answers:
         if not _meant(answer) & keys:
             told = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
-            yield Found("V-CF1", (*step.path, "branches"), told)
+            yield RuleFinding("V-CF1", (*step.path, "branches"), told)
 
 
-def _answers(scene: Scene, step: At, text: Text) -> list[Any] | None:
+def _answers(scene: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | None:
     """All that a condition can say, where that is known."""
     try:
         node = expression_of(text.text).node
@@ -143,7 +143,7 @@ def _answers(scene: Scene, step: At, text: Text) -> list[Any] | None:
     return None
 
 
-def _told(scene: Scene, path: tuple[str, ...], before: Any) -> Any:
+def _told(scene: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
     """The schema of what a path reads: of the step before, or of one that is named."""
     root, *rest = path
     if root == "steps" and len(rest) > 1 and rest[1] == "output":
@@ -161,7 +161,7 @@ def _meant(answer: Any) -> set[tuple[type, Any]]:
     return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
-def _parallel(scene: Scene, step: At) -> Iterator[Found]:
+def _parallel(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     table, path = (
         (step.table("router"), (*step.path, "router")) if step.kind == "dynamic_router" else (step.data, step.path)
     )
@@ -174,7 +174,7 @@ def _parallel(scene: Scene, step: At) -> Iterator[Found]:
         yield from _kept_away(scene, include, _sharing(scene, step, (*path, "branches")))
 
 
-def _clashes(scene: Scene, step: At, branches: dict[Any, Path]) -> Iterator[Found]:
+def _clashes(scene: DocumentIndex, step: StepNode, branches: dict[Any, Path]) -> Iterator[RuleFinding]:
     strategy = step.data.get("merge_strategy", "context_update")
     mapping = step.table("field_mapping")
     if strategy not in ("context_update", "error_on_conflict"):
@@ -186,7 +186,7 @@ def _clashes(scene: Scene, step: At, branches: dict[Any, Path]) -> Iterator[Foun
                 field, other = target.partition(".")[0], first.setdefault(target, name)
                 if other != name and not (name in mapping and field not in mapping[name]):
                     told = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
-                    yield Found(
+                    yield RuleFinding(
                         "V-P1",
                         (*each.path, "sink_to"),
                         told,
@@ -194,7 +194,7 @@ def _clashes(scene: Scene, step: At, branches: dict[Any, Path]) -> Iterator[Foun
                     )
 
 
-def _kept_away(scene: Scene, include: list[Any], inside: Sequence[At]) -> Iterator[Found]:
+def _kept_away(scene: DocumentIndex, include: list[Any], inside: Sequence[StepNode]) -> Iterator[RuleFinding]:
     own = {str(target).partition(".")[0] for each in inside for target in writes(scene, each)}
     for text in [text for each in inside for text in scene.texts_of(each)]:
         for names in sorted(text.names):
@@ -207,10 +207,10 @@ def _kept_away(scene: Scene, include: list[Any], inside: Sequence[At]) -> Iterat
             )
             if read is not None and read not in include and not {read, "None"} & own and read != "step_outputs":
                 told = f"`context.{shown(read)}` has its default here: context_include_keys leaves '{shown(read)}' out"
-                yield Found("V-P3", text.path, told, nearest=nearest(read, include))
+                yield RuleFinding("V-P3", text.path, told, nearest=nearest(read, include))
 
 
-def _import(scene: Scene, step: At) -> Iterator[Found]:
+def _import(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """An import that asks nobody, with a question in it."""
     if step.table("config").get("propagate_hitl") is not False:
         return
@@ -219,7 +219,7 @@ def _import(scene: Scene, step: At) -> Iterator[Found]:
         told = (
             f"'{shown(asked)}' in it asks a person, and propagate_hitl: false lets nobody be asked, so it fails there"
         )
-        yield Found(
+        yield RuleFinding(
             "HITL-NESTED-001",
             (*step.path, "config", "propagate_hitl"),
             told,

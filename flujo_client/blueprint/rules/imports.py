@@ -6,36 +6,36 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flujo_client.blueprint.finding import shown
-from flujo_client.blueprint.rules.table import Found
+from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import At, Scene
+    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 
-def rules(scene: Scene) -> Iterator[Found]:
+def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every import and every step that runs one."""
     used = {step.data["uses"].partition(".")[2] for step in scene.steps if step.kind == "import"}
     for name in scene.table("imports"):
         if name not in used:
-            yield Found("V-I4", (*scene.path, "imports", name), f"'{shown(name)}' is run by no step")
+            yield RuleFinding("V-I4", (*scene.path, "imports", name), f"'{shown(name)}' is run by no step")
     for step in scene.steps:
         if step.kind == "import":
             yield from _outputs(step)
             yield from _idle(step)
 
 
-def _outputs(step: At) -> Iterator[Found]:
+def _outputs(step: StepNode) -> Iterator[RuleFinding]:
     seen: set[str] = set()
     for path, parent in _targets(step):
         if parent in seen:
-            yield Found("V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last counts")
+            yield RuleFinding("V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last counts")
         seen.add(parent)
 
 
-def _targets(step: At) -> Iterator[tuple[Path, str]]:
+def _targets(step: StepNode) -> Iterator[tuple[Path, str]]:
     outputs, path = step.table("config").get("outputs"), (*step.path, "config", "outputs")
     if isinstance(outputs, Mapping):
         yield from (((*path, key), each) for key, each in outputs.items() if isinstance(each, str))
@@ -45,7 +45,7 @@ def _targets(step: At) -> Iterator[tuple[Path, str]]:
                 yield (*path, index, "parent"), each["parent"]
 
 
-def _idle(step: At) -> Iterator[Found]:
+def _idle(step: StepNode) -> Iterator[RuleFinding]:
     config = step.table("config")
     if "default" in config and config.get("on_failure") != "continue_with_default":
         yield _no_effect(step, "default", "on_failure: continue_with_default")
@@ -53,5 +53,5 @@ def _idle(step: At) -> Iterator[Found]:
         yield _no_effect(step, "input_scratchpad_key", "input_to: import_artifacts, or both")
 
 
-def _no_effect(step: At, key: str, needs: str) -> Found:
-    return Found("V-I5", (*step.path, "config", key), "it has no effect here", f"it counts beside {needs}")
+def _no_effect(step: StepNode, key: str, needs: str) -> RuleFinding:
+    return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it counts beside {needs}")

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.rules.table import Found
+from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import At, Scene
+    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 
-def rules(scene: Scene) -> Iterator[Found]:
+def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every state machine."""
     for step in scene.steps:
         if step.kind == "StateMachine":
             yield from _machine(step)
 
 
-def _machine(step: At) -> Iterator[Found]:
+def _machine(step: StepNode) -> Iterator[RuleFinding]:
     states = dict.fromkeys(map(str, step.table("states")))
     ends = dict.fromkeys(each for each in _list(step, "end_states") if isinstance(each, str))
     start = step.data.get("start_state")
@@ -36,22 +36,22 @@ def _machine(step: At) -> Iterator[Found]:
     reached = _reached(str(start), leads, ends)
     for name in states:
         if name not in reached:
-            yield Found(
+            yield RuleFinding(
                 "V-SM1", (*step.path, "states", name), f"no transition leads to '{shown(name)}'", severity="warning"
             )
         elif name not in ends and not {name, "*"} & onward:
             told = f"nothing leads on from '{shown(name)}' when it has succeeded, and it is no end"
-            yield Found("V-SM1", (*step.path, "states", name), told, severity="warning")
+            yield RuleFinding("V-SM1", (*step.path, "states", name), told, severity="warning")
     if ends and not reached & set(ends):
-        yield Found("V-SM1", (*step.path, "end_states"), "no transition leads to any of them", severity="warning")
+        yield RuleFinding("V-SM1", (*step.path, "end_states"), "no transition leads to any of them", severity="warning")
 
 
-def _list(step: At, key: str) -> list[Any]:
+def _list(step: StepNode, key: str) -> list[Any]:
     found = step.data.get(key)
     return found if isinstance(found, list) else []
 
 
-def _transitions(step: At) -> Iterator[tuple[str, str, str]]:
+def _transitions(step: StepNode) -> Iterator[tuple[str, str, str]]:
     for each in _list(step, "transitions"):
         given = each if isinstance(each, dict) else {}
         yield str(given.get("from")), str(given.get("on", "success")), str(given.get("to"))
@@ -72,8 +72,10 @@ def _reached(start: str, leads: list[tuple[str, str, str]], ends: Collection[str
     return found
 
 
-def _unknown(name: Any, known: Collection[str], path: Path) -> Iterator[Found]:
+def _unknown(name: Any, known: Collection[str], path: Path) -> Iterator[RuleFinding]:
     if name is not None and str(name) not in known:
         near = nearest(name, known)
         told = f"'{shown(name)}' is no state"
-        yield Found("V-SM1", path, told, None if near else f"there are {', '.join(map(shown, list(known)[:20]))}", near)
+        yield RuleFinding(
+            "V-SM1", path, told, None if near else f"there are {', '.join(map(shown, list(known)[:20]))}", near
+        )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.read import Source
     from flujo_client.blueprint.source_map import Places
     from flujo_client.contract.validation import Finding
-    from flujo_client.pipeline.check import Finding as Check
+    from flujo_client.pipeline.check import PipelineFinding as Check
 
 _KEYS: Final = (
     ("Y-MISSING", r"needs one of uses, agent", r"", "V-A1"),

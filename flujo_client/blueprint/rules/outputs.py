@@ -14,12 +14,12 @@ from flujo_client.contract.plan import ITERATED
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import At, Data, Scene
+    from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode
 
 TEXT: Final[Data] = {"type": "string"}
 
 
-def schema_of(scene: Scene, step: At) -> Data | None:
+def schema_of(scene: DocumentIndex, step: StepNode) -> Data | None:
     """Give the schema that a step's output surely fits."""
     if step.kind == "cache":
         wrapped = next(iter(scene.within((*step.path, "wrapped_step"))), None)
@@ -42,7 +42,7 @@ _REPLACE: Final = frozenset({"output_processors", "plugins", "fallback"})
 """Keys of a step by which its output may be something else than its agent's answer."""
 
 
-def is_background(step: At) -> bool:
+def is_background(step: StepNode) -> bool:
     """Tell whether the pipeline goes on without a step's output, with its input."""
     return step.table("config").get("execution_mode") == "background"
 
@@ -68,7 +68,7 @@ def type_of(schema: Data | None) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def writes(scene: Scene, step: At) -> Iterator[str | None]:
+def writes(scene: DocumentIndex, step: StepNode) -> Iterator[str | None]:
     """Give the dotted paths of the context that a step itself writes; None where it may write any."""
     if "sink_to" in step.data:
         yield str(step.data["sink_to"])
@@ -87,7 +87,7 @@ def writes(scene: Scene, step: At) -> Iterator[str | None]:
         yield None  # a function may change the context it is given
 
 
-def changed(step: At) -> Iterator[tuple[Path, Any]]:
+def changed(step: StepNode) -> Iterator[tuple[Path, Any]]:
     """Give the targets of the changes of the context that a loop or a map makes by itself, with their places."""
     for table in ("init", "state"):
         for operation in ("set", "append", "merge"):
@@ -95,7 +95,7 @@ def changed(step: At) -> Iterator[tuple[Path, Any]]:
                 yield path, field_path(str(target))
 
 
-def _imported(step: At) -> Iterator[str | None]:
+def _imported(step: StepNode) -> Iterator[str | None]:
     outputs = step.table("config").get("outputs")
     if isinstance(outputs, Mapping):
         yield from map(str, outputs.values())

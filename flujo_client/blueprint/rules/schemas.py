@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.rules.table import Found
+from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import Data, Scene
+    from flujo_client.blueprint.rules.document_index import Data, DocumentIndex
 
 _BOUNDS: Final = (
     ("minimum", "maximum"),
@@ -37,7 +37,7 @@ _ARE_SCHEMAS: Final = (
 )
 
 
-def rules(scene: Scene) -> Iterator[Found]:
+def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every schema of a document; what a model is told has to tell it something."""
     for path, schema, is_told in _schemas(scene):
         yield from _impossible(schema, path)
@@ -45,7 +45,7 @@ def rules(scene: Scene) -> Iterator[Found]:
             yield from _little(schema, path)
 
 
-def _schemas(scene: Scene) -> Iterator[tuple[Path, Data, bool]]:
+def _schemas(scene: DocumentIndex) -> Iterator[tuple[Path, Data, bool]]:
     given: list[tuple[Path, Any, bool]] = []
     for name, agent in scene.table("agents").items():
         if isinstance(agent, Mapping):
@@ -77,30 +77,30 @@ def _inside(schema: Data, path: Path) -> Iterator[tuple[Path, Data]]:
                 yield from _inside(inner, inner_path)
 
 
-def _impossible(schema: Data, path: Path) -> Iterator[Found]:
+def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
     for least, most in _BOUNDS:
         low, high = schema.get(least), schema.get(most)
         if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-            yield Found("V-S2", (*path, least), f"nothing fits: {least} {low:g} is above {most} {high:g}")
+            yield RuleFinding("V-S2", (*path, least), f"nothing fits: {least} {low:g} is above {most} {high:g}")
     if schema.get("enum") == []:
-        yield Found("V-S2", (*path, "enum"), "nothing fits: enum lists no value")
+        yield RuleFinding("V-S2", (*path, "enum"), "nothing fits: enum lists no value")
     if schema.get("additionalProperties") is False and not any(key in schema for key in _ELSEWHERE):
         for name in _undescribed(schema):
             told = f"nothing fits: '{shown(name)}' is required and not among the properties, and additionalProperties is false"
-            yield Found("V-S2", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
+            yield RuleFinding("V-S2", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
 
 
-def _little(schema: Data, path: Path) -> Iterator[Found]:
+def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
     if any(key in schema for key in _ELSEWHERE):
         return
     if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
-        yield Found("V-S3", path, "the model is not told what the list holds", "say it with `items`")
+        yield RuleFinding("V-S3", path, "the model is not told what the list holds", "say it with `items`")
     if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
-        yield Found("V-S3", path, "the model is not told what the object holds", "say it with `properties`")
+        yield RuleFinding("V-S3", path, "the model is not told what the object holds", "say it with `properties`")
     if schema.get("additionalProperties") is not False and "properties" in schema:
         for name in _undescribed(schema):
             told = f"'{shown(name)}' is required and not among the properties"
-            yield Found("V-S3", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
+            yield RuleFinding("V-S3", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
 
 
 def _undescribed(schema: Data) -> list[Any]:

@@ -24,7 +24,7 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleFinding:
     """What a rule found, at a path of its document."""
 
     rule: str

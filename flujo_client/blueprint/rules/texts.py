@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.document_index import is_before, search_of
 from flujo_client.blueprint.rules.outputs import is_closed, properties, schema_of, type_of
-from flujo_client.blueprint.rules.table import Found
+from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.blueprint.rules.document_index import At, Data, Scene, Text
+    from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, TextNode
 
 _MOST_ALIKE = 50
 """Steps of one name that are looked at; of more, nothing is said."""
 
 
-def rules(scene: Scene) -> Iterator[Found]:
+def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every path that a text reads."""
     for text in scene.texts:
         for names in sorted(text.names):
             yield from _ASKED.get(names[0], _nothing)(scene, text, names)
 
 
-def _nothing(*_: Any) -> Iterator[Found]:
+def _nothing(*_: Any) -> Iterator[RuleFinding]:
     yield from ()
 
 
-def _this(_: Scene, text: Text, __: tuple[str, ...]) -> Iterator[Found]:
+def _this(_: DocumentIndex, text: TextNode, __: tuple[str, ...]) -> Iterator[RuleFinding]:
     above = text.at.around() if text.after else (each for each in text.at.around() if each is not text.at)
     if not any(each.kind in ("map", "tree_search") for each in above):
-        yield Found(
+        yield RuleFinding(
             "V-T2", text.path, "`this` is an item only in a map; here it is what comes in", nearest="previous_step"
         )
 
 
-def _context(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
+def _context(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
     context = scene.context_at(text.at)
     if context is None:
         if not scene.is_part:
@@ -46,20 +46,20 @@ def _context(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found
         known = tuple(context.types)
         near = nearest(names[1], known)
         told = f"`context.{shown(names[1])}`: {context.called} has no such field"
-        yield Found("V-CTX1", text.path, told, None if near else f"it has {', '.join(known[:20])}", near)
+        yield RuleFinding("V-CTX1", text.path, told, None if near else f"it has {', '.join(known[:20])}", near)
 
 
-def _no_context(text: Text, read: str) -> Found:
+def _no_context(text: TextNode, read: str) -> RuleFinding:
     told = f"`{read}` is not there: the pipeline has no context (context_model: null)"
-    return Found("V-CTX2", text.path, told, "leave context_model out for a PipelineContext")
+    return RuleFinding("V-CTX2", text.path, told, "leave context_model out for a PipelineContext")
 
 
-def _answer(scene: Scene, text: Text, _: tuple[str, ...]) -> Iterator[Found]:
+def _answer(scene: DocumentIndex, text: TextNode, _: tuple[str, ...]) -> Iterator[RuleFinding]:
     if scene.context_at(text.at) is None and not scene.is_part:
         yield _no_context(text, "resume_input")
 
 
-def _previous(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
+def _previous(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
     before = None if text.after else scene.before(text.at)
     schema = None if before is None else schema_of(scene, before)
     known = properties(schema)
@@ -67,12 +67,12 @@ def _previous(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Foun
         told = "`previous_step` is the output itself, which has no `.output`"
         is_sure = type_of(schema) in _A
         meant = ".".join(("previous_step", *names[2:]))
-        yield Found("V-T3", text.path, told, nearest=meant, severity="error" if is_sure else None)
+        yield RuleFinding("V-T3", text.path, told, nearest=meant, severity="error" if is_sure else None)
     elif before is not None and schema is not None:
         yield from _field(text, names, 1, before, schema)
 
 
-def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
+def _steps(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
     if len(names) == 1:
         return
     context = scene.context_at(text.at)
@@ -81,7 +81,7 @@ def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
         return
     if context is not None and not context.is_open and "step_outputs" not in context.types:
         told = f"`steps.{shown(names[1])}` is not there: {context.called} has no field step_outputs"
-        yield Found("V-CTX2", text.path, told, "give the model `step_outputs: dict[str, Any] = {}`")
+        yield RuleFinding("V-CTX2", text.path, told, "give the model `step_outputs: dict[str, Any] = {}`")
         return
     found = scene.by_name.get(names[1], ())
     if not found:
@@ -91,7 +91,7 @@ def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
     if not found:
         told = f"`steps.{shown(names[1])}` runs in another context: a tree search has its own"
         outside = search_of(text.at) is not None
-        yield Found(
+        yield RuleFinding(
             "V-CTX2",
             text.path,
             told,
@@ -100,26 +100,28 @@ def _steps(scene: Scene, text: Text, names: tuple[str, ...]) -> Iterator[Found]:
         return
     if len(names) > 2 and names[2] != "output":  # noqa: PLR2004 - steps, name, what of it
         told = f"`steps.{shown(names[1])}` has its output under `.output` and nothing else"
-        yield Found("V-T3", text.path, told, nearest=".".join(("steps", names[1], "output", *names[2:])))
+        yield RuleFinding("V-T3", text.path, told, nearest=".".join(("steps", names[1], "output", *names[2:])))
         return
     if len(found) <= _MOST_ALIKE and not any(is_before(each, text) for each in found):
         told = f"`steps.{shown(names[1])}` cannot have run yet where this is read"
-        yield Found("V-T5", text.path, told)
+        yield RuleFinding("V-T5", text.path, told)
     schema = schema_of(scene, found[0]) if len(found) == 1 else None
     if schema is not None:
         yield from _field(text, names, 3, found[0], schema)
 
 
-def _unknown(scene: Scene, text: Text, name: str) -> Iterator[Found]:
+def _unknown(scene: DocumentIndex, text: TextNode, name: str) -> Iterator[RuleFinding]:
     if scene.is_part or scene.table("imports"):
         return  # steps of the importer, or of what is imported, may have it
     near = nearest(name, scene.by_name)
     known = ", ".join(shown(each) for each in list(scene.by_name)[:20])
     told = f"`steps.{shown(name)}`: no step has this name"
-    yield Found("V-T4", text.path, told, None if near else f"there are {known}", f"steps.{near}" if near else None)
+    yield RuleFinding(
+        "V-T4", text.path, told, None if near else f"there are {known}", f"steps.{near}" if near else None
+    )
 
 
-def _field(text: Text, names: tuple[str, ...], at: int, step: At, schema: Data) -> Iterator[Found]:
+def _field(text: TextNode, names: tuple[str, ...], at: int, step: StepNode, schema: Data) -> Iterator[RuleFinding]:
     """Whether the field that a path reads of an output is one that its schema has."""
     if len(names) <= at:
         return
@@ -127,7 +129,7 @@ def _field(text: Text, names: tuple[str, ...], at: int, step: At, schema: Data) 
     kind = type_of(schema) or ""
     if kind in _A:
         told = f"`{shown(read)}`: '{shown(step.name)}' answers with {_A[kind]}, which has no fields"
-        yield Found("V-T6", text.path, told, "give its agent an output_schema" if kind == "string" else None)
+        yield RuleFinding("V-T6", text.path, told, "give its agent an output_schema" if kind == "string" else None)
         return
     known = properties(schema)
     if known is None or names[at] in known:
@@ -136,7 +138,7 @@ def _field(text: Text, names: tuple[str, ...], at: int, step: At, schema: Data) 
     told = f"`{shown(read)}`: the output_schema of '{shown(step.name)}' has no such property"
     allowed = None if near else f"it has {', '.join(map(shown, list(known)[:20])) or 'none'}"
     meant = ".".join((*names[:at], near)) if near else None
-    yield Found("V-T6", text.path, told, allowed, meant, None if is_closed(schema) else "warning")
+    yield RuleFinding("V-T6", text.path, told, allowed, meant, None if is_closed(schema) else "warning")
 
 
 _A = {"string": "a text", "integer": "a number", "number": "a number", "boolean": "true or false"}

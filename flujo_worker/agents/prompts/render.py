@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import BaseLoader, ChainableUndefined, FileSystemLoader, StrictUndefined
 from jinja2.exceptions import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
-from flujo_client.config.models import Template
+from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.prompts.meter import Exhausted, metered
 from flujo_worker.agents.prompts.sandbox import MOST_SOURCE, Sandbox
-from flujo_worker.observe.log import tell
+from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 SHIPPED: Final = Path(__file__).parent / "templates"
 
-_section: ContextVar[Template] = ContextVar("template", default=Template())  # noqa: B039 - frozen
+_section: ContextVar[TemplateSettings] = ContextVar("template", default=TemplateSettings())  # noqa: B039 - frozen
 _missing: ContextVar[dict[str, None] | None] = ContextVar("missing", default=None)
 
 
 @contextmanager
-def rendering_by(section: Template) -> Iterator[None]:
+def rendering_by(section: TemplateSettings) -> Iterator[None]:
     """Render every template inside by the project's settings."""
     token = _section.set(section)
     try:
@@ -77,14 +77,14 @@ def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: di
     finally:
         _missing.reset(token)
     if missing:
-        tell("template.undefined", "warning", template=name, variables=list(missing))
+        emit("template.undefined", "warning", template=name, variables=list(missing))
     if section.log_resolution:
-        tell("template.resolved", template=name, names=sorted(variables))
+        emit("template.resolved", template=name, names=sorted(variables))
     return text
 
 
 @lru_cache(maxsize=8)
-def _sandbox(section: Template) -> Sandbox:
+def _sandbox(section: TemplateSettings) -> Sandbox:
     return Sandbox(_Finder(section.folders), _UNDEFINED[section.undefined_variables])
 
 

@@ -16,7 +16,7 @@ from flujo_worker.attempts.policies.step import perform_step
 from flujo_worker.attempts.remembering import going_on, remember
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
-from flujo_worker.runtime.work import Done, Stumble, Work
+from flujo_worker.runtime.work import Done, StageError, Work
 from flujo_worker.runtime.write_context import absorb
 
 if TYPE_CHECKING:
@@ -31,18 +31,18 @@ async def perform_resume(work: Work) -> Done:
         Stumble: the answer does not fit, or there is none and the step does not go on without.
     """
     if work.reply is None:
-        raise Stumble(StoreError(f"no question was asked by step '{work.step.name}'"), "system")
+        raise StageError(StoreError(f"no question was asked by step '{work.step.name}'"), "system")
     try:
         output = _output(work, work.reply)
         context = going_on(work.context)
     except Exception as error:
-        raise Stumble(error, "system") from error
+        raise StageError(error, "system") from error
     if is_for_tool(work.reply):  # what it is given of people's answers, it remembers
         return await perform_step(replace(work, context=context))
     try:
         return Done(output, absorb(work.step, output, remember(work, work.reply, output)), NO_USAGE)
     except Exception as error:
-        raise Stumble(error, "system") from error
+        raise StageError(error, "system") from error
 
 
 def is_for_tool(reply: Reply) -> bool:

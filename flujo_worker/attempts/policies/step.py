@@ -17,29 +17,29 @@ from flujo_client.errors import InfiniteRedirectError, PluginError
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_events import tell_answer, telling_what_is_asked
-from flujo_worker.agents.call_stats import watching
+from flujo_worker.agents.call_events import record_answer, recording_call
+from flujo_worker.agents.call_stats import timed_call
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.attempts.blame import besides, blaming, bounded
+from flujo_worker.attempts.blame import adding_usage, bounded, in_error_domain
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators
 from flujo_worker.attempts.conversation import history_of, said
 from flujo_worker.attempts.output import processed, shaped
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.remembering import remember
-from flujo_worker.attempts.shape import Shape
+from flujo_worker.attempts.shape import OutputParser
 from flujo_worker.event_loop import within
-from flujo_worker.observe.log import bound, tell
-from flujo_worker.runtime.attempt_context import performing_on
-from flujo_worker.runtime.work import Done, Stumble, Work
+from flujo_worker.observe.log import bound, emit
+from flujo_worker.runtime.attempt_context import attempt_context
+from flujo_worker.runtime.work import Done, StageError, Work
 from flujo_worker.runtime.write_context import absorb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
     from flujo_client.pipeline.step import Step
-    from flujo_worker.agents.answer import Answer
+    from flujo_worker.agents.answer import AgentAnswer
 
 T = TypeVar("T")
 _LONGEST_NAME = 64
@@ -53,21 +53,21 @@ async def perform_step(work: Work) -> Done:
         Stumble: what failed, and in which domain.
     """
     step, began = work.step, time.monotonic()
-    async with blaming("agent", Usage(), work.timeout_s):
+    async with in_error_domain("agent", Usage(), work.timeout_s):
         work = replace(work, history=await history_of(work))
-    with performing_on(work):
+    with attempt_context(work):
         prompt, answer = await _first(work)
         answer = await _passed(work, prompt, answer, began)
         async with bounded("validator", answer.usage, work.timeout_s):
             await consult_validators(work, answer.output)
-    async with blaming("system", answer.usage):
+    async with in_error_domain("system", answer.usage):
         for reply, value in work.notes.replies:
             work = replace(work, context=remember(work, reply, value))
         context = said(work, answer.output, absorb(step, answer.output, work.context))
         return Done(answer.output, context, answer.usage)
 
 
-async def _first(work: Work) -> tuple[Any, Answer]:
+async def _first(work: Work) -> tuple[Any, AgentAnswer]:
     """Ask the step's own agent; give the prompt too, for those that are asked after it.
 
     As far as this goes an attempt's failures are tried again, those of what judges the answer are not.
@@ -84,7 +84,7 @@ def input_of(work: Work) -> Any:
     return work.data if work.step.input is None else Templated(work.step.input)(work.data, work.context)
 
 
-async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answer:
+async def _passed(work: Work, prompt: Any, answer: AgentAnswer, began: float) -> AgentAnswer:
     """Ask the plugins; as long as one sends the prompt to another agent, ask that one, and all plugins again."""
     tried = [identify(work.agent)]
     while True:
@@ -93,9 +93,9 @@ async def _passed(work: Work, prompt: Any, answer: Answer, began: float) -> Answ
             if not isinstance(verdict, Redirect):
                 return replace(answer, output=verdict)
             agent = _untried(work, verdict, tried)
-        tell("step.redirected", plugin=verdict.plugin, agent=agent_name(agent), feedback=verdict.feedback)
+        emit("step.redirected", plugin=verdict.plugin, agent=agent_name(agent), feedback=verdict.feedback)
         other = replace(work, agent=agent, guidance=verdict.feedback or work.guidance)
-        with besides(answer.usage):
+        with adding_usage(answer.usage):
             given = await _redirected(other, prompt, time.monotonic() - began)
         answer = replace(given, usage=answer.usage + given.usage)
 
@@ -115,7 +115,7 @@ def _untried(work: Work, redirect: Redirect, tried: list[dict[str, Any]]) -> Any
     return agent
 
 
-async def _redirected(work: Work, prompt: Any, spent_s: float) -> Answer:
+async def _redirected(work: Work, prompt: Any, spent_s: float) -> AgentAnswer:
     async with _shape_of(work) as shape:
         if shape is None:
             answer = await _ask(work, prompt, spent_s=spent_s)
@@ -125,7 +125,7 @@ async def _redirected(work: Work, prompt: Any, spent_s: float) -> Answer:
         return await _finished(work, answer)
 
 
-async def _finished(work: Work, answer: Answer) -> Answer:
+async def _finished(work: Work, answer: AgentAnswer) -> AgentAnswer:
     """Pass an answer through the user's own processors."""
     own, tells = work.step.processors.output_processors, work.processing is not None
     async with bounded("agent", answer.usage, work.timeout_s):
@@ -134,14 +134,14 @@ async def _finished(work: Work, answer: Answer) -> Answer:
 
 
 @asynccontextmanager
-async def _shape_of(work: Work) -> AsyncIterator[Shape | None]:
+async def _shape_of(work: Work) -> AsyncIterator[OutputParser | None]:
     """How this agent's output is read, with agent and model bound to what is told meanwhile; None where AROS is not to act."""
     if work.processing is None:
         yield None
         return
-    async with blaming("agent", Usage()):
+    async with in_error_domain("agent", Usage()):
         agent, model = agent_name(work.agent), model_of(work.agent)
-    shape = Shape(work.processing, step=work.step.name, agent=agent, model=model, threads=work.threads)
+    shape = OutputParser(work.processing, step=work.step.name, agent=agent, model=model, threads=work.threads)
     try:
         with bound(agent=agent, model=model):
             yield shape
@@ -149,23 +149,23 @@ async def _shape_of(work: Work) -> AsyncIterator[Shape | None]:
         work.notes.corrections.extend(shape.corrections)
 
 
-async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> Answer:
+async def _ask(work: Work, data: Any, shaping: Shaping | None = None, *, spent_s: float = 0.0) -> AgentAnswer:
     left_s = max(0.0, work.timeout_s - spent_s)
-    async with blaming("agent", Usage(), work.timeout_s):
+    async with in_error_domain("agent", Usage(), work.timeout_s):
         told = {"guidance": work.guidance, "history": work.history and work.history.text}
         options = {**work.at_hand, **told, **work.step.config.options()}
-        with watching(work.agent, most_s=left_s), telling_what_is_asked(work):
+        with timed_call(work.agent, most_s=left_s), recording_call(work):
             asked = call_agent(work.agent, data, options, threads=work.threads, shaping=shaping)
             answer = await _in_time(left_s, work, asked)
-        tell_answer(work, answer)
+        record_answer(work, answer)
     return answer
 
 
-async def _in_time(left_s: float, work: Work, call: Awaitable[Answer]) -> Answer:
+async def _in_time(left_s: float, work: Work, call: Awaitable[AgentAnswer]) -> AgentAnswer:
     """Give an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
     answer = None
     try:
-        async with within(left_s, lambda error: Stumble(error, "agent", timeout_s=work.timeout_s)):
+        async with within(left_s, lambda error: StageError(error, "agent", timeout_s=work.timeout_s)):
             answer = await call
             answer = replace(answer, usage=declared(answer.output, answer.usage))
     except TimeoutError as error:
@@ -175,14 +175,14 @@ async def _in_time(left_s: float, work: Work, call: Awaitable[Answer]) -> Answer
     return answer
 
 
-async def _ask_shaped(work: Work, data: Any, shape: Shape, spent_s: float) -> tuple[Answer, Any]:
+async def _ask_shaped(work: Work, data: Any, shape: OutputParser, spent_s: float) -> tuple[AgentAnswer, Any]:
     """Ask, and read: the answer as it came, and the output it stands for."""
     answer = await _ask(work, data, _shaping(work.step, shape), spent_s=spent_s)
-    async with blaming("agent", answer.usage):
+    async with in_error_domain("agent", answer.usage):
         return answer, await shaped(answer, work.agent, shape)
 
 
-async def _ask_prechecked(work: Work, data: Any, shape: Shape) -> Answer:
+async def _ask_prechecked(work: Work, data: Any, shape: OutputParser) -> AgentAnswer:
     """Ask with all of AROS: precheck, structured output, reading."""
     wanted = shape.settings
     check = Precheck(
@@ -196,21 +196,21 @@ async def _ask_prechecked(work: Work, data: Any, shape: Shape) -> Answer:
     )
     try:
         answer = await _checked(work, data, check, shape)
-    except Stumble as stumble:
-        raise Stumble(stumble.error, stumble.during, check.usage + stumble.usage, stumble.timeout_s) from stumble
+    except StageError as stumble:
+        raise StageError(stumble.error, stumble.during, check.usage + stumble.usage, stumble.timeout_s) from stumble
     finally:
         check.forget()
         work.notes.guidance = check.feedback
     return replace(answer, usage=answer.usage + check.usage)
 
 
-async def _checked(work: Work, data: Any, check: Precheck, shape: Shape) -> Answer:
+async def _checked(work: Work, data: Any, check: Precheck, shape: OutputParser) -> AgentAnswer:
     began = time.monotonic()
     async with bounded("agent", Usage(), work.timeout_s):
         data = await _counted(check.before(data), Usage())
     try:
         answer, output = await _ask_shaped(work, data, shape, time.monotonic() - began)
-    except Stumble:
+    except StageError:
         await check.after(None, None)
         raise
     async with bounded("agent", answer.usage, work.timeout_s):
@@ -219,7 +219,7 @@ async def _checked(work: Work, data: Any, check: Precheck, shape: Shape) -> Answ
     return replace(answer, output=output)
 
 
-def _shaping(step: Step, shape: Shape) -> Shaping:
+def _shaping(step: Step, shape: OutputParser) -> Shaping:
     wanted, mode = shape.settings, shape.settings.structured_output
     if mode == "openai_json" and "structured_output" not in (step.processing or {}):
         mode = "auto"  # a project's default asks for JSON where it is expected; only a step's own word makes a text agent give it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flujo_worker.domain.budget import Amount, Budget, breach, refusal
-from flujo_worker.store.memory.rows import Held
+from flujo_worker.store.memory.rows import StoredReservation
 from flujo_worker.store.memory.tree import TreeInMemory
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class BudgetsInMemory(TreeInMemory):
         for each in asks:
             opened = Budget(each.scope, each.limit_usd, each.limit_tokens)
             budget = self._budgets.setdefault(each.scope, opened)
-            rows[each.scope] = Held(each.asked, *budget.left, is_held=False)
+            rows[each.scope] = StoredReservation(each.asked, *budget.left, is_held=False)
         for each in sorted(asks, key=lambda one: one.scope):
             budget = self._budgets[each.scope]
             if not budget.fits(each.asked):

@@ -9,7 +9,7 @@ from flujo_client.address import ROOT, AttemptKey
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.pipeline.fork import Beginning, NewFork, Standing
 from flujo_worker.store.memory.ledger import LedgerInMemory
-from flujo_worker.store.memory.rows import Attempt, Run, Scope
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ForksInMemory(LedgerInMemory):
                 return found
             step, metadata = new.first.step, dict(new.metadata)
             self._blobs |= {blob.digest: blob for blob in new.blobs}
-            self._runs[ticket.run] = Run(
+            self._runs[ticket.run] = StoredRun(
                 ticket,
                 new.plan,
                 old.input,
@@ -65,10 +65,10 @@ class ForksInMemory(LedgerInMemory):
                 old.name,
                 forked=(old.ticket.run, step),
             )
-            self._add_scope(ticket.run, Scope(ROOT, new.first.input, new.first.context, now, cursor=new.place))
+            self._add_scope(ticket.run, StoredScope(ROOT, new.first.input, new.first.context, now, cursor=new.place))
             self._take_over(new, ticket.run)
             key = AttemptKey.parse(new.first.key)
-            self._add_attempt(Attempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
+            self._add_attempt(StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
             self._tell(ticket.run, None, "run.forked", "info", {"from_run": old.ticket.run, "from_step": step})
             self._tell(old.ticket.run, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
             return ticket.run

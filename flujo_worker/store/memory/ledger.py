@@ -12,7 +12,7 @@ from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.ports import Claim, Committed, PlanName, Refusal, Reply, Room, Verdict
 from flujo_worker.store.memory.budgets import BudgetsInMemory
-from flujo_worker.store.memory.rows import Attempt, Scope, when
+from flujo_worker.store.memory.rows import StoredAttempt, StoredScope, when
 from flujo_worker.store.shared_rules import SUSPECT_AFTER, given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.values import BranchEnd, ChildRun, Decision, LaneLeft, Move, Notice
+    from flujo_worker.domain.values import AttemptReport, BranchClosed, ChildRun, Decision, SlotReleased, UpdateScope
 
 
 class LedgerInMemory(BudgetsInMemory):
@@ -128,7 +128,7 @@ class LedgerInMemory(BudgetsInMemory):
                 row.move("ready")
                 row.sends, row.available_at = 0, self._clock() + delay_s
 
-    def _given_back(self, key: str, fence: int, delay_s: float) -> Attempt | None:
+    def _given_back(self, key: str, fence: int, delay_s: float) -> StoredAttempt | None:
         row = self._attempts.get(key)
         if row is None or (row.status, row.fence) != ("running", fence):
             return None
@@ -185,7 +185,9 @@ class LedgerInMemory(BudgetsInMemory):
             for event in events:
                 self._tell(run, key, event.name, event.level, event.data, event.at)
 
-    def _refusal(self, row: Attempt, worker: str, room: Room, *, max_lost: int, may_judge: bool) -> Refusal | None:
+    def _refusal(
+        self, row: StoredAttempt, worker: str, room: Room, *, max_lost: int, may_judge: bool
+    ) -> Refusal | None:
         run = self._runs[row.key.run]
         if not row.is_live or row.status == "paused":
             return "ended"
@@ -202,7 +204,7 @@ class LedgerInMemory(BudgetsInMemory):
             return "suspect"
         return "busy" if is_running and not may_judge else None
 
-    def _begin(self, row: Attempt, worker: str, room: Room) -> None:
+    def _begin(self, row: StoredAttempt, worker: str, room: Room) -> None:
         if row.status == "running":
             row.lose()
         row.move("running")
@@ -226,7 +228,7 @@ class LedgerInMemory(BudgetsInMemory):
         holds = (row.status, row.fence) == ("running", notice.fence)
         return "merged" if holds and all(self._stands(row.key.run, move) for move in decision.moves) else "stale"
 
-    def _stands(self, run: str, move: Move) -> bool:
+    def _stands(self, run: str, move: UpdateScope) -> bool:
         scope = self._scopes.get((run, move.address))
         return scope is not None and scope.is_open and scope.version == move.version
 
@@ -238,7 +240,7 @@ class LedgerInMemory(BudgetsInMemory):
             self._scopes[run, move.address].move(move, key, now)
         held = held_branches(decision)
         for opening in decision.opens:
-            self._add_scope(run, Scope.opened(opening, given_lanes(opening, held), key, now))
+            self._add_scope(run, StoredScope.opened(opening, given_lanes(opening, held), key, now))
         self._make(decision, now)
         for begun in decision.begun:
             self._contexts.setdefault((run, begun.place), begun.context)
@@ -270,7 +272,7 @@ class LedgerInMemory(BudgetsInMemory):
         row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
         row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
 
-    def _keep_corrections(self, notice: Notice, now: float) -> None:
+    def _keep_corrections(self, notice: AttemptReport, now: float) -> None:
         run, key = notice.envelope.ticket.run, notice.envelope.key
         for each in notice.outcome.corrections:
             number = len(self._corrections) + 1
@@ -282,7 +284,9 @@ class LedgerInMemory(BudgetsInMemory):
             key = AttemptKey(run, each.address, each.step, each.number, each.kind)
             waits = each.held or (each.question is not None and not each.delay_s)
             available = inf if waits else now + (each.delay_s or grace)
-            row = Attempt(key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status)
+            row = StoredAttempt(
+                key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status
+            )
             if each.fault is not None:
                 row.fault, row.reason, row.ended_at = each.fault, "error", now
             self._add_attempt(row)
@@ -290,17 +294,17 @@ class LedgerInMemory(BudgetsInMemory):
     def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
         first = begun.first
         self._runs[begun.run] = self._runs[parent].child(begun, now)
-        self._add_scope(begun.run, Scope(first.address, first.input, first.context, now))
+        self._add_scope(begun.run, StoredScope(first.address, first.input, first.context, now))
         key = AttemptKey(begun.run, first.address, first.step, first.number, first.kind)
-        self._add_attempt(Attempt(key, first.kind, first.queue, now + grace_s(1), now))
+        self._add_attempt(StoredAttempt(key, first.kind, first.queue, now + grace_s(1), now))
 
-    def _give(self, run: str, left: LaneLeft) -> str | None:
+    def _give(self, run: str, left: SlotReleased) -> str | None:
         taken = None if self._scopes[run, left.fan_out].aborted else self._take(run, left.fan_out, left.lane)
         for address in left.addresses if taken else ():
             self._scopes[run, address].lanes[left.fan_out] = NO_LANE
         return taken
 
-    def _leave(self, run: str, end: BranchEnd) -> str | None:
+    def _leave(self, run: str, end: BranchClosed) -> str | None:
         fan_out = self._scopes[run, end.fan_out]
         fan_out.aborted = fan_out.aborted or end.aborts
         return self._take(run, end.fan_out, end.lane) if end.takes and not fan_out.aborted else None

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from flujo_client.address import AttemptKey
-    from flujo_client.contract.envelope import AttemptKind, Ticket
+    from flujo_client.contract.envelope import AttemptKind, RunHeader
     from flujo_client.contract.outcome import Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Amount
-    from flujo_worker.domain.values import ChildRun, End, Move, Opening, ScopeStatus
-    from flujo_worker.ports import Answer
+    from flujo_worker.domain.values import ChildRun, CreateScope, EndRun, ScopeStatus, UpdateScope
+    from flujo_worker.ports import HumanAnswer
 
 
 @dataclass
-class Run:
+class StoredRun:
     """One row of the runs."""
 
-    ticket: Ticket
+    ticket: RunHeader
     plan: Plan
     input: Packed
     digest: str
@@ -54,10 +54,10 @@ class Run:
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
 
-    def child(self, begun: ChildRun, now: float) -> Run:
+    def child(self, begun: ChildRun, now: float) -> StoredRun:
         """Make the run that begins as a step of this one."""
         first, parent = begun.first, (self.ticket.run, begun.parent_address)
-        run = Run(begun.ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name, parent)
+        run = StoredRun(begun.ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name, parent)
         run.launched_with = first.context if run.is_background else None
         return run
 
@@ -76,7 +76,7 @@ class Run:
         require(RUN, self.status, status)
         self.status = status
 
-    def end(self, end: End, now: float) -> None:
+    def end(self, end: EndRun, now: float) -> None:
         """Close the run."""
         self.move(end.status)
         self.reason, self.fault, self.output, self.ended_at = end.reason, end.fault, end.output, now
@@ -123,7 +123,7 @@ class Run:
 
 
 @dataclass
-class Scope:
+class StoredScope:
     """One row of the scopes."""
 
     address: str
@@ -148,7 +148,7 @@ class Scope:
     closed_at: float | None = None
 
     @classmethod
-    def opened(cls, opening: Opening, lanes: dict[str, int], by: str, now: float) -> Scope:
+    def opened(cls, opening: CreateScope, lanes: dict[str, int], by: str, now: float) -> StoredScope:
         """Make the scope that a decision opens; it may be closed already."""
         scope = cls(
             address=opening.address,
@@ -175,7 +175,7 @@ class Scope:
         """Tell whether the scope can still move."""
         return self.status == "open"
 
-    def move(self, move: Move, by: str, now: float) -> None:
+    def move(self, move: UpdateScope, by: str, now: float) -> None:
         """Go on as decided."""
         self.cursor, self.version = move.cursor, self.version + move.merges
         self.output, self.patch = move.output or self.output, move.patch or self.patch
@@ -237,7 +237,7 @@ class Scope:
 
 
 @dataclass
-class Attempt:
+class StoredAttempt:
     """One row of the attempts."""
 
     key: AttemptKey
@@ -247,7 +247,7 @@ class Attempt:
     created_at: float
     guidance: str | None = None
     question: dict[str, Any] | None = None
-    answer: Answer | None = None
+    answer: HumanAnswer | None = None
     status: str = "ready"
     reason: str | None = None
     fence: int = 0
@@ -338,7 +338,7 @@ class Attempt:
             answered_at=when(answer.at) if answer else None,
         )
 
-    def record(self, spent: Sequence[Usage], reserved: Collection[Held] = ()) -> AttemptRecord:
+    def record(self, spent: Sequence[Usage], reserved: Collection[StoredReservation] = ()) -> AttemptRecord:
         """Give the row as clients read it."""
         tokens, cost = totals(spent)
         return AttemptRecord(
@@ -369,7 +369,7 @@ class Attempt:
 
 
 @dataclass
-class Held:
+class StoredReservation:
     """One row of the reservations; `usd` and `tokens` are what the budget had left before it."""
 
     amount: Amount

@@ -13,10 +13,20 @@ from typing import TYPE_CHECKING, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.records import Recording
-from flujo_worker.ports import Answer, Broker, Damaged, Due, Member, Publish, Records, ignore, publish_nothing
+from flujo_worker.ports import (
+    BrokerSnapshot,
+    Damaged,
+    Due,
+    HumanAnswer,
+    Member,
+    Publish,
+    Records,
+    ignore,
+    publish_nothing,
+)
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
-from flujo_worker.store.memory.rows import Attempt, Run, Scope
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S, fairly
 
 if TYPE_CHECKING:
@@ -62,13 +72,13 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             ticket, now = new.first.ticket, self._clock()
             self._blobs |= {blob.digest: blob for blob in new.blobs}
             self._plans[new.plan.fingerprint] = new.plan
-            self._runs[ticket.run] = Run(
+            self._runs[ticket.run] = StoredRun(
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
-            self._add_scope(ticket.run, Scope(new.first.address, new.first.input, new.first.context, now))
+            self._add_scope(ticket.run, StoredScope(new.first.address, new.first.input, new.first.context, now))
             self._contexts[ticket.run, 0] = new.first.context
             key = AttemptKey.parse(new.first.key)
-            self._add_attempt(Attempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
+            self._add_attempt(StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
             return ticket.run
 
     def request_cancel(self, run_id: str, reason: str | None = None) -> bool:
@@ -134,7 +144,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             if not self._may_merge(run) or self._is_over(run):
                 return False
             row.move("ready")
-            row.available_at, row.answer = now, Answer(value, actor, note, now)
+            row.available_at, row.answer = now, HumanAnswer(value, actor, note, now)
             self._tell(row.key.run, key, "run.answered", "info", {"step": row.key.step, "actor": actor, "note": note})
             return True
 
@@ -279,7 +289,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def due(
         self,
-        broker: Broker,
+        broker: BrokerSnapshot,
         *,
         may_judge: bool,
         max_lost: int,
@@ -300,7 +310,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 self._tell_again(row, due.why)
             return [due for _, due in found]
 
-    def _tell_again(self, row: Attempt, why: str) -> None:
+    def _tell_again(self, row: StoredAttempt, why: str) -> None:
         run, key = row.key.run, str(row.key)
         if why == "lost":
             losses = {"losses": row.losses, "losses_alone": row.losses_alone}
@@ -308,7 +318,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
         elif why != "ready":
             self._tell(run, key, "attempt.sent_again", "info", {"why": why, "sends": row.sends})
 
-    def _why_due(self, row: Attempt, broker: Broker, *, may_judge: bool, max_lost: int) -> str | None:
+    def _why_due(self, row: StoredAttempt, broker: BrokerSnapshot, *, may_judge: bool, max_lost: int) -> str | None:
         if not self._may_run(self._runs[row.key.run]):
             return None
         now = self._clock()
@@ -357,7 +367,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             ]
             return [(run.ticket.run, self._turn(run)) for run in turned[:limit]]
 
-    def _turn(self, run: Run) -> Literal["cancelled", "expired", "failed"]:
+    def _turn(self, run: StoredRun) -> Literal["cancelled", "expired", "failed"]:
         if run.fault is not None:
             return "failed"
         return "cancelled" if run.asked or not self._is_over(run) else "expired"

@@ -10,7 +10,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.records import CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
-from flujo_worker.store.memory.rows import Attempt, Held, Run, Scope, Taken, when
+from flujo_worker.store.memory.rows import StoredAttempt, StoredReservation, StoredRun, StoredScope, Taken, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,11 +33,11 @@ class Tables:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._runs: dict[str, Run] = {}
-        self._scopes: dict[tuple[str, str], Scope] = {}
-        self._children: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
-        self._attempts: dict[str, Attempt] = {}
-        self._standing: defaultdict[tuple[str, str], list[Attempt]] = defaultdict(list)
+        self._runs: dict[str, StoredRun] = {}
+        self._scopes: dict[tuple[str, str], StoredScope] = {}
+        self._children: defaultdict[tuple[str, str], list[StoredScope]] = defaultdict(list)
+        self._attempts: dict[str, StoredAttempt] = {}
+        self._standing: defaultdict[tuple[str, str], list[StoredAttempt]] = defaultdict(list)
         self._contexts: dict[tuple[str, int], Packed | None] = {}
         self._leases: dict[str, float] = {}
         self._members: dict[str, Member] = {}
@@ -46,24 +46,24 @@ class Tables:
         self._epochs: dict[str, float] = {}
         self._spends: dict[tuple[str, int], Usage] = {}
         self._budgets: dict[str, Budget] = {}
-        self._reservations: dict[str, dict[str, Held]] = {}
+        self._reservations: dict[str, dict[str, StoredReservation]] = {}
         self._events: list[EventRecord] = []
         self._told = 0
         self._corrections: list[CorrectionRecord] = []
         self._owed: dict[tuple[str, str, str], Taken] = {}
         self._swept_at = float("-inf")
 
-    def _run(self, run_id: str) -> Run:
+    def _run(self, run_id: str) -> StoredRun:
         if run_id not in self._runs:
             raise RunNotFound(f"no run '{run_id}'")
         return self._runs[run_id]
 
-    def _add_scope(self, run: str, scope: Scope) -> None:
+    def _add_scope(self, run: str, scope: StoredScope) -> None:
         self._scopes[run, scope.address] = scope
         if scope.parent is not None:
             self._children[run, scope.parent].append(scope)
 
-    def _add_attempt(self, row: Attempt) -> None:
+    def _add_attempt(self, row: StoredAttempt) -> None:
         self._attempts[str(row.key)] = row
         self._standing[row.key.run, row.key.address].append(row)
         if row.status == "paused":
@@ -74,29 +74,29 @@ class Tables:
         if self._runs[run].plan.hooks:
             self._owed.setdefault((run, payload, attempt), Taken())
 
-    def _attempts_of(self, run: str) -> Iterator[Attempt]:
+    def _attempts_of(self, run: str) -> Iterator[StoredAttempt]:
         return (row for row in self._attempts.values() if row.key.run == run)
 
-    def _family_of(self, run: str) -> Iterator[Attempt]:
+    def _family_of(self, run: str) -> Iterator[StoredAttempt]:
         """The attempts of a run and its child runs."""
         yield from self._attempts_of(run)
         for child in self._child_runs_of(run):
             yield from self._family_of(child.ticket.run)
 
-    def _approval(self, row: Attempt) -> Approval:
+    def _approval(self, row: StoredAttempt) -> Approval:
         """A question as clients read it."""
         run = self._runs[row.key.run]
         status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
         status = "expired" if run.is_live and self._is_over(run) else status
         return row.approval(run.name, status, self._clock())
 
-    def _scopes_of(self, run: str) -> Iterator[Scope]:
+    def _scopes_of(self, run: str) -> Iterator[StoredScope]:
         return (scope for (owner, _), scope in self._scopes.items() if owner == run)
 
-    def _children_of(self, run: str, address: str) -> list[Scope]:
+    def _children_of(self, run: str, address: str) -> list[StoredScope]:
         return sorted(self._children.get((run, address), ()), key=lambda scope: scope.place)
 
-    def _child_runs_of(self, run: str, address: str | None = None) -> list[Run]:
+    def _child_runs_of(self, run: str, address: str | None = None) -> list[StoredRun]:
         """The child runs of a run, or those that were begun at one place in it."""
         children = [each for each in self._runs.values() if each.parent is not None and each.parent[0] == run]
         return [each for each in children if address is None or each.parent == (run, address)]
@@ -119,23 +119,23 @@ class Tables:
     def _is_leased(self, worker: str | None) -> bool:
         return worker is not None and self._leases.get(worker, 0.0) > self._clock()
 
-    def _is_over(self, run: Run) -> bool:
+    def _is_over(self, run: StoredRun) -> bool:
         return run.ticket.deadline is not None and run.ticket.deadline <= self._clock()
 
-    def _may_run(self, run: Run) -> bool:
+    def _may_run(self, run: StoredRun) -> bool:
         return run.status in ("queued", "running") and run.stopped_at is None and not self._is_over(run)
 
-    def _may_merge(self, run: Run) -> bool:
+    def _may_merge(self, run: StoredRun) -> bool:
         return run.is_live and run.stopped_at is None
 
-    def _is_lost(self, row: Attempt) -> bool:
+    def _is_lost(self, row: StoredAttempt) -> bool:
         return row.status == "running" and not self._is_leased(row.worker) and self._may_merge(self._runs[row.key.run])
 
-    def _mark(self, row: Attempt, sent_at: float) -> None:
+    def _mark(self, row: StoredAttempt, sent_at: float) -> None:
         row.move("queued")
         row.sent_at, row.sends = sent_at, row.sends + 1
 
-    def _envelope(self, row: Attempt) -> Envelope:
+    def _envelope(self, row: StoredAttempt) -> Envelope:
         scope = self._scopes[row.key.run, row.key.address]
         return Envelope(
             ticket=self._runs[row.key.run].ticket,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
-from flujo_worker.store.memory.rows import Attempt
+from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import grace_s
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import ChildRunRow, ScopeRow
-    from flujo_worker.store.memory.rows import Run, Scope
+    from flujo_worker.store.memory.rows import StoredRun, StoredScope
 
 JOIN: Final = "join"
 
@@ -42,7 +42,7 @@ class TreeInMemory(Tables):
                 return False
             key, now = AttemptKey(run, address, scope.step, 1, JOIN), self._clock()
             if str(key) not in self._attempts and self._is_joinable(run, scope):
-                self._add_attempt(Attempt(key, JOIN, queue, now + grace_s(1), now))
+                self._add_attempt(StoredAttempt(key, JOIN, queue, now + grace_s(1), now))
                 self._tell(run, str(key), "join.rung", "info", {"by": by})
             return str(key) in self._attempts and self._attempts[str(key)].is_live
 
@@ -115,26 +115,26 @@ class TreeInMemory(Tables):
             if owner == run
         )
 
-    def _is_orphan(self, run: Run) -> bool:
+    def _is_orphan(self, run: StoredRun) -> bool:
         parent, at = run.parent or (None, None)
         if parent is None or at is None:
             return False
         return not self._scopes[parent, at].is_open or self._runs[parent].stopped_at is not None
 
-    def _waiting(self) -> Iterator[tuple[str, Scope]]:
+    def _waiting(self) -> Iterator[tuple[str, StoredScope]]:
         return ((run, scope) for (run, _), scope in self._scopes.items() if scope.waiting and scope.is_open)
 
     def _has_open_child(self, run: str, address: str) -> bool:
         return any(child.is_open for child in self._children.get((run, address), ()))
 
-    def _is_joinable(self, run: str, scope: Scope) -> bool:
+    def _is_joinable(self, run: str, scope: StoredScope) -> bool:
         is_ready = scope.waiting and scope.is_open and self._may_merge(self._runs[run])
         waits = self._has_open_child(run, scope.address) or any(
             each.is_live for each in self._child_runs_of(run, scope.address)
         )
         return is_ready and not waits
 
-    def _quiet_since(self, run: str, scope: Scope) -> float:
+    def _quiet_since(self, run: str, scope: StoredScope) -> float:
         closed = [child.closed_at or 0.0 for child in self._children.get((run, scope.address), ())]
         ended = [child.ended_at or 0.0 for child in self._child_runs_of(run, scope.address)]
         return max(closed or ended, default=scope.opened_at)
@@ -149,7 +149,7 @@ class TreeInMemory(Tables):
                 return str(held.key)
         return None
 
-    def _after_in_lane(self, run: str, branch: Scope) -> str | None:
+    def _after_in_lane(self, run: str, branch: StoredScope) -> str | None:
         """The first attempt of the branch that got this one's lane."""
         fan_out = branch.parent or ""
         lane = branch.lanes.get(fan_out)

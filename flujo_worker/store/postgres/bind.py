@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Correction, Event, Fault, Usage
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import (
-        BranchEnd,
+        AttemptReport,
+        BranchClosed,
         ChildRun,
+        CreateScope,
         Decision,
-        End,
-        LaneLeft,
-        Move,
+        EndRun,
         NextAttempt,
-        Notice,
-        Opening,
+        SlotReleased,
+        UpdateScope,
     )
 
 _MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
@@ -87,7 +87,7 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
     }
 
 
-def bind_lane_left(decision: Decision, left: LaneLeft) -> dict[str, Any]:
+def bind_lane_left(decision: Decision, left: SlotReleased) -> dict[str, Any]:
     """Give the parameters of `leave_lane.sql`."""
     return {
         "run": decision.notice.envelope.ticket.run,
@@ -99,7 +99,7 @@ def bind_lane_left(decision: Decision, left: LaneLeft) -> dict[str, Any]:
     }
 
 
-def bind_corrections(notice: Notice) -> dict[str, Any]:
+def bind_corrections(notice: AttemptReport) -> dict[str, Any]:
     """Give the parameters of `record_corrections.sql`."""
     return {
         "run": notice.envelope.ticket.run,
@@ -109,7 +109,7 @@ def bind_corrections(notice: Notice) -> dict[str, Any]:
     }
 
 
-def bind_settlement(notice: Notice) -> dict[str, Any]:
+def bind_settlement(notice: AttemptReport) -> dict[str, Any]:
     """Give the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and keeps what it holds."""
     envelope, outcome = notice.envelope, notice.outcome
     return {
@@ -174,7 +174,7 @@ def _bind_close(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _bind_end(end: End | None) -> dict[str, Any]:
+def _bind_end(end: EndRun | None) -> dict[str, Any]:
     if end is None:
         return {"run_status": None, "run_reason": None, "run_error": None, "run_output": None}
     return {
@@ -185,7 +185,7 @@ def _bind_end(end: End | None) -> dict[str, Any]:
     }
 
 
-def _bind_branch_end(end: BranchEnd | None) -> dict[str, Any]:
+def _bind_branch_end(end: BranchClosed | None) -> dict[str, Any]:
     if end is None:
         return {"fan_out": None, "lane": None, "aborts": False, "takes": False, "grace_s": None}
     takes = end.takes and not end.aborts
@@ -231,7 +231,7 @@ def _columns(prefix: str, names: str, rows: Iterable[tuple[Any, ...]]) -> dict[s
     return {name: list(column) for name, column in zip(named, columns, strict=True)}
 
 
-def _move(move: Move) -> tuple[Any, ...]:
+def _move(move: UpdateScope) -> tuple[Any, ...]:
     return (
         move.address,
         move.version,
@@ -247,7 +247,7 @@ def _move(move: Move) -> tuple[Any, ...]:
     )
 
 
-def _opening(opening: Opening, held: Collection[str]) -> tuple[Any, ...]:
+def _opening(opening: CreateScope, held: Collection[str]) -> tuple[Any, ...]:
     return (
         opening.address,
         opening.parent,

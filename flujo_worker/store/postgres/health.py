@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from flujo_client.health.facts import read_aros, read_machine
-from flujo_client.health.query import LONGEST_S, Question
+from flujo_client.health.query import LONGEST_S, HealthQuery
 from flujo_worker.errors import StoreError
-from flujo_worker.store.postgres.pool import Patient
+from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flujo_client.health.facts import ArosFacts, MachineFacts
-    from flujo_client.health.report import Report
+    from flujo_client.health.report import HealthReport
 
 _HOME: Final = "flujo_client.health"
 
 
-class HealthInPostgres(Patient):
+class HealthInPostgres(RetryingPool):
     """What the scheduled health check asks (M-188)."""
 
     def report_once(
         self,
         aros: Mapping[str, Any],
         machine: Mapping[str, Any],
-        make: Callable[[ArosFacts, MachineFacts], Report],
+        make: Callable[[ArosFacts, MachineFacts], HealthReport],
         *,
         every_s: float,
         keep: int,
-    ) -> Report | None:
+    ) -> HealthReport | None:
         """Read the facts, have a report made of them, and keep it; None when this slot has its report, or it is being made.
 
         Args:
@@ -49,10 +49,10 @@ class HealthInPostgres(Patient):
             StoreError: a statement took longer than `LONGEST_S`.
         """
 
-        def once(connection: psycopg.Connection[dict[str, Any]]) -> Report | None:
+        def once(connection: psycopg.Connection[dict[str, Any]]) -> HealthReport | None:
             with connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                execute(connection, "bounds", Question.bounds(), home=_HOME)
+                execute(connection, "bounds", HealthQuery.bounds(), home=_HOME)
                 slot = execute(connection, "begin_health_check", {"every_s": every_s}).fetchone()
                 if slot is None:
                     return None
@@ -69,8 +69,9 @@ class HealthInPostgres(Patient):
 
 
 def _bounded(
-    act: Callable[[psycopg.Connection[dict[str, Any]]], Report | None], connection: psycopg.Connection[dict[str, Any]]
-) -> Report | None:
+    act: Callable[[psycopg.Connection[dict[str, Any]]], HealthReport | None],
+    connection: psycopg.Connection[dict[str, Any]],
+) -> HealthReport | None:
     """Postgres is not away when it breaks off a statement that takes too long, so that is not tried again."""
     try:
         return act(connection)

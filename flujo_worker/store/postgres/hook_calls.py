@@ -8,7 +8,7 @@ from flujo_client.contract.read import attempt_record, run_record, scope_record
 from flujo_client.serial import stored_safely
 from flujo_worker.ports import OwedCall, Records
 from flujo_worker.store.postgres.bind import shown
-from flujo_worker.store.postgres.pool import Patient
+from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HOME: Final = "flujo_client.gateway"
 
 
-class HookCallsInPostgres(Patient):
+class HookCallsInPostgres(RetryingPool):
     """The port `HookCalls`."""
 
     def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:

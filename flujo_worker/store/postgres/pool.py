@@ -31,7 +31,7 @@ T = TypeVar("T")
 _SAID = {"away": "is away, trying again", "again": "broke a statement off, trying again"}
 
 
-class Patient:
+class RetryingPool:
     """The worker's connections to Postgres.
 
     Args:

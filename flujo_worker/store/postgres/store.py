@@ -18,7 +18,7 @@ from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.errors import Unreadable
 from flujo_worker.ports import (
-    Broker,
+    BrokerSnapshot,
     Claim,
     Committed,
     Damaged,
@@ -264,7 +264,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     def due(
         self,
-        broker: Broker,
+        broker: BrokerSnapshot,
         *,
         may_judge: bool,
         max_lost: int,

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from flujo_worker.errors import Unreadable
-from flujo_worker.store.postgres.pool import Patient
+from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute
 from flujo_worker.store.rows import child_run_of, envelope_of, scope_of
 from flujo_worker.store.shared_rules import grace_s
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class TreeInPostgres(Patient):
+class TreeInPostgres(RetryingPool):
     """The port `Tree`, and what the sweeper asks of it."""
 
     def scope(self, run: str, address: str) -> ScopeRow | None:

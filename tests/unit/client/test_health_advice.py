@@ -7,7 +7,7 @@ import pytest
 from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
-from flujo_client.health.query import Question
+from flujo_client.health.query import HealthQuery
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 STAGE = "aros.coercion.stage."
@@ -27,7 +27,7 @@ def used(transform, times):
 
 
 def report(*counters, buckets=None, runs=10):
-    question = Question(since_hours=24, buckets=buckets)
+    question = HealthQuery(since_hours=24, buckets=buckets)
     counts = [RunCount(half, half, "p", runs) for half in (0, 1)]
     facts = ArosFacts(AT, AT - timedelta(hours=24), counts, [each for some in counters for each in some])
     return build(question, facts, MachineFacts(), Depths(), Health())
@@ -114,7 +114,7 @@ def test_a_rate_counts_the_runs_of_the_pipelines_in_which_the_step_occurs():
         [RunCount(None, None, "shop", 4), RunCount(None, None, "post", 96)],
         acted("extract", 2, pipeline="shop", half=None, bucket=None),
     )
-    told = build(Question(), facts, MachineFacts(), Depths(), Health())
+    told = build(HealthQuery(), facts, MachineFacts(), Depths(), Health())
     assert (told.steps["s"].runs, told.steps["s"].per_100_runs) == (4, 50.0)
     assert (told.totals.runs, told.totals.per_100_runs) == (100, 2.0)
     assert {name: each.per_100_runs for name, each in told.pipelines.items()} == {"shop": 50.0, "post": 0.0}

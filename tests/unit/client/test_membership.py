@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import TASK_JOIN
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.errors import SerializationError
 from flujo_client.transport.chords import NO_LANE, group_of, membership
 
@@ -81,12 +81,12 @@ def test_every_fan_out_of_every_run_has_a_chord_of_its_own():
 
 @given(nested_lanes())
 def test_a_doorbell_survives_the_journey(lanes):
-    bell = Doorbell("run", list(lanes)[-1])
-    assert Doorbell.from_wire(orjson.loads(orjson.dumps(bell.to_wire()))) == bell
+    bell = JoinSignal("run", list(lanes)[-1])
+    assert JoinSignal.from_wire(orjson.loads(orjson.dumps(bell.to_wire()))) == bell
     assert AttemptKey.parse(bell.key).kind == "join"
 
 
-GOOD = Doorbell("run", f"loop#2/{FAR}").to_wire()
+GOOD = JoinSignal("run", f"loop#2/{FAR}").to_wire()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_is_no_doorbell_is_refused(wire):
     """M-014: a signed body under a swapped header is found out by what it names itself."""
     assert GOOD["task"] == TASK_JOIN
     with pytest.raises(SerializationError):
-        Doorbell.from_wire(wire)
+        JoinSignal.from_wire(wire)
 
 
 def test_a_branch_without_a_lane_is_no_part_of_any_chord():

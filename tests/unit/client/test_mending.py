@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from flujo_client.blueprint.autofix import MENDED, is_slip, mend
+from flujo_client.blueprint.autofix import MENDED, autofix, is_slip
 from flujo_client.blueprint.profile import Profile
 from flujo_client.blueprint.read import MAX_BYTES
-from flujo_client.blueprint.validate import mend_file, validate, validate_text
+from flujo_client.blueprint.validate import autofix_file, validate, validate_text
 from flujo_client.cli.main import cli
 
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ def found_in(text):
 
 
 def mended(text):
-    return mend(text, found_in).text
+    return autofix(text, found_in).text
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
@@ -123,7 +123,7 @@ steps:
 def test_a_mending_brings_no_new_fault(file, monkeypatch):
     """Over every broken blueprint there is: what was mended is gone, comments are there, and a second time mends nothing."""
     monkeypatch.chdir(HERE / "broken_blueprints")
-    data, done = mend_file(file.name, allowed=("*",), profile=Profile())
+    data, done = autofix_file(file.name, allowed=("*",), profile=Profile())
     if not done.findings:
         return
     text = data.decode()
@@ -143,16 +143,16 @@ def test_every_mending_is_made_somewhere_in_the_corpus(monkeypatch):
     """Or here, for those that no file of it shows."""
     monkeypatch.chdir(HERE / "broken_blueprints")
     made = {
-        each.rule for file in CORPUS for each in mend_file(file.name, allowed=("*",), profile=Profile())[1].findings
+        each.rule for file in CORPUS for each in autofix_file(file.name, allowed=("*",), profile=Profile())[1].findings
     }
-    made |= {each.rule for each in mend(BROKEN, found_in).findings}
+    made |= {each.rule for each in autofix(BROKEN, found_in).findings}
     assert made == set(MENDED)
 
 
 @pytest.mark.parametrize("file", SOUND, ids=lambda file: file.stem)
 def test_a_sound_blueprint_is_left_alone(file, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert mend_file(str(file), allowed=("*",), profile=Profile())[1].findings == ()
+    assert autofix_file(str(file), allowed=("*",), profile=Profile())[1].findings == ()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from flujo_client.errors import (
     SnapshotTooLarge,
 )
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.submit import Limits, Order, new_run
+from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver, decode, dumps, loads, register_custom_deserializer, register_custom_serializer
 
 
@@ -167,7 +167,7 @@ def test_what_is_above_the_limit_is_refused(where):
     plan = compile_plan(pipeline_of())
 
     with pytest.raises(SnapshotTooLarge, match=r"bytes of JSON; at most 1,000 may travel") as caught:
-        new_run(plan, "m:p", value, Order("run_1", **given), size=Limits(100, 1000), allowed=("*",))
+        new_run(plan, "m:p", value, Order("run_1", **given), size=ValueLimits(100, 1000), allowed=("*",))
     assert caught.value.path == ("input" if where == "value" else "context")
 
 

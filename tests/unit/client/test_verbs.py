@@ -8,7 +8,7 @@ from recorded import C, Recorder, S, run
 from flujo_client.api import operations
 from flujo_client.config.manager import Settings
 from flujo_client.contract.records import EventRecord
-from flujo_client.gateway.effects import Ask, Publish
+from flujo_client.gateway.effects import Publish, Query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
@@ -25,7 +25,7 @@ def perform(verb, **answers):
         while True:
             effect = verb.send(answer)
             asked.append(effect)
-            name = effect.request.name if isinstance(effect, Ask) else ""
+            name = effect.request.name if isinstance(effect, Query) else ""
             answer = answers[name](effect.request.parameters) if name in answers else None
     except StopIteration as end:
         return end.value, asked
@@ -36,7 +36,7 @@ def recorded(pipeline, queue):
         update={"worker": SETTINGS.worker.model_copy(update={"control_queue": queue}), "allowed_imports": ["*"]}
     )
     _, asked = perform(operations.enqueue(settings, pipeline, "in", {}), record=lambda asked: asked["run"])
-    [row] = [each.request.parameters for each in asked if isinstance(each, Ask) and each.request.name == "record"]
+    [row] = [each.request.parameters for each in asked if isinstance(each, Query) and each.request.name == "record"]
     [sent] = [each.envelopes for each in asked if isinstance(each, Publish)]
     assert [(row["kind"], row["queue"])] == [(each.kind, each.queue) for each in sent]
     return row["kind"], row["queue"]

@@ -15,7 +15,7 @@ from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fails(data: Any) -> Any:
 
 def paid(data: Any) -> Any:
     """Give what came, for `SPENT`."""
-    return Answer(data, SPENT)
+    return AgentAnswer(data, SPENT)
 
 
 def raises(*_: Any, **__: Any) -> Any:

@@ -23,8 +23,8 @@ from flujo_client.errors import (
     UsageLimitExceededError,
 )
 from flujo_worker.agents import AgentResult, AgentTool, make_agent_async
-from flujo_worker.agents.answer import Answer
-from flujo_worker.observe.log import tell
+from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.observe.log import emit
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -316,7 +316,7 @@ def test_arguments_that_are_no_object_are_the_task_or_refused(arguments, success
 
 def test_an_agent_of_the_library_calls_it_too():
     """By `as_tool`: what it spends is the attempt's there, too."""
-    tool = AgentTool(lambda data: Answer("ok", Usage(6, 4, 1, 0.1)), name="x")
+    tool = AgentTool(lambda data: AgentAnswer("ok", Usage(6, 4, 1, 0.1)), name="x")
     result, _ = ran(Agent(script({"task": "t"}, json.dumps), tools=[tool.as_tool()]))
     assert json.loads(result.output) == {"success": True, "output": "ok"}
     assert result.total_cost_usd == pytest.approx(0.1)
@@ -355,13 +355,13 @@ def test_calls_side_by_side_are_told_apart():
     both = asyncio.Event()
 
     async def meet(task, *, context):
-        tell("here", fact=context["fact"])
+        emit("here", fact=context["fact"])
         if "here" in seen:
             both.set()
         seen.append("here")
         async with asyncio.timeout(30):
             await both.wait()
-        return Answer(context["fact"], Usage(6, 4, 1, 0.1))
+        return AgentAnswer(context["fact"], Usage(6, 4, 1, 0.1))
 
     def respond(messages, info):
         if len(messages) == 1:
@@ -411,7 +411,7 @@ def test_what_a_sub_agent_spends_is_the_attempts():
     spend = Usage(60, 40, 1, 0.5)
 
     def dear(task):
-        return Answer("ok", spend)
+        return AgentAnswer("ok", spend)
 
     def fail(task):
         error = ValueError("no")
@@ -429,7 +429,7 @@ def test_a_run_that_passes_its_limit_by_a_sub_agent_fails():
     """M-327: the run's budget."""
 
     def dear(task):
-        return Answer("ok", Usage(60, 40, 1, 0.5))
+        return AgentAnswer("ok", Usage(60, 40, 1, 0.5))
 
     agent = main_agent(AgentTool(dear), {"task": "t"}, "done")
     result, _ = ran(agent, limits=UsageLimits(total_cost_usd_limit=0.2))
@@ -665,7 +665,7 @@ def test_a_step_whose_output_is_refused_is_tried_again():
     outputs = [{"pages": 3}, {"count": 3}]
 
     def plan(task):
-        return Answer(outputs.pop(0), Usage(6, 4, 1, 0.1))
+        return AgentAnswer(outputs.pop(0), Usage(6, 4, 1, 0.1))
 
     tool = AgentTool(plan, output_schema=COUNT)
     result, _ = ran(tool, "plan it", config=StepConfig(max_retries=3))

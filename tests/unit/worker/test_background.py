@@ -16,7 +16,7 @@ from flujo_client.contract.outcome import Fault
 from flujo_client.contract.trace import build_trace
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import Notice, Refused
+from flujo_worker.domain.values import AttemptReport, UserCodeFailed
 
 BEHIND = StepConfig(max_retries=0, execution_mode="background")
 ALL_BEHIND = StepConfig(execution_mode="background")
@@ -157,10 +157,10 @@ def test_a_large_context_travels_by_reference(engine):
 
 def test_a_context_that_cannot_be_made_fails_the_step_and_launches_nothing():
     new = enqueued(of(later("b")), context={"n": 1})
-    deciding = decide(new.plan, Notice(new.first, 1, succeeded()))
+    deciding = decide(new.plan, AttemptReport(new.first, 1, succeeded()))
     assert next(deciding).role == "task_context"
     with pytest.raises(StopIteration) as done:
-        deciding.throw(Refused(Fault("configuration", "SnapshotTooLarge", "too large", "too large")))
+        deciding.throw(UserCodeFailed(Fault("configuration", "SnapshotTooLarge", "too large", "too large")))
 
     decision = done.value.value
     assert (decision.child_run, decision.end.status, decision.end.fault.type_name) == (

@@ -14,7 +14,7 @@ from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.reference import blueprint_reference, reference_to, with_besides
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code import code_registry as module
-from flujo_worker.user_code.code_registry import Catalog, Unfit
+from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry
 
 TEXT = "steps: [{name: a, uses: 'builtins:len', input: '{{ previous_step }}'}]"
 ALLOWED = ("builtins",)
@@ -28,7 +28,7 @@ def stored(text=TEXT):
 
 def catalog_of(*plans, allowed=ALLOWED):
     known = {plan.fingerprint: plan for plan in plans}
-    return Catalog(allowed, known.get)
+    return CodeRegistry(allowed, known.get)
 
 
 def test_a_pipeline_is_built_of_the_stored_text():
@@ -74,30 +74,30 @@ def test_hooks_of_a_reference_are_heeded(added, told):
 def test_no_other_text_is_built(spoil):
     """M-014: what the reference names is what is built, or nothing."""
     plan, reference = stored()
-    catalog = Catalog(ALLOWED, lambda _: spoil(plan))
-    with pytest.raises(Unfit, match="no blueprint is stored"):
+    catalog = CodeRegistry(ALLOWED, lambda _: spoil(plan))
+    with pytest.raises(CodeMismatch, match="no blueprint is stored"):
         catalog.entry(reference, plan.fingerprint)
 
 
 def test_a_workers_own_allowed_imports_count():
     """M-014: a client's say is not enough."""
     plan, reference = stored()
-    with pytest.raises(Unfit, match="outside the allowed imports"):
+    with pytest.raises(CodeMismatch, match="outside the allowed imports"):
         catalog_of(plan, allowed=("shop",)).entry(reference, plan.fingerprint)
 
 
 def test_code_that_changed_parks_the_run():
     plan, reference = stored()
-    with pytest.raises(Unfit, match="the run was started with"):
-        Catalog(ALLOWED, lambda _: plan).entry(reference, "0" * 64)
+    with pytest.raises(CodeMismatch, match="the run was started with"):
+        CodeRegistry(ALLOWED, lambda _: plan).entry(reference, "0" * 64)
 
 
 def test_a_file_is_never_read_by_a_worker(tmp_path):
     (tmp_path / "x.md").write_text("secret")
     text = f"agents: {{w: {{model: m, system_prompt: {{from_file: {tmp_path}/x.md}}}}}}\nsteps: [{{name: a, uses: agents.w}}]"
     plan = replace(stored()[0], blueprint=text)
-    with pytest.raises(Unfit, match="stands in no folder"):
-        Catalog(ALLOWED, lambda _: plan).entry(blueprint_reference(text), plan.fingerprint)
+    with pytest.raises(CodeMismatch, match="stands in no folder"):
+        CodeRegistry(ALLOWED, lambda _: plan).entry(blueprint_reference(text), plan.fingerprint)
 
 
 def test_a_process_keeps_a_bounded_number(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_worker.domain.breaker import Breaker, Counts, Permit, Report, Rules, ask, report, spread
+from flujo_worker.domain.breaker import Breaker, BreakerReport, Counts, Permit, Rules, ask, report, spread
 
 RULES = Rules()
 OK, BAD, SLOW, NONE = Counts(1), Counts(1, 1), Counts(1, slow=1), Counts()
@@ -16,7 +16,7 @@ NOW = 1_000_000.0
 
 
 def told(breaker, counts, *, now=NOW, rules=RULES, turn=0, asked_s=0.0):
-    return report(breaker, rules, now, Report(counts, turn, asked_s))
+    return report(breaker, rules, now, BreakerReport(counts, turn, asked_s))
 
 
 def after(*calls, now=NOW, rules=RULES, every_s=0.0):

@@ -34,7 +34,7 @@ from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import Notice
+from flujo_worker.domain.values import AttemptReport
 
 
 class Demanding(PipelineContext):
@@ -117,7 +117,7 @@ def test_deciding_again_begins_the_same_run():
     new = enqueued(Pipeline([child(step("x"))]))
 
     def decision():
-        deciding = decide(new.plan, Notice(new.first, 1, succeeded()))
+        deciding = decide(new.plan, AttemptReport(new.first, 1, succeeded()))
         assert next(deciding).role == "import_context"
         with pytest.raises(StopIteration) as done:
             deciding.send(None)

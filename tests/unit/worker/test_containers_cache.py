@@ -14,7 +14,7 @@ from flujo_client.contract.trace import build_trace
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.step import Step
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def kept(engine: LocalEngine) -> dict[str, bytes]:
 
 def test_a_hit_is_the_result_without_an_attempt(engine):
     """SYS-31: marked, no number consumed, nothing spent, the agent not asked."""
-    agent = Counted(lambda data: Answer(f"made of {data}", SPENT))
+    agent = Counted(lambda data: AgentAnswer(f"made of {data}", SPENT))
     pipeline = bare(cached(agent), step("after"))
     first, second = engine.run(pipeline, "wax"), engine.run(pipeline, "wax")
 
@@ -439,7 +439,7 @@ def test_a_failed_container_hands_up_what_it_would_without_a_cache(engine):
 
 def test_a_hit_reserves_nothing(engine):
     """A run whose budget allows no call at all goes on with what is kept."""
-    agent = Counted(lambda data: Answer(data, SPENT))
+    agent = Counted(lambda data: AgentAnswer(data, SPENT))
     pipeline = bare(cached(agent, config=ONCE))
     engine.run(pipeline, "x")
     result = engine.run(pipeline, "x", limits=UsageLimits(total_tokens_limit=0))

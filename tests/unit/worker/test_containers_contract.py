@@ -23,7 +23,7 @@ from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 
 class Work(Notes):
@@ -65,7 +65,7 @@ def engine():
 
 def work(data, *, context):
     context.title, context.count = f"wrote {data}", context.count + 1
-    return Answer(f"did {data}", SPENT)
+    return AgentAnswer(f"did {data}", SPENT)
 
 
 def body(agent=work, **rest):

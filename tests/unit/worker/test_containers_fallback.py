@@ -46,7 +46,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.step import step as step_of
 from flujo_client.serial import loads
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 NO = "Agent execution failed with NonRetryableError: no in"
@@ -415,7 +415,7 @@ def test_a_failed_router_keeps_nothing_its_agent_wrote(engine):
 
     def choose(_, *, context):
         context.title = "chosen"
-        return Answer(["a"], SPENT)
+        return AgentAnswer(["a"], SPENT)
 
     router = Step.dynamic_parallel_branch("r", choose, {"a": step("a", fails)})
     result = engine.run(of(router.fallback(step("y"))), "in")

@@ -30,7 +30,7 @@ from pydantic import BaseModel, Field
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 
 @pytest.fixture
@@ -424,7 +424,7 @@ def test_a_failure_three_deep_tells_the_way(engine):
 
 
 def pays_and_fails(data):
-    return Answer("no", SPENT)
+    return AgentAnswer("no", SPENT)
 
 
 def test_only_successful_branches_count_in_the_fan_outs_figures(engine):

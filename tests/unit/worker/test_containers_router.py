@@ -22,7 +22,7 @@ from container_parts import (
 
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 
 
 @pytest.fixture
@@ -138,7 +138,9 @@ def test_an_agent_that_fails_for_good_fails_the_router(engine):
 
 def test_what_the_agent_spent_is_in_the_totals(engine):
     """Requirements §2.3: once, beside that of its branches."""
-    made = route(lambda data: Answer(["a", "b"], SPENT), {"a": step("x", paid), "b": step("y"), "c": step("z", paid)})
+    made = route(
+        lambda data: AgentAnswer(["a", "b"], SPENT), {"a": step("x", paid), "b": step("y"), "c": step("z", paid)}
+    )
     result = engine.run(bare(made), "in")
     found = at(result, "route")
 

@@ -13,7 +13,7 @@ from flujo_client.contract.outcome import Fault, Outcome
 from flujo_client.contract.plan import Backoff
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.domain.values import Close, Move
+from flujo_worker.domain.values import CloseAttempt, UpdateScope
 from flujo_worker.errors import IllegalTransition
 
 THREE = enqueued(pipeline_of("a", "b", "c", max_retries=2), context={"n": 1}, queue="mine")
@@ -57,7 +57,7 @@ def test_only_a_success_merges(outcome, step, number):
 def test_a_success_goes_on_with_the_next_step():
     decision = decided(THREE, succeeded("out", {"n": 2}))
 
-    assert decision.moves == (Move("", 0, 1, merges=True, output=packed("out"), context=packed({"n": 2})),)
+    assert decision.moves == (UpdateScope("", 0, 1, merges=True, output=packed("out"), context=packed({"n": 2})),)
     after = following(decision)
     assert (after.step, after.number, after.guidance, after.queue) == ("b", 1, None, "mine")
 
@@ -65,7 +65,7 @@ def test_a_success_goes_on_with_the_next_step():
 def test_a_failure_is_tried_again_with_what_was_wrong():
     decision = decided(THREE, failed(feedback="wrong tone"))
 
-    assert decision.close == Close("failed", "error")
+    assert decision.close == CloseAttempt("failed", "error")
     assert [after.delay_s for after in decision.next] == [4.0]
     after = following(decision)
     assert (after.step, after.number, after.guidance) == ("a", 2, "wrong tone")
@@ -85,7 +85,7 @@ def test_the_last_attempts_failure_ends_the_run():
 def test_an_end_says_how_its_last_attempt_closed(kind, reason):
     fault = Fault("system", "E", "m", "f")
 
-    assert decided(THREE, Outcome(kind, fault=fault)).close == Close("failed", reason)
+    assert decided(THREE, Outcome(kind, fault=fault)).close == CloseAttempt("failed", reason)
 
 
 def test_a_failure_without_a_fault_is_final():

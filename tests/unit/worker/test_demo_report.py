@@ -8,18 +8,18 @@ import pytest
 from rich.console import Console
 
 from flujo_client.contract.trace import TraceEvent, TraceNode
-from flujo_worker.demo.license_audit import Finding
+from flujo_worker.demo.license_audit import AuditFinding
 from flujo_worker.demo.license_facts import LicenseVerdict
 from flujo_worker.demo.report import answers, findings_of, notes, report, summary
 
 
 def found(name, category="permissive", note="", evidence="MIT"):
     verdict = LicenseVerdict(spdx="MIT", category=category, confidence=0.95, evidence=evidence)
-    return Finding(distribution=name, version="1.0", verdict=verdict, note=note)
+    return AuditFinding(distribution=name, version="1.0", verdict=verdict, note=note)
 
 
 GROUPS = {
-    "failed": [Finding(distribution="lost", note="it is gone [1]")],
+    "failed": [AuditFinding(distribution="lost", note="it is gone [1]")],
     "permissive": [found("zebra"), found("ant")],
     "copyleft": [found("one", "copyleft", "offer the source"), found("two", "copyleft", "offer the source")],
 }

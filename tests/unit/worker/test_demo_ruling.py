@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import ConfigurationError
 from flujo_worker.cli.terminal import answer_at_terminal, need_terminal
-from flujo_worker.demo.license_audit import Audited, Finding
+from flujo_worker.demo.license_audit import Audited, AuditFinding
 from flujo_worker.demo.license_facts import LicenseVerdict
 from flujo_worker.demo.report import approval, spent
 from flujo_worker.demo.ruling import BY_DEFAULT, MOST, Ruling, ask_about, read_ruling
@@ -39,7 +39,7 @@ def test_what_is_neither_is_refused_with_the_reason(text):
 
 def found(name, category="proprietary"):
     verdict = LicenseVerdict(spdx="LicenseRef-Own", category=category, confidence=0.9, evidence="Own\nterms")
-    return Finding(distribution=name, version="1.0", verdict=verdict)
+    return AuditFinding(distribution=name, version="1.0", verdict=verdict)
 
 
 def test_a_question_says_what_it_is_about():

@@ -22,7 +22,7 @@ from flujo_client import (
 )
 from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.router import DynamicParallelRouterStep
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.factory import make_agent_async
 from flujo_worker.testing import LocalEngine
 
@@ -98,7 +98,7 @@ def break_down(data):
 
 
 def spend(data):
-    return Answer(data, Usage(10, 10, 1, 1.0))
+    return AgentAnswer(data, Usage(10, 10, 1, 1.0))
 
 
 def control_flow(engine):

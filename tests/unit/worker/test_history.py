@@ -12,8 +12,8 @@ from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageEstimate, Us
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
-from flujo_worker.agents.answer import Answer
-from flujo_worker.attempts.history import History
+from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.attempts.history import CostHistory
 from flujo_worker.domain.history import learned, place_of
 from flujo_worker.testing import LocalEngine
 
@@ -42,7 +42,7 @@ class Books:
 
 
 def spend(data):
-    return Answer(data, Usage(6, 4, 1, 0.1))
+    return AgentAnswer(data, Usage(6, 4, 1, 0.1))
 
 
 def test_a_quantile_of_what_was_spent_is_expected():
@@ -61,7 +61,7 @@ def test_iterations_are_one_place_and_branches_are_not():
 @pytest.fixture
 def asked():
     books, times = Books(), [0.0]
-    history = History(books, Historical(runs=5, refresh_s=60), Now(), clock=lambda: times[0])
+    history = CostHistory(books, Historical(runs=5, refresh_s=60), Now(), clock=lambda: times[0])
     return books, times, lambda: history.expected(enqueued(pipeline_of("a")).first)
 
 

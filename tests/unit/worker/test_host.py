@@ -10,7 +10,7 @@ from builders import enqueued
 from celery import Celery, signals
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_worker.app import FlujoWorker
 from flujo_worker.errors import WireError
 from flujo_worker.host import Host
@@ -18,7 +18,7 @@ from flujo_worker.host import Host
 pytestmark = pytest.mark.services
 
 STEP = enqueued(run_id="run").first
-BELL = Doorbell("run", "fan")
+BELL = JoinSignal("run", "fan")
 
 
 @pytest.fixture

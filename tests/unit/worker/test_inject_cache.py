@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_worker.runtime import call_args
-from flujo_worker.runtime.call_args import accepts_param, injectable
+from flujo_worker.runtime.call_args import accepted_kwargs, accepts_param
 
 ROUNDS = 2000
 
@@ -95,7 +95,7 @@ def test_a_reused_id_never_gets_a_stale_answer(kinds):
         if opaque:
             agent = Opaque(agent)
         assert accepts_param(agent, "context") is aware
-        assert ("context" in injectable(agent, {"context": 1})) is aware
+        assert ("context" in accepted_kwargs(agent, {"context": 1})) is aware
 
 
 @given(st.booleans())

@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai import Agent
 
 from flujo_client.errors import ConfigurationError
-from flujo_worker.runtime.call_args import accepts_param, injectable
+from flujo_worker.runtime.call_args import accepted_kwargs, accepts_param
 
 CONTEXT = object()
 OPTIONS = {"context": CONTEXT, "resources": "pool", "temperature": 0.2}
@@ -157,37 +157,37 @@ CASES = [
 @pytest.mark.parametrize(("agent", "accepted"), CASES, ids=lambda case: getattr(case, "__qualname__", None))
 def test_an_agent_is_given_what_it_accepts_and_nothing_else(agent, accepted):
     """M-021, M-022, M-024: cold and warm give the same answer."""
-    assert set(injectable(agent, OPTIONS)) == accepted
-    assert set(injectable(agent, OPTIONS)) == accepted
+    assert set(accepted_kwargs(agent, OPTIONS)) == accepted
+    assert set(accepted_kwargs(agent, OPTIONS)) == accepted
 
 
 @pytest.mark.parametrize("agent", [Plain(), Aware(), Anything(), Called(), ClassRun(), Decorated(), passing(keywords)])
 def test_what_is_chosen_can_be_passed(agent):
     """M-022: the call never fails with a TypeError."""
-    result = getattr(agent, "run", agent)("data", **injectable(agent, OPTIONS))
+    result = getattr(agent, "run", agent)("data", **accepted_kwargs(agent, OPTIONS))
     close = getattr(result, "close", None)
     if close:
         close()
 
 
 def test_the_values_are_handed_on_as_they_are():
-    assert injectable(Aware(), OPTIONS)["context"] is CONTEXT
+    assert accepted_kwargs(Aware(), OPTIONS)["context"] is CONTEXT
 
 
 def test_without_a_context_none_is_passed():
     """M-023: a keyword-accepting agent sees no `context` key."""
-    assert injectable(Anything(), {"context": None, "resources": "pool"}) == {"resources": "pool"}
+    assert accepted_kwargs(Anything(), {"context": None, "resources": "pool"}) == {"resources": "pool"}
 
 
 def test_falsy_options_are_passed():
-    assert injectable(Anything(), {"temperature": 0.0}) == {"temperature": 0.0}
+    assert accepted_kwargs(Anything(), {"temperature": 0.0}) == {"temperature": 0.0}
 
 
 def test_a_pydantic_ai_agent_never_receives_the_context():
     """M-031: wrapped or not."""
     agent = Agent("test")
     assert not accepts_param(agent.run, "context")
-    assert injectable(Wrapper(agent), OPTIONS) == {}
+    assert accepted_kwargs(Wrapper(agent), OPTIONS) == {}
     assert accepts_param(agent.run, "model_settings")
 
 
@@ -195,7 +195,7 @@ def test_a_wrapper_that_wraps_itself_is_refused():
     wrapper = Wrapper(None)
     wrapper.__flujo_target__ = wrapper
     with pytest.raises(ConfigurationError, match="does not end"):
-        injectable(wrapper, OPTIONS)
+        accepted_kwargs(wrapper, OPTIONS)
 
 
 @pytest.mark.parametrize(

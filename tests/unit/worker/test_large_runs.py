@@ -9,12 +9,12 @@ import pytest
 from builders import echo, packed, pipeline_of, succeeded
 
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import Doorbell
+from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import loads
 from flujo_client.sizes import MAX_BRANCHES, MAX_STEPS
-from flujo_worker.domain.values import Notice
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.testing import LocalEngine
 
 
@@ -31,13 +31,13 @@ def conclude_all(engine):
     while engine.bus:
         wire = loads(engine.bus.popleft())
         if wire["task"] == TASK_JOIN:
-            bell = Doorbell.from_wire(wire)
+            bell = JoinSignal.from_wire(wire)
             envelope = engine.coordinator.answer_doorbell(bell.run, bell.address)
         else:
             envelope = Envelope.from_wire(wire)
         claim = engine.store.claim(envelope.key, "local", max_lost=1)
         outcome = succeeded(1) if envelope.kind == "step" else succeeded()
-        concluded = engine.coordinator.conclude(Notice(envelope, claim.fence, outcome))
+        concluded = engine.coordinator.conclude(AttemptReport(envelope, claim.fence, outcome))
         if concluded.counts:
             engine._rung(engine._chords.part(envelope))
 

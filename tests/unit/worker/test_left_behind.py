@@ -12,7 +12,7 @@ from flujo_client import LoopStep, Pipeline, Step, StepConfig
 from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.step import AgentProcessors
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 GRACE_S = 0.1
@@ -39,7 +39,7 @@ class Stubborn:
                 await asyncio.sleep(0.01)
             except asyncio.CancelledError:
                 continue
-        return Answer(data, Usage(3, 4, 1, 0.5))
+        return AgentAnswer(data, Usage(3, 4, 1, 0.5))
 
     async def __call__(self, *given, **_):
         return (await self.run(given[0])).output
@@ -146,7 +146,7 @@ def test_the_count_goes_down_when_it_ends_at_last(engine, stubborn):
 
 async def blocks(data):
     time.sleep(0.3)  # noqa: ASYNC251 - that is the mistake
-    return Answer(data, Usage(3, 4, 1, 0.5))
+    return AgentAnswer(data, Usage(3, 4, 1, 0.5))
 
 
 def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():

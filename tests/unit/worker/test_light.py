@@ -7,7 +7,7 @@ from random import Random
 
 from builders import decided, enqueued, packed, pipeline_of, succeeded
 
-from flujo_worker.coordinator.offload import WORTH_SHARING, lighten
+from flujo_worker.coordinator.offload import WORTH_SHARING, offload_large_values
 from flujo_worker.domain.values import ChildRun
 
 INLINE = 4_000
@@ -24,14 +24,14 @@ def decision(**changes):
 
 def test_a_decision_with_nothing_large_stays_itself():
     given = decision()
-    assert lighten(given, INLINE) == (given, [])
+    assert offload_large_values(given, INLINE) == (given, [])
 
 
 def test_what_is_large_is_kept_once_and_pointed_at_everywhere():
     large = some(2 * INLINE)
     given = decision()
     given = replace(given, moves=(replace(given.move, context=large),), next=(replace(given.next[0], context=large),))
-    light, heavy = lighten(given, INLINE)
+    light, heavy = offload_large_values(given, INLINE)
 
     assert heavy == [large]
     assert light.move.context.is_reference
@@ -43,14 +43,14 @@ def test_what_many_messages_carry_is_pointed_at_too():
     shared, given = some(WORTH_SHARING + 100), decision()
     one, many = (replace(given, next=(replace(given.next[0], context=shared),) * times) for times in (1, 9))
 
-    assert lighten(one, INLINE)[1] == []
-    assert lighten(many, INLINE)[1] == [shared]
+    assert offload_large_values(one, INLINE)[1] == []
+    assert offload_large_values(many, INLINE)[1] == [shared]
 
 
 def test_a_child_runs_values_are_as_light_as_any_others():
     context, value = some(2 * INLINE), some(3 * INLINE)
     first = replace(decision().next[0], context=context, input=value)
-    light, heavy = lighten(
+    light, heavy = offload_large_values(
         decision(child_run=ChildRun(enqueued(run_id="r.1").first.ticket, "legal", "legal", first)), INLINE
     )
 
@@ -61,4 +61,6 @@ def test_a_child_runs_values_are_as_light_as_any_others():
 def test_what_is_a_reference_already_is_not_kept_again():
     given = decision()
     pointing = some(2 * INLINE).reference()
-    assert lighten(replace(given, moves=(replace(given.move, context=pointing),)), 1)[1].count(pointing) == 0
+    assert (
+        offload_large_values(replace(given, moves=(replace(given.move, context=pointing),)), 1)[1].count(pointing) == 0
+    )

@@ -10,7 +10,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import UsageLimitExceededError
 from flujo_worker.agents import make_agent_async
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 TEN = StepConfig(max_retries=1, expected_tokens=10)
@@ -28,7 +28,7 @@ class Billed(TestModel):
 
 
 def spend(data):
-    return Answer(data, Usage(6, 4, 1, 0.1))
+    return AgentAnswer(data, Usage(6, 4, 1, 0.1))
 
 
 def talk(**cost):
@@ -52,7 +52,7 @@ def test_a_refused_branch_follows_the_fan_outs_rule(strategy, status):
 
 
 def judge(_plan):
-    return Answer({"score": 1.0, "valid": True}, Usage(3, 2, 1, 0.01))
+    return AgentAnswer({"score": 1.0, "valid": True}, Usage(3, 2, 1, 0.01))
 
 
 def checked(**precheck):

@@ -15,7 +15,7 @@ from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.redact import redact_tree
-from flujo_worker.observe.log import MAX_EVENTS, configure, tell
+from flujo_worker.observe.log import MAX_EVENTS, configure, emit
 from flujo_worker.testing import LocalEngine
 
 SECRET = "hunter2"
@@ -75,7 +75,7 @@ def test_lines_beyond_the_most_are_counted_in_the_runs_story():
 
     def chatter(data):
         for number in range(MAX_EVENTS + 7):
-            tell("line", number=number)
+            emit("line", number=number)
         return data
 
     with LocalEngine() as engine:

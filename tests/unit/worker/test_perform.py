@@ -25,10 +25,10 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.errors import WireError
 from flujo_worker.testing import LocalEngine
-from flujo_worker.user_code.code_registry import Entry
+from flujo_worker.user_code.code_registry import LoadedPipeline
 
 ROOMY = StepConfig(max_retries=3)
 
@@ -370,7 +370,7 @@ def test_a_snapshot_that_was_lost_fails_the_step():
 
 def test_what_was_spent_is_added_up_over_the_attempts(engine):
     def pay(data):
-        return Answer("out", Usage(10, 5, 1, 0.25))
+        return AgentAnswer("out", Usage(10, 5, 1, 0.25))
 
     result = engine.run(Pipeline([Step("a", pay), Step("b", pay)]), "in")
 
@@ -435,7 +435,7 @@ def test_a_cancelled_run_calls_nobody(engine):
 
 
 def _entry(pipeline):
-    return Entry(pipeline, compile_plan(pipeline), {step.name: step for step in pipeline.steps})
+    return LoadedPipeline(pipeline, compile_plan(pipeline), {step.name: step for step in pipeline.steps})
 
 
 def test_a_validators_verdict_may_come_in_four_ways(engine):

@@ -11,7 +11,7 @@ from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepCon
 from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import InfiniteRedirectError
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 SPENT = Usage(10, 5, 1, 0.25)
@@ -30,7 +30,7 @@ class Agent:
         if self.error is not None:
             self.error.flujo_usage = SPENT
             raise self.error
-        return Answer(self.answer, SPENT)
+        return AgentAnswer(self.answer, SPENT)
 
 
 class Senior(Agent):

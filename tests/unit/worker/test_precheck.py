@@ -12,9 +12,9 @@ from builders import enqueued
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.contract.processing import PrecheckSettings
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.precheck import PlanCheckValidator, Precheck
-from flujo_worker.observe.log import telling
+from flujo_worker.observe.log import collecting_events
 
 PLAN = "look, then leap"
 PLANNED = f"<thinking>{PLAN}</thinking> go"
@@ -35,7 +35,7 @@ class Recorder:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             raise answer
-        return Answer(answer, self.spent)
+        return AgentAnswer(answer, self.spent)
 
 
 class Desk:
@@ -68,7 +68,7 @@ class Desk:
         return [data for name, data in self.told if name == "reasoning.validation"]
 
     def _run(self, work: Any) -> Any:
-        with telling(enqueued().first, worker="w") as story:
+        with collecting_events(enqueued().first, worker="w") as story:
             try:
                 return asyncio.run(work)
             finally:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from flujo_client import ValidationResult
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
-    Finding,
+    GateFinding,
     PlanVerdict,
     agreement,
     decoded_object,
@@ -262,10 +262,10 @@ def test_the_feedback_names_the_figures():
 
 
 def test_a_good_score_does_not_undo_a_refusal():
-    assert PlanVerdict(False, 1.0).finding(0.7) == Finding("fail", "refused", 1.0, feedback="the plan was refused")
+    assert PlanVerdict(False, 1.0).finding(0.7) == GateFinding("fail", "refused", 1.0, feedback="the plan was refused")
 
 
 def test_an_event_shows_a_bounded_preview_of_the_feedback():
-    told = Finding("fail", "refused", feedback="x" * 5000).attributes()
+    told = GateFinding("fail", "refused", feedback="x" * 5000).attributes()
 
     assert len(told["feedback"]) == 200

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flujo_client.config.models import Template
+from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_worker.agents.prompts import render_text
 from flujo_worker.agents.prompts.render import rendering_by
@@ -57,7 +57,7 @@ REFUSED = {
 
 
 def refusal(source):
-    with rendering_by(Template(undefined_variables="strict")), pytest.raises(TemplateError) as refused:
+    with rendering_by(TemplateSettings(undefined_variables="strict")), pytest.raises(TemplateError) as refused:
         render_text(source, data=["sk-secret"])
     return str(refused.value)
 
@@ -86,12 +86,15 @@ def test_a_namespace_in_another_prints_as_one():
 
 def test_time_is_bounded_too():
     source = "{% for a in range(9999) %}{{ (range(9999) | list)[:0] | length }}{% endfor %}"
-    with rendering_by(Template(max_s=0.001)), pytest.raises(TemplateError, match="more seconds than a prompt may take"):
+    with (
+        rendering_by(TemplateSettings(max_s=0.001)),
+        pytest.raises(TemplateError, match="more seconds than a prompt may take"),
+    ):
         render_text(source)
 
 
 def test_a_prompt_may_have_just_so_many_characters():
-    with rendering_by(Template(max_chars=10)):
+    with rendering_by(TemplateSettings(max_chars=10)):
         assert render_text("{{ t }}", t="x" * 10) == "x" * 10
         with pytest.raises(TemplateError, match="more characters than a prompt may have"):
             render_text("{{ t }}", t="x" * 11)

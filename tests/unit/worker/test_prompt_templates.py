@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from flujo_client.config.models import Template
+from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_worker.agents.plan_generator import PlanGeneratorAgent
 from flujo_worker.agents.prompts import render_template, render_text
@@ -167,10 +167,10 @@ def test_a_variable_that_is_only_tested_is_not_missed(told):
 
 def test_a_missing_variable_can_be_ignored_or_an_error(told):
     """§2.7: `ignore` and `strict`."""
-    with rendering_by(Template(undefined_variables="ignore")):
+    with rendering_by(TemplateSettings(undefined_variables="ignore")):
         assert render_text("[{{ a }}]") == "[]"
     with (
-        rendering_by(Template(undefined_variables="strict")),
+        rendering_by(TemplateSettings(undefined_variables="strict")),
         pytest.raises(TemplateError, match="'given as text': 'a' is undefined"),
     ):
         render_text("[{{ a }}]")
@@ -180,7 +180,7 @@ def test_a_missing_variable_can_be_ignored_or_an_error(told):
 def test_a_projects_folder_goes_before_our_own_templates(tmp_path):
     (tmp_path / DEFAULT).write_text("{{ task }}!{% include 'part.j2' %}", encoding="utf-8")
     (tmp_path / "part.j2").write_text(" ({{ context.a }})", encoding="utf-8")
-    with rendering_by(Template(folders=(str(tmp_path),))):
+    with rendering_by(TemplateSettings(folders=(str(tmp_path),))):
         assert render_template(DEFAULT, task="Go", context={"a": 1}) == "Go! (1)"
     assert render_template(DEFAULT, task="Go", context={"a": 1}) != "Go! (1)"
 

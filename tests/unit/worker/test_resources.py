@@ -19,7 +19,7 @@ from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepCon
 from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PipelineAbortSignal
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -442,7 +442,7 @@ def test_leaving_that_fails_fails_an_attempt_that_had_succeeded(engine, kind):
 
     def agent(data):
         calls.append(data)
-        return Answer("out", Usage(10, 5, 1, 0.25))
+        return AgentAnswer("out", Usage(10, 5, 1, 0.25))
 
     result = run_with(engine, kind(fails="exit"), agent, config=StepConfig(max_retries=3))
     assert (calls, fault(engine, result).category, result.total_tokens) == (["in"], "system", 15)

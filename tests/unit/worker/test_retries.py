@@ -11,7 +11,7 @@ from flujo_client.contract.trace import build_trace
 from flujo_client.errors import RetryError, UsageLimitExceededError
 from flujo_client.pipeline.parallel import MergeStrategy
 from flujo_client.pipeline.router import DynamicParallelRouterStep
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -148,7 +148,7 @@ def test_what_a_routers_agent_wrote_is_there_behind_it(service, engine):
 
 
 def spend(data):
-    return Answer(data, Usage(6, 4, 1, 0.1))
+    return AgentAnswer(data, Usage(6, 4, 1, 0.1))
 
 
 def spending(service):

@@ -17,7 +17,7 @@ from flujo_client.config.models import Cost
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_worker.agents import make_agent_async
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.pricing import declared, priced_by, require_price
 from flujo_worker.testing import LocalEngine
 
@@ -53,7 +53,7 @@ def draft(_data):
 
 
 def answer_with_draft(_data):
-    return Answer(Draft(), COUNTED)
+    return AgentAnswer(Draft(), COUNTED)
 
 
 def run(step, **settings):
@@ -119,7 +119,7 @@ class Checker:
 
 
 def spend(data):
-    return Answer(data, COUNTED)
+    return AgentAnswer(data, COUNTED)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def spend(data):
         {"validators": [Judge(is_valid=False)]},
         {"validators": [Judge(raises=True)]},
         {"plugins": [Checker()]},
-        {"processors": AgentProcessors(output_processors=[lambda data: Answer(data, Usage(1, 1, 1, 0.5))])},
-        {"processors": AgentProcessors(prompt_processors=[lambda data: Answer(data, Usage(1, 1, 1, 0.5))])},
+        {"processors": AgentProcessors(output_processors=[lambda data: AgentAnswer(data, Usage(1, 1, 1, 0.5))])},
+        {"processors": AgentProcessors(prompt_processors=[lambda data: AgentAnswer(data, Usage(1, 1, 1, 0.5))])},
     ],
     ids=["accepts", "refuses", "raises", "plugin", "output processor", "prompt processor"],
 )

@@ -10,7 +10,7 @@ from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.sweeper import UNRUNG_BEHIND_S, UNRUNG_S, Sweeper
-from flujo_worker.user_code.code_registry import Catalog
+from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
 
 
@@ -39,7 +39,7 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
         new = enqueued()
         store.record(new)
         store.park(new.first.key, store.claim(new.first.key, "w", max_lost=3).fence, "no such code here")
-    catalog = Catalog(["shapes"], lambda _: None)
+    catalog = CodeRegistry(["shapes"], lambda _: None)
     sweeper = Sweeper(
         store,
         Post(),
@@ -69,7 +69,7 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
             asked.append(older_s)
             return super().unrung(limit, older_s)
 
-    store, post, catalog = Store(lambda: 1_800_000_000.0), Backed(), Catalog([], lambda _: None)
+    store, post, catalog = Store(lambda: 1_800_000_000.0), Backed(), CodeRegistry([], lambda _: None)
     coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff())
     sweeper = Sweeper(store, post, coordinator, catalog, worker=lambda: "w", may_judge=lambda: True)
     sweeper.sweep()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flujo_client import MapStep, Pipeline, Step, TreeSearchResult, TreeSearchStep, UsageLimits
 from flujo_client.contract.search import cut
-from flujo_worker.agents.answer import Answer
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 
 LETTERS = ["a", "b", "c", "d", "e"]
@@ -340,7 +340,7 @@ def test_every_call_is_an_attempt_of_its_own_and_stands_in_the_result(engine):
 
 def test_calls_are_paid_for_and_limits_end_the_run(engine):
     def judge(_):
-        return Answer(0.5, SPENT)
+        return AgentAnswer(0.5, SPENT)
 
     paid = engine.run(bare(search(evaluator=judge, max_depth=1)), "?")
     assert paid.total_cost_usd == 3 * SPENT.cost_usd
