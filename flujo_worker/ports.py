@@ -154,19 +154,21 @@ def publish_nothing(due: Sequence[Due]) -> None:
 class Leases(Protocol):
     """Who is alive. Judged by the store's clock."""
 
-    def enlist(self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()) -> set[str]:
+    def register_worker(
+        self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()
+    ) -> set[str]:
         """Begin an incarnation; adopt those of the `held` attempts that still point to `old`, and return them."""
 
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
         """Extend the lease. Return which held attempts (key → fence) are no longer to be worked on; None: the lease is over."""
 
-    def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+    def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
 
         Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
         """
 
-    def retire(self, worker: str) -> None:
+    def deregister_worker(self, worker: str) -> None:
         """End the incarnation; whatever it still held may be taken at once."""
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
@@ -217,7 +219,7 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back."""
 
-    def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
         """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
 
         What this claim reserved is given back too. `told` is written once for each attempt, however often it is put off. False: it
@@ -324,16 +326,16 @@ class Backlog(Protocol):
     def stranded(self, limit: int) -> list[str]:
         """Live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be rung."""
 
-    def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
+    def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
         """Fan-outs and imports (run, address) that waited for nothing any more longer ago than that, and have no work row to join."""
 
     def aborted(self, limit: int) -> list[tuple[str, str]]:
         """Aborted fan-outs (run, address) that still wait for branches."""
 
-    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
+    def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         """Runs that are to be wound down."""
 
-    def orphaned(self, limit: int) -> list[str]:
+    def orphaned_children(self, limit: int) -> list[str]:
         """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
 
     def keep_events(self, keep_days: int | None) -> None:

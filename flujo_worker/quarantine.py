@@ -120,7 +120,7 @@ class Quarantine:
 
     def _crashed(self, envelope: Envelope, worker: str, how: str) -> Delivered:
         logger.error("the process that ran %s alone ended: %s", envelope.key, how)
-        if envelope.key in self._store.disown(worker, (), 0.0):
+        if envelope.key in self._store.release_unowned(worker, (), 0.0):
             told = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
             self._store.note(envelope.ticket.run, [told], key=envelope.key)
         return Delivered("crashed")

@@ -93,9 +93,9 @@ class Sweeper:
 
     def sweep(self) -> int:
         """Sweep once, whoever's turn it is; return how many messages went out."""
-        for run, status in self._store.turned(BATCH):
+        for run, status in self._store.runs_to_stop(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
-        for run in self._store.orphaned(BATCH):
+        for run in self._store.orphaned_children(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, "cancelled", "parent ended"))
         may_judge = self._may_judge()
         if may_judge:
@@ -163,7 +163,7 @@ class Sweeper:
     def _join(self) -> None:
         """Ring for joins whose bell was lost."""
         is_behind = self._post.heads([self._control_queue])[self._control_queue] is not None
-        for run, fan_out in self._store.unrung(BATCH, UNRUNG_BEHIND_S if is_behind else UNRUNG_S):
+        for run, fan_out in self._store.missed_joins(BATCH, UNRUNG_BEHIND_S if is_behind else UNRUNG_S):
             self._move(run, f"joining {fan_out}", partial(self._coordinator.ring, run, fan_out, by="sweeper"))
 
     def _publish(self, due: Sequence[Due]) -> None:

@@ -89,7 +89,7 @@ class LocalEngine:
         )
         member = Member("local", "localhost", 1, "test", 1)
         self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
-        self.store.enlist(member, 10 * 365 * 86_400.0)
+        self.store.register_worker(member, 10 * 365 * 86_400.0)
         self.attempts = Attempts(
             self.store,
             self.coordinator,
@@ -238,12 +238,12 @@ class LocalEngine:
         return any(carried_out)
 
     def _wind_down(self) -> None:
-        for run, status in self.store.turned(1000):
+        for run, status in self.store.runs_to_stop(1000):
             self.coordinator.stop(run, status, status)
         self._stop_orphans()
 
     def _stop_orphans(self) -> None:
-        while orphans := self.store.orphaned(1000):
+        while orphans := self.store.orphaned_children(1000):
             for run in orphans:
                 self.coordinator.stop(run, "cancelled", "parent ended")
 
@@ -293,7 +293,7 @@ class LocalEngine:
         self._stop_orphans()
         for run, fan_out in self.store.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")
-        for run, fan_out in self.store.unrung(1000, 2.0):
+        for run, fan_out in self.store.missed_joins(1000, 2.0):
             self.coordinator.ring(run, fan_out, by="sweeper")
 
     def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:

@@ -50,7 +50,7 @@ class Guard:
         key, step = self._envelope.key, self._envelope.step
         wait = spread(self._permit.wait_s, self._breakers.rules, f"{key} {fence}")
         data = {"step": step, "model": self._model, "delay_seconds": round(wait, 3)}
-        self._ledger.put_off(key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
+        self._ledger.defer(key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
         return True
 
     def report(self, calls: Sequence[ModelCall]) -> None:

@@ -91,7 +91,7 @@ class Lease:
 
     def start(self) -> Lease:
         """Begin the first incarnation and keep it alive."""
-        self._store.enlist(self._member, self._lease_s)
+        self._store.register_worker(self._member, self._lease_s)
         self._unbroken_since = self._beat_at = time.monotonic()
         self._on_renewed()
         self._thread.start()
@@ -102,7 +102,7 @@ class Lease:
         self._stopping.set()
         self._thread.join(timeout=self._renew_s + 5)
         try:
-            self._store.retire(self.worker)
+            self._store.deregister_worker(self.worker)
         except StoreError:
             logger.warning("could not retire worker %s; its lease will run out", self.worker)
 
@@ -163,7 +163,7 @@ class Lease:
         """Give back what stands as ours and is not worked on here: its outcome was refused, or could not be told."""
         with self._lock:
             kept = set(self._held)
-        for key in self._store.disown(self.worker, kept, self._lease_s):
+        for key in self._store.release_unowned(self.worker, kept, self._lease_s):
             logger.warning("attempt %s was ours and nobody worked on it; it counts as lost", key)
 
     def _reincarnate(self) -> None:
@@ -171,7 +171,7 @@ class Lease:
         with self._lock:
             held = {key: each.fence for key, each in self._held.items()}
         reborn = replace(self._member, id=f"{old.split('~')[0]}~{secrets.token_hex(4)}")
-        adopted = self._store.enlist(reborn, self._lease_s, old=old, held=held.keys())
+        adopted = self._store.register_worker(reborn, self._lease_s, old=old, held=held.keys())
         with self._changed:
             self._member = reborn
             self._unbroken_since = time.monotonic()

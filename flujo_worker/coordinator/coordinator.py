@@ -149,7 +149,7 @@ class Coordinator:
         """
         first = str((ticket.limits or {}).get("run", ticket.run))
         self.stop(first, "failed", breach.message)
-        while orphans := self._store.orphaned(100):
+        while orphans := self._store.orphaned_children(100):
             for run in orphans:
                 self.stop(run, "cancelled", "parent ended")
 

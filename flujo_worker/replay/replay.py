@@ -101,7 +101,7 @@ class _Replay:
         self._left = {each.key: (each.status in last, place, each) for place, each in enumerate(merged)}
         self._joins = [each.key for each in merged if each.kind == "join"]
         self._open: list[tuple[bool, int, NoticeRecord]] = []
-        self._store.enlist(Member(WORKER, "", 0, "", 1), 1.0)
+        self._store.register_worker(Member(WORKER, "", 0, "", 1), 1.0)
         self._coordinator = Coordinator(self._store, lambda *_: None, self._answers, backoff=Backoff())
         first = next(each for each in notices if each.made == 1)
         self._store.record(NewRun(self._envelope(first), recording.plan, digest=""))

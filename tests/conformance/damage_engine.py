@@ -90,7 +90,7 @@ class Engine:
             store, self.bus.send, Evaluator(store, catalog, bench), backoff=Backoff(base_s=0.01), inline=300
         )
         self.me = member("w")
-        store.enlist(self.me, 1e6)
+        store.register_worker(self.me, 1e6)
         lease = Lease(store, self.me, lease_s=1e6, renew_s=1e5)
         hooks = HookCaller(catalog, bench, strict=False)
         self.attempts = Attempts(
@@ -145,8 +145,8 @@ class Engine:
     def recover(self, *, deliver: bool = True) -> None:
         """What time brings: what is due is found, what nobody works at is let go, and all that follows is delivered."""
         self.rows.pass_time(100.0)
-        self.store.enlist(self.me, 1e6)
-        self.store.disown("w", (), 0.0)
+        self.store.register_worker(self.me, 1e6)
+        self.store.release_unowned("w", (), 0.0)
         self.sweeper._unparked_at = float("-inf")
         try:
             self.sweeper.sweep()

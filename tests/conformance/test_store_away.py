@@ -64,7 +64,7 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
         lambda: store.commit(decided(concluded, succeeded(), fence=1)),
         lambda: store.spend(run, concluded.first.key, 1, Usage(input_tokens=1)),
         lambda: store.renew("w1", LEASE_S, fences),
-        lambda: store.enlist(member("w2"), LEASE_S),
+        lambda: store.register_worker(member("w2"), LEASE_S),
         lambda: store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=10),
         lambda: store.stop(cancelled.first.ticket.run, "cancelled", "asked"),
         lambda: store.note(None, [Event("worker.log", {}, "info", time.time())]),
@@ -97,9 +97,9 @@ def test_after_a_failover_the_store_writes_to_the_new_primary(services, told):
         folders = ",".join(url.partition("host=")[2].partition("&")[0] for url in urls)
         both = f"postgresql://postgres@/{name}?host={folders}&port=5432,5432&target_session_attrs=read-write"
         store = PostgresStore(both).open()
-        store.enlist(member("before"), LEASE_S)
+        store.register_worker(member("before"), LEASE_S)
         with read_only(services):
-            store.enlist(member("after"), LEASE_S)
+            store.register_worker(member("after"), LEASE_S)
             store.note(None, [Event("worker.log", {}, "info", time.time())])
         store.close()
         assert [workers_of(url) for url in urls] == [{"before"}, {"after"}]

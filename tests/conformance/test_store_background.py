@@ -113,11 +113,11 @@ def test_what_nobody_published_is_due(world, task):
 def test_it_is_nobodys_orphan(world, new, task):
     """The run that launched it has ended, and was asked to stop."""
     assert world.run(new.first.ticket.run).status == "succeeded"
-    assert world.store.orphaned(10) == []
+    assert world.store.orphaned_children(10) == []
     world.pass_time(601)
 
-    assert world.store.turned(10) == []
-    world.enlist("w1")
+    assert world.store.runs_to_stop(10) == []
+    world.register_worker("w1")
     assert world.claim(task) == 1
 
 
@@ -127,7 +127,7 @@ def test_nobody_is_rung_for_when_it_ends(world, new, task):
     assert world.store.child_run(task.ticket.run) is None
     assert not world.store.ring(new.first.ticket.run, BOX, "flujo.control", "worker")
     world.pass_time(60)
-    assert world.store.unrung(10, 2.0) == []
+    assert world.store.missed_joins(10, 2.0) == []
 
 
 def test_what_it_spends_is_its_own(world, new, task):
@@ -229,7 +229,7 @@ def test_one_without_a_sign_of_life_fails_by_what_is_said_of_it(real, given):
     assert failing(real) == []
 
     assert real.refusal(given) in ("stopped", "unleased")
-    assert real.store.turned(10) == [(given.ticket.run, "failed")]
+    assert real.store.runs_to_stop(10) == [(given.ticket.run, "failed")]
     assert real.store.stop(given.ticket.run, "failed", "usage limit exceeded")
     record = real.run(given.ticket.run)
     assert (record.status, record.error, record.reason) == ("failed", STALE, "no sign of life")
@@ -248,7 +248,7 @@ def test_one_without_a_sign_of_life_fails_by_what_is_said_of_it(real, given):
 def test_what_lives_is_not_stale(real, given, sign):
     """Somebody works at it, it waits for a person or a time, or something was done of late."""
     older(real, DAY_S + 1)
-    real.enlist("w1")
+    real.register_worker("w1")
     real.setting.rows(f"UPDATE flujo_attempts SET {sign} WHERE key = %(key)s RETURNING 1", key=given.key)
 
     assert failing(real) == []

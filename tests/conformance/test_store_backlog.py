@@ -133,9 +133,9 @@ def lose(world, new, times=1):
     """Let a worker that runs nothing else claim it and die, `times` over."""
     for _ in range(times):
         name = f"doomed-{next(NUMBERS)}"
-        world.enlist(name)
+        world.register_worker(name)
         world.claim(new, name, room="alone")
-        world.store.retire(name)
+        world.store.deregister_worker(name)
 
 
 @pytest.mark.parametrize("swept", [True, False])

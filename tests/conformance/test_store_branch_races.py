@@ -307,7 +307,7 @@ def test_scopes_are_locked_deepest_first(world, database_url, held, who):
 
 def test_one_of_many_joins_wins(world, race):
     """The doorbell rang twice, on two workers: one has the work."""
-    world.enlist("w2", "w3")
+    world.register_worker("w2", "w3")
     for _ in range(ROUNDS // 2):
         arms = fanned_out(world, 1)
         world.commit(*claimed(world, arms))

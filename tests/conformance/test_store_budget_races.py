@@ -47,7 +47,7 @@ def asks(most):
 def test_whatever_races_nobody_has_more_than_the_limit(world, race, postgres):
     """M-435, law 7: eight claim what five may have, in either order of their budgets; some conclude, some are cancelled meanwhile."""
     for number in range(ROUNDS):
-        world.enlist("w1")  # a slow machine takes longer than one lease for all rounds
+        world.register_worker("w1")  # a slow machine takes longer than one lease for all rounds
         for table in ("budgets", "reservations"):
             postgres.rows(f"DELETE FROM flujo_{table} WHERE true RETURNING 1")
         runs = [limited(world, f"run_{number}_{each}") for each in range(8)]
@@ -85,9 +85,9 @@ def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
 
         def give_back(place, runs=runs, fences=fences):
             key = runs[place].first.key
-            if world.store.put_off(key, fences[place], 0.0, told) and place % 2:
+            if world.store.defer(key, fences[place], 0.0, told) and place % 2:
                 claim = world.store.claim(key, "w1", max_lost=MAX_LOST, asks=asks(100 * TOKENS))
-                world.store.put_off(key, claim.fence or 0, 0.0, told)
+                world.store.defer(key, claim.fence or 0, 0.0, told)
 
         stops = [lambda new=new: world.store.stop(new.first.ticket.run, "cancelled", "enough") for new in runs[:2]]
         race(*(lambda place=place: give_back(place % 4) for place in range(6)), *stops)
@@ -96,7 +96,7 @@ def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
 
 def test_two_deliveries_reserve_and_settle_once(world, race):
     """M-013: of one attempt, on two workers."""
-    world.enlist("w2")
+    world.register_worker("w2")
     for number in range(ROUNDS):
         new = limited(world, f"twice_{number}")
         wanted = [Reservation(f"run:twice_{number}", Amount(tokens=TOKENS), None, 100)]

@@ -128,7 +128,7 @@ def test_a_redelivery_goes_on_with_what_is_held(world):
     new = world.record(limited())
     claimed(world, new, asks(60))
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
 
     assert claimed(world, new, asks(60), worker="w2").over is None
     assert budget(world).reserved.tokens == 60
@@ -139,7 +139,7 @@ def test_a_late_outcome_is_booked_once_and_frees_nothing_of_the_new_claim(world)
     new = world.record(limited())
     claimed(world, new, asks(60))
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
     claimed(world, new, asks(60), worker="w2")
     for _ in range(2):
         assert world.conclude(new, succeeded(usage=SPENT), fence=1) == "stale"
@@ -202,7 +202,7 @@ def test_a_limit_that_is_passed_fails_the_run(world, names):
     assert committed.breach.message == f"Token limit of 10 exceeded. Current tokens: {TOKENS}"
     assert (budget(world).settled.tokens, budget(world).overrun.tokens) == (10, TOKENS - 10)
     if len(names) > 1:
-        assert world.store.turned(10) == [(RUN, "failed")]
+        assert world.store.runs_to_stop(10) == [(RUN, "failed")]
         assert world.store.stop(RUN, "failed", committed.breach.message)
     run = world.run(RUN)
     assert (run.status, run.error.type_name, run.reason) == (
@@ -247,7 +247,7 @@ def test_a_claim_whose_answer_was_lost_says_the_same_again(world):
 def test_a_refused_claim_ends_its_attempt(world):
     """A refused claim is concluded as limit: the attempt ends, nothing is tried again, the run fails as such."""
     new = world.record(limited())
-    world.store.enlist(member("w3"), LEASE_S)
+    world.store.register_worker(member("w3"), LEASE_S)
     answer = claimed(world, new, asks(101), worker="w3")
     world.conclude(new, Outcome("limit", fault=answer.over))
 

@@ -147,15 +147,15 @@ def test_the_parent_waits_as_long_as_it_is_live(world, new, child):
     assert not ring_for(world, child)
 
     assert join_of(world, new.first.ticket.run) == []
-    assert world.store.unrung(10, -1.0) == []
+    assert world.store.missed_joins(10, -1.0) == []
 
 
 def test_a_parked_child_run_is_waited_for(world, child):
     world.store.park(child.key, world.claim(child), "no such code here")
 
     assert not ring_for(world, child)
-    assert world.store.unrung(10, -1.0) == []
-    assert world.store.orphaned(10) == []
+    assert world.store.missed_joins(10, -1.0) == []
+    assert world.store.orphaned_children(10) == []
 
 
 @pytest.mark.parametrize("status", ["succeeded", "failed"])
@@ -200,41 +200,41 @@ def test_one_that_was_stopped_is_waited_for_no_more(world, child, status):
 def test_a_bell_that_nobody_rang_is_found(world, new, child):
     """A worker died between its end and the ring."""
     end(world, child)
-    assert world.store.unrung(10, 2.0) == []
+    assert world.store.missed_joins(10, 2.0) == []
 
     world.pass_time(2.1)
-    assert world.store.unrung(10, 2.0) == [(new.first.ticket.run, BOX)]
+    assert world.store.missed_joins(10, 2.0) == [(new.first.ticket.run, BOX)]
     ring_for(world, child)
-    assert world.store.unrung(10, 2.0) == []
+    assert world.store.missed_joins(10, 2.0) == []
 
 
 def test_the_wait_counts_from_its_end_and_not_from_its_beginning(world, child):
     world.pass_time(10)
     end(world, child)
 
-    assert world.store.unrung(10, 2.0) == []
+    assert world.store.missed_joins(10, 2.0) == []
 
 
 # what has no parent any more
 
 
 def test_a_live_one_whose_parent_waits_is_no_orphan(world, new, child):
-    assert world.store.orphaned(10) == []
+    assert world.store.orphaned_children(10) == []
 
 
 def test_one_whose_parent_is_asked_to_stop_is_an_orphan(world, new, child):
     world.request_cancel(new.first.ticket.run)
 
-    assert world.store.orphaned(10) == [child.ticket.run]
+    assert world.store.orphaned_children(10) == [child.ticket.run]
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])
 def test_one_whose_parent_was_stopped_is_an_orphan_until_it_is_stopped(world, new, child, status):
     world.store.stop(new.first.ticket.run, status, "enough")
-    assert world.store.orphaned(10) == [child.ticket.run]
+    assert world.store.orphaned_children(10) == [child.ticket.run]
 
     world.store.stop(child.ticket.run, "cancelled", "parent ended")
-    assert world.store.orphaned(10) == []
+    assert world.store.orphaned_children(10) == []
     assert not ring_for(world, child)
     assert not LIVE & {row.status for row in world.attempts(child.ticket.run)}
 
@@ -243,7 +243,7 @@ def test_one_that_has_ended_is_no_orphan(world, new, child):
     end(world, child)
     world.store.stop(new.first.ticket.run, "cancelled", "enough")
 
-    assert world.store.orphaned(10) == []
+    assert world.store.orphaned_children(10) == []
 
 
 def test_one_in_an_aborted_fan_out_is_an_orphan_once_that_is_wound_down(world):
@@ -253,10 +253,10 @@ def test_one_in_an_aborted_fan_out_is_an_orphan_once_that_is_wound_down(world):
     abort = BranchClosed(arms[1].address, FAN, 1, aborts=True)
     close = moved(arms[1], status="failed", drops_context=True)
     world.commit(concluded(arms[1], close, fence=world.claim(arms[1]), close="failed", branch_end=abort))
-    assert world.store.orphaned(10) == []
+    assert world.store.orphaned_children(10) == []
 
     world.store.wind_down_branches(arms[0].ticket.run, FAN)
-    assert world.store.orphaned(10) == [decision.child_run.run]
+    assert world.store.orphaned_children(10) == [decision.child_run.run]
     assert ring(world, arms[0])
 
 
@@ -266,7 +266,7 @@ def test_orphans_are_given_as_many_as_are_wanted(world):
         world.commit(beginning(new.first, fence=world.claim(new)))
         world.request_cancel(new.first.ticket.run)
 
-    assert len(world.store.orphaned(2)) == 2
+    assert len(world.store.orphaned_children(2)) == 2
 
 
 @pytest.mark.services
@@ -277,13 +277,13 @@ def test_an_orphan_whose_stop_was_cut_short_is_told_as_cancelled(postgres, held)
     held.execute("UPDATE flujo_runs SET cancel_requested_at = now()")
     held.commit()
 
-    assert postgres.store.turned(10) == [(new.first.ticket.run, "cancelled")]
+    assert postgres.store.runs_to_stop(10) == [(new.first.ticket.run, "cancelled")]
 
 
 def test_it_expires_with_its_parent(world, new, child):
     world.pass_time(601)
 
-    assert sorted(world.store.turned(10)) == sorted(
+    assert sorted(world.store.runs_to_stop(10)) == sorted(
         (run, "expired") for run in (new.first.ticket.run, child.ticket.run)
     )
 

@@ -62,7 +62,7 @@ def test_ended(world):
 def test_busy_while_another_live_worker_has_it(world):
     """A redelivered attempt that a live worker runs is refused (M-013)."""
     new = world.record(enqueued())
-    world.enlist("w2")
+    world.register_worker("w2")
     world.claim(new)
     before = world.picture(new.first.ticket.run)
 
@@ -74,9 +74,9 @@ def test_busy_while_another_live_worker_has_it(world):
 def test_unleased(world, end):
     new = world.record(enqueued())
     if end != "never":
-        world.enlist("w2")
+        world.register_worker("w2")
     if end == "retired":
-        world.store.retire("w2")
+        world.store.deregister_worker("w2")
     if end == "lapsed":
         world.pass_time(LEASE_S + 1)
 
@@ -128,7 +128,7 @@ def test_the_fence_grows_when_a_dead_workers_attempt_is_taken(world):
     new = world.record(enqueued())
     world.claim(new)
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
 
     assert world.claim(new, "w2") == 2
     [attempt] = world.attempts(new.first.ticket.run)
@@ -138,8 +138,8 @@ def test_the_fence_grows_when_a_dead_workers_attempt_is_taken(world):
 def test_a_retired_workers_attempt_is_free_at_once(world):
     new = world.record(enqueued())
     world.claim(new)
-    world.enlist("w2")
-    world.store.retire("w1")
+    world.register_worker("w2")
+    world.store.deregister_worker("w1")
 
     assert world.claim(new, "w2") == 2
 
@@ -147,9 +147,9 @@ def test_a_retired_workers_attempt_is_free_at_once(world):
 def test_an_attempt_that_was_lost_alone_too_often_is_taken_no_more(world):
     new = world.record(enqueued())
     for name in "abc":
-        world.enlist(name)
+        world.register_worker(name)
         world.claim(new, name, room="alone")
-        world.store.retire(name)
+        world.store.deregister_worker(name)
 
     assert world.refusal(new) == "busy"
 

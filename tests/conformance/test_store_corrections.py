@@ -141,7 +141,7 @@ def test_a_zombies_repairs_are_not_kept(world, new, merge):
     """Law: a late outcome changes nothing; the attempt runs under a newer fence."""
     late = world.claim(new)
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
     fence = world.claim(new, "w2")
 
     assert world.commit(merge(new, repaired(corrections=(FIRST,)), late)) == "stale"

@@ -86,9 +86,9 @@ def test_a_stopped_run_gets_no_next_attempt(world, new):
 def test_the_cancel_that_was_asked_for_is_what_turned_tells(world, new):
     world.request_cancel(run_of(new))
 
-    assert world.store.turned(10) == [(run_of(new), "cancelled")]
+    assert world.store.runs_to_stop(10) == [(run_of(new), "cancelled")]
     world.store.stop(run_of(new), "cancelled", "asked")
-    assert world.store.turned(10) == []
+    assert world.store.runs_to_stop(10) == []
 
 
 def test_the_reason_that_a_person_gave_is_the_runs(world, new):
@@ -102,10 +102,10 @@ def test_the_reason_that_a_person_gave_is_the_runs(world, new):
 
 def test_a_run_past_its_deadline_has_expired(world):
     new = world.record(enqueued(deadline=world.now() + 60))
-    assert world.store.turned(10) == []
+    assert world.store.runs_to_stop(10) == []
 
     world.pass_time(61)
-    assert world.store.turned(10) == [(run_of(new), "expired")]
+    assert world.store.runs_to_stop(10) == [(run_of(new), "expired")]
 
 
 def test_a_cancel_before_the_deadline_stays_a_cancel(world):
@@ -113,14 +113,14 @@ def test_a_cancel_before_the_deadline_stays_a_cancel(world):
     world.request_cancel(run_of(new))
     world.pass_time(61)
 
-    assert world.store.turned(10) == [(run_of(new), "cancelled")]
+    assert world.store.runs_to_stop(10) == [(run_of(new), "cancelled")]
 
 
 def test_turned_gives_as_many_as_are_wanted(world):
     for _ in range(3):
         world.request_cancel(run_of(world.record(enqueued())))
 
-    assert len(world.store.turned(2)) == 2
+    assert len(world.store.runs_to_stop(2)) == 2
 
 
 def test_a_run_that_has_ended_cannot_be_asked_to_cancel(world):
@@ -128,7 +128,7 @@ def test_a_run_that_has_ended_cannot_be_asked_to_cancel(world):
     world.conclude(new, succeeded(), fence=world.claim(new))
 
     assert not world.request_cancel(run_of(new))
-    assert world.store.turned(10) == []
+    assert world.store.runs_to_stop(10) == []
 
 
 # parking

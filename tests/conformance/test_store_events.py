@@ -59,7 +59,7 @@ def test_what_a_sweep_found_lost_is_told(world, new):
     world.store.mark_sent({new.first.key: 0.0})
     assert [due.why for due in world.due(epoch=world.now() + 60)] == ["epoch"]
     world.claim(new)
-    world.store.retire("w1")
+    world.store.deregister_worker("w1")
     assert [due.why for due in world.due()] == ["lost"]
 
     again, lost = world.events(new.first.ticket.run)

@@ -212,9 +212,9 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
     close_all(world, arms)
     join = joined(world, arms[0])
     for number in range(MAX_LOST + 1):
-        world.enlist(f"v{number}")
+        world.register_worker(f"v{number}")
         world.claim(join, f"v{number}", room="alone")
-        world.store.retire(f"v{number}")
+        world.store.deregister_worker(f"v{number}")
         due = [(each.why, each.envelope) for each in world.due()]
         assert due == ([("lost", join)] if number < MAX_LOST else [])
 
@@ -230,12 +230,12 @@ def test_a_join_that_nobody_rang_for_is_found_after_a_while(world):
     close_all(world, arms[:1])
     world.pass_time(9)
     close_all(world, arms[1:])
-    assert world.store.unrung(9, 2.0) == []
+    assert world.store.missed_joins(9, 2.0) == []
 
     world.pass_time(2.1)
-    assert world.store.unrung(9, 2.0) == [(run_of(arms[0]), FAN)]
+    assert world.store.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
     ring(world, arms[0])
-    assert world.store.unrung(9, 2.0) == []
+    assert world.store.missed_joins(9, 2.0) == []
 
 
 def test_no_ring_is_missed_while_a_branch_is_open(world):
@@ -243,7 +243,7 @@ def test_no_ring_is_missed_while_a_branch_is_open(world):
     close_all(world, arms[:1])
     world.pass_time(99)
 
-    assert world.store.unrung(9, 2.0) == []
+    assert world.store.missed_joins(9, 2.0) == []
 
 
 def test_a_cancelled_runs_join_is_not_looked_for(world):
@@ -252,7 +252,7 @@ def test_a_cancelled_runs_join_is_not_looked_for(world):
     world.pass_time(9)
     world.request_cancel(run_of(arms[0]))
 
-    assert world.store.unrung(9, 2.0) == []
+    assert world.store.missed_joins(9, 2.0) == []
 
 
 def test_no_more_joins_are_looked_for_than_wanted(world):
@@ -260,7 +260,7 @@ def test_no_more_joins_are_looked_for_than_wanted(world):
         close_all(world, fanned_out(world, 1))
     world.pass_time(9)
 
-    assert len(world.store.unrung(2, 2.0)) == 2
+    assert len(world.store.missed_joins(2, 2.0)) == 2
 
 
 # aborts
@@ -388,7 +388,7 @@ def test_an_aborted_fan_out_is_looked_after_until_its_branches_are_closed(world)
     world.store.wind_down_branches(run_of(arms[0]), FAN)
     assert world.store.aborted(9) == []
     world.pass_time(3)
-    assert world.store.unrung(9, 2.0) == [(run_of(arms[0]), FAN)]
+    assert world.store.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
 
 
 def test_a_cancelled_runs_aborts_are_not_looked_after(world):
@@ -404,9 +404,9 @@ def test_an_outcome_of_an_attempt_that_was_wound_down_is_stale(world):
     arms = fanned_out(world, 2)
     fence = world.claim(arms[1])
     world.pass_time(LEASE_S + 1)
-    world.enlist("w1")
-    world.store.retire("w1")
-    world.enlist("w2")
+    world.register_worker("w1")
+    world.store.deregister_worker("w1")
+    world.register_worker("w2")
     world.due()
     claim = world.store.claim(arms[0].key, "w2", max_lost=MAX_LOST)
     world.commit(closing(arms[0], fence=claim.fence, status="failed", aborts=True))

@@ -99,7 +99,7 @@ def test_a_late_outcome_owes_nothing(world, new):
 
 
 def test_one_worker_takes_a_call(world, new):
-    world.enlist("w2")
+    world.register_worker("w2")
     call = ended(world, new)
     assert world.store.take_call(call, "w1") == 1
     assert (world.store.take_call(call, "w2"), owed(world, "w2")) == (None, [])
@@ -117,7 +117,7 @@ def test_a_call_of_a_dead_worker_is_taken_again(world, new):
     call = ended(world, new)
     world.store.take_call(call, "w1")
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
 
     assert owed(world, "w2", may_judge=False) == []
     assert world.store.take_call(call, "w2", may_judge=False) is None
@@ -142,8 +142,8 @@ def test_who_lost_a_call_cannot_settle_it(world, new):
     call = ended(world, new)
     world.store.take_call(call, "w1")
     world.pass_time(LEASE_S + 1)
-    world.enlist("w1", "w2")
-    world.store.retire("w1")
+    world.register_worker("w1", "w2")
+    world.store.deregister_worker("w1")
     world.store.take_call(call, "w2")
     world.store.settle_call(call, "w1")
     assert owed(world, "w2") == [call]
@@ -154,7 +154,7 @@ def test_a_run_that_is_broken_off_fails_with_its_error(world, new):
     fence = world.claim(new)
     assert world.store.break_off(run_of(new), FAULT)
     assert world.conclude(new, succeeded(), fence=fence) == "stopped"
-    assert world.store.turned(10) == [(run_of(new), "failed")]
+    assert world.store.runs_to_stop(10) == [(run_of(new), "failed")]
 
     world.store.stop(run_of(new), "failed", "no more")
     run = world.run(run_of(new))

@@ -31,8 +31,8 @@ def test_a_lease_that_is_over_cannot_be_renewed(world):
 
 @pytest.mark.parametrize("name", ["w1", "nobody"])
 def test_a_retired_or_unknown_worker_cannot_renew(world, name):
-    world.store.retire("w1")
-    world.store.retire(name)
+    world.store.deregister_worker("w1")
+    world.store.deregister_worker(name)
 
     assert world.store.renew(name, LEASE_S, {}) is None
 
@@ -56,7 +56,7 @@ def test_a_new_incarnation_adopts_what_is_still_its_own(world):
     world.pass_time(LEASE_S + 1)
     held = [mine.first.key, ended.first.key, idle.first.key, "run_none::a:1"]
 
-    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=held) == {mine.first.key}
+    assert world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=held) == {mine.first.key}
     assert [due.envelope.key for due in world.due()] == [idle.first.key]
     assert world.conclude(mine, succeeded(), fence=fence) == "merged"
 
@@ -64,46 +64,48 @@ def test_a_new_incarnation_adopts_what_is_still_its_own(world):
 def test_what_another_has_taken_is_not_adopted(world, new):
     world.claim(new)
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
     world.claim(new, "w2")
 
-    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
+    assert world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
 
 
 def test_what_was_marked_as_lost_is_not_adopted(world, new):
     world.claim(new)
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
     world.due()
 
-    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
+    assert world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
 
 
 def test_what_an_old_incarnation_did_not_hold_any_more_is_lost(world, new):
     world.claim(new)
 
-    world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[])
+    world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=[])
 
     assert [due.why for due in world.due()] == ["lost"]
 
 
 def test_an_old_incarnation_is_over_at_once(world, new):
-    world.store.enlist(member("w1~2"), LEASE_S, old="w1")
+    world.store.register_worker(member("w1~2"), LEASE_S, old="w1")
 
     assert world.refusal(new, "w1") == "unleased"
 
 
 def test_to_enlist_again_after_a_lost_answer_gives_the_same_answer(world, new):
     world.claim(new)
-    first = world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key])
+    first = world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key])
 
-    assert world.store.enlist(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == first == {new.first.key}
+    assert (
+        world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == first == {new.first.key}
+    )
     assert world.store.renew("w1~2", LEASE_S, {new.first.key: 1}) == set()
 
 
 def test_retire_frees_what_is_still_held(world, new):
     world.claim(new)
-    world.store.retire("w1")
+    world.store.deregister_worker("w1")
 
     assert [due.why for due in world.due()] == ["lost"]
 
@@ -113,11 +115,11 @@ def test_what_nobody_works_on_is_disowned_and_counts_as_lost(world):
     forgotten, kept = world.record(enqueued()), world.record(enqueued())
     for new in (forgotten, kept):
         world.claim(new)
-    assert world.store.disown("w1", {kept.first.key}, older_s=1.0) == set()
+    assert world.store.release_unowned("w1", {kept.first.key}, older_s=1.0) == set()
     world.pass_time(2.0)
 
-    assert world.store.disown("w2", set(), older_s=1.0) == set()
-    assert world.store.disown("w1", {kept.first.key}, older_s=1.0) == {forgotten.first.key}
+    assert world.store.release_unowned("w2", set(), older_s=1.0) == set()
+    assert world.store.release_unowned("w1", {kept.first.key}, older_s=1.0) == {forgotten.first.key}
 
     assert [(each.why, each.envelope.key) for each in world.due()] == [("lost", forgotten.first.key)]
 
@@ -158,8 +160,8 @@ def test_what_was_lost_too_often_or_is_to_stop_does_not_go_out_again(world):
 @pytest.mark.parametrize("lease", ["lives", "is over"])
 def test_neighbours_are_those_of_the_host_that_run_something(world, new, lease):
     """Also one whose lease ran out before its successor was up: that one may not judge leases yet."""
-    world.store.enlist(replace(member("w7"), host="other"), LEASE_S)
-    world.enlist("w8")
+    world.store.register_worker(replace(member("w7"), host="other"), LEASE_S)
+    world.register_worker("w8")
     world.claim(world.record(enqueued()), "w7")
     world.claim(new)
     if lease == "is over":

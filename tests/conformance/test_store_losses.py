@@ -22,13 +22,13 @@ def new(world):
 def process(world):
     """A worker process that lives."""
     name = next(NAMES)
-    world.enlist(name)
+    world.register_worker(name)
     return name
 
 
 def crash(world, worker):
     """Its lease is over, and it has said nothing."""
-    world.store.retire(worker)
+    world.store.deregister_worker(worker)
 
 
 def lose(world, new, times=1, *, room="shared", swept=True):
@@ -115,7 +115,7 @@ def test_a_loss_that_a_living_process_tells_is_the_attempts_own(world, new, room
         worker = process(world)
         world.claim(new, worker, room=room)
         world.pass_time(0.001)
-        assert world.store.disown(worker, (), 0.0) == {new.first.key}
+        assert world.store.release_unowned(worker, (), 0.0) == {new.first.key}
         assert not [due for due in world.due() if due.why != "lost"]
 
     assert is_poisoned(world)
@@ -138,8 +138,10 @@ def test_an_adopted_attempt_is_in_the_room_it_was_claimed_for(world, new, room, 
     worker = process(world)
     world.claim(new, worker, room=room)
     world.pass_time(LEASE_S + 1)
-    world.enlist("w1")
-    assert world.store.enlist(member(f"{worker}~2"), LEASE_S, old=worker, held=[new.first.key]) == {new.first.key}
+    world.register_worker("w1")
+    assert world.store.register_worker(member(f"{worker}~2"), LEASE_S, old=worker, held=[new.first.key]) == {
+        new.first.key
+    }
     crash(world, f"{worker}~2")
 
     assert [due.why for due in world.due()] == ["lost"]
@@ -161,7 +163,7 @@ def test_messages_are_counted_from_the_last_loss(world, new):
     """How long an unclaimed message is waited for doubles with each send; those before a claim say nothing of those after."""
     for _ in range(3):
         world.pass_time(200)
-        world.enlist("w1")
+        world.register_worker("w1")
         world.due(heads={new.first.queue: None})
     lose(world, new)
 

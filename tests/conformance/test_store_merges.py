@@ -34,7 +34,7 @@ def lose(world, new):
     """Claim as `w1`, die, and be taken over by `w2`."""
     late = world.claim(new)
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
     return late, world.claim(new, "w2")
 
 

@@ -40,7 +40,7 @@ def test_an_open_question_is_nobodys_work(world):
     question = asked(world)
     assert (world.status(question), world.run(run_of(question)).status) == ("paused", "paused")
     world.pass_time(30 * 86_400)
-    world.enlist("w1")
+    world.register_worker("w1")
     assert world.store.expire_questions(10) == 0
     assert world.due(epoch=world.now()) == []
     assert world.refusal(question) == "ended"
@@ -84,7 +84,7 @@ def test_a_question_whose_time_is_over_becomes_work_without_an_answer(world):
     question = asked(world, expires_s=60.0)
     assert world.store.expire_questions(10) == 0
     world.pass_time(61)
-    world.enlist("w1")
+    world.register_worker("w1")
     assert world.answer(key_of(question), packed("late")) is False
     assert world.store.expire_questions(10) == 1
     assert [each.envelope.key for each in world.due()] == [key_of(question)]

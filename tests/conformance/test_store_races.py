@@ -151,7 +151,7 @@ def test_a_merge_waits_for_the_request_to_cancel_under_way_and_is_refused(world,
 
 def test_one_of_many_claims_wins(world, race):
     names = ("w2", "w3", "w4", "w5")
-    world.enlist(*names)
+    world.register_worker(*names)
     for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE))
         claims = race(
@@ -212,9 +212,9 @@ def test_a_poisoned_attempt_is_concluded_once_however_many_take_it(world, race):
     for number in range(20):
         new = world.record(enqueued(PIPELINE))
         for loss in range(MAX_LOST + 1):
-            world.enlist(f"v{number}-{loss}")
+            world.register_worker(f"v{number}-{loss}")
             world.claim(new, f"v{number}-{loss}", room="alone")
-            world.store.retire(f"v{number}-{loss}")
+            world.store.deregister_worker(f"v{number}-{loss}")
 
         def poison(new=new):
             taken = world.store.poisoned(max_lost=MAX_LOST, limit=9)
@@ -228,11 +228,13 @@ def test_a_poisoned_attempt_is_concluded_once_however_many_take_it(world, race):
 def test_two_incarnations_of_one_worker_cannot_both_adopt(world, race):
     for number in range(20):
         old = f"old-{number}"
-        world.enlist(old)
+        world.register_worker(old)
         keys = [new.first.key for new in [world.record(enqueued()) for _ in range(5)] if world.claim(new, old)]
         adopted = race(
             *(
-                lambda name=name, keys=keys, old=old: world.store.enlist(member(name), LEASE_S, old=old, held=keys)
+                lambda name=name, keys=keys, old=old: world.store.register_worker(
+                    member(name), LEASE_S, old=old, held=keys
+                )
                 for name in (f"{old}~1", f"{old}~2")
             )
         )

@@ -66,7 +66,7 @@ def test_what_follows_has_it(world, new, outcome):
 
 def test_what_was_lost_for_good_has_it(world, new):
     for worker in [f"w{number}" for number in range(2, MAX_LOST + 3)]:
-        world.enlist(worker)
+        world.register_worker(worker)
         world.store.claim(new.first.key, worker, max_lost=MAX_LOST + 1, room="alone")
         world.pass_time(LEASE_S + 1)
 

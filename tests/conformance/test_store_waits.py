@@ -21,7 +21,7 @@ def new(world):
 
 
 def put_off(world, new, fence, delay_s=20.0):
-    return world.store.put_off(new.first.key, fence, delay_s, WAITING)
+    return world.store.defer(new.first.key, fence, delay_s, WAITING)
 
 
 def waits(world):
@@ -86,7 +86,7 @@ def test_it_ends_with_its_run(world, how):
         world.request_cancel(RUN)
     else:
         world.pass_time(6)
-    assert world.store.turned(10) == [(RUN, how)]
+    assert world.store.runs_to_stop(10) == [(RUN, how)]
     assert world.store.stop(RUN, how, how)
 
     assert (world.status(new), world.run(RUN).status) == ("cancelled", how)
@@ -128,7 +128,7 @@ def test_what_a_lost_worker_may_have_spent_stays_reserved(world):
     new = limited(world)
     claimed(world, new)
     world.pass_time(LEASE_S + 1)
-    world.enlist("w2")
+    world.register_worker("w2")
     put_off(world, new, claimed(world, new, "w2"))
 
     assert reserved(world) == 60

@@ -215,12 +215,12 @@ class World:
         self.questions, self.answer = setting.read_questions, setting.answer
         self.budgets = setting.read_budgets
         self.standing, self.beginning = setting.standing, setting.beginning
-        self.enlist("w1")
+        self.register_worker("w1")
 
-    def enlist(self, *names: str, lease_s: float = LEASE_S) -> None:
+    def register_worker(self, *names: str, lease_s: float = LEASE_S) -> None:
         """Begin these incarnations."""
         for name in names:
-            self.store.enlist(member(name), lease_s)
+            self.store.register_worker(member(name), lease_s)
 
     def record(self, new: NewRun) -> NewRun:
         """Record a run."""

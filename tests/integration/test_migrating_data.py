@@ -100,7 +100,7 @@ def test_a_run_that_older_code_recorded_is_carried_on(connection, database_url, 
     migrate(database_url)
     if when == "after":
         record_as_before(connection, new)
-    store.enlist(member("w1"), 30.0)
+    store.register_worker(member("w1"), 30.0)
 
     [due] = store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=2, limit=10)
     assert due.envelope == new.first

@@ -119,7 +119,7 @@ class Rough(LocalEngine):
         if wire["task"] != TASK_JOIN:
             self._ghosts += 1
             ghost = member(f"ghost-{self._ghosts}")
-            self.store.enlist(ghost, 5.0)
+            self.store.register_worker(ghost, 5.0)
             self.store.claim(Envelope.from_wire(wire).key, ghost.id, max_lost=1000)
 
     def cut(self) -> set[str]:

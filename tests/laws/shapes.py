@@ -328,7 +328,7 @@ class Rough(LocalEngine):
         """Another worker claims what is live, and dies: its outcome comes late, under an old fence."""
         self._ghosts += 1
         name = f"ghost-{self._ghosts}"
-        self.store.enlist(member(name), 5.0)
+        self.store.register_worker(member(name), 5.0)
         sent = [
             each for each in self.live if isfinite(self.store._attempts[each.key].available_at)
         ]  # held rows have no message

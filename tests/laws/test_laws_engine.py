@@ -121,7 +121,7 @@ def nothing_follows_a_cancel(shape, before, after):
         for mishap, place in after:
             meet(engine, mishap, place)
         assert engine.picture() == flagged
-        for run, status in engine.store.turned(10):
+        for run, status in engine.store.runs_to_stop(10):
             engine.store.stop(run, status, "asked")
         acknowledged = engine.picture()
         assert engine.live == []

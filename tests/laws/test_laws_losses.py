@@ -56,7 +56,7 @@ class Fleet:
     def process(self, parent=None):
         made = Process(f"p{next(self.names)}", parent=parent)
         self.processes.append(made)
-        self.store.enlist(member(made.name), LEASE_S)
+        self.store.register_worker(member(made.name), LEASE_S)
         return made
 
     def tick(self):
@@ -131,9 +131,9 @@ class Fleet:
             ]
         elif parent is not None:
             self.now += 0.1
-            self.store.disown(process.name, (), 0.0)
+            self.store.release_unowned(process.name, (), 0.0)
         for each in family:
-            self.store.retire(each.name)
+            self.store.deregister_worker(each.name)
             self.processes.remove(each)
             if each.waiting not in (None, *each.running):  # its message is gone: a sweep would send it again
                 self.queue.append(each.waiting)

@@ -110,7 +110,7 @@ class LedgerInMemory(BudgetsInMemory):
             self._tell(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
-    def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
         with self._lock:
             row = self._given_back(key, fence, delay_s)
             if row is None:

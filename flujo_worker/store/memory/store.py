@@ -204,7 +204,9 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     # leases
 
-    def enlist(self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()) -> set[str]:
+    def register_worker(
+        self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()
+    ) -> set[str]:
         with self._lock:
             self._leases[member.id] = self._clock() + lease_s
             self._members[member.id] = member
@@ -231,7 +233,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return False
         return (row.status, row.fence, row.worker) == ("running", fence, worker)
 
-    def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+    def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         with self._lock:
             before = self._clock() - older_s
             mine = [row for row in self._attempts.values() if (row.status, row.worker) == ("running", worker)]
@@ -240,7 +242,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.worker = None
             return {str(row.key) for row in gone}
 
-    def retire(self, worker: str) -> None:
+    def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
 
@@ -360,7 +362,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.fence += 1
             return [(self._envelope(row), row.fence) for row in rows]
 
-    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
+    def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         with self._lock:
             turned = [
                 run for run in self._runs.values() if run.is_live and (run.stopped_at is not None or self._is_over(run))

@@ -75,7 +75,7 @@ class TreeInMemory(Tables):
             scope = self._scopes.get((run, branch))
             return scope is not None and scope.closed_by == key and self._after_in_lane(run, scope) is None
 
-    def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
+    def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
         with self._lock:
             return [
                 (run, scope.address)
@@ -93,7 +93,7 @@ class TreeInMemory(Tables):
                 if scope.aborted and self._may_merge(self._runs[run]) and self._has_open_child(run, scope.address)
             ][:limit]
 
-    def orphaned(self, limit: int) -> list[str]:
+    def orphaned_children(self, limit: int) -> list[str]:
         with self._lock:
             return [run.ticket.run for run in self._runs.values() if run.is_live and self._is_orphan(run)][:limit]
 

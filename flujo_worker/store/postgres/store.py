@@ -84,7 +84,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     # leases
 
-    def enlist(self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()) -> set[str]:
+    def register_worker(
+        self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()
+    ) -> set[str]:
         parameters = {
             "id": member.id,
             "host": member.host,
@@ -95,19 +97,19 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "old": old,
             "keys": sorted(held),
         }
-        return {row["key"] for row in self._rows("enlist", parameters)}
+        return {row["key"] for row in self._rows("register_worker", parameters)}
 
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
         parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
         rows = self._rows("renew", parameters)
         return set(rows[0]["lost"]) if rows else None
 
-    def disown(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+    def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
-        return {row["key"] for row in self._rows("disown", parameters)}
+        return {row["key"] for row in self._rows("release_unowned", parameters)}
 
-    def retire(self, worker: str) -> None:
-        self._do("retire", {"id": worker})
+    def deregister_worker(self, worker: str) -> None:
+        self._do("deregister_worker", {"id": worker})
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         return [(row["id"], row["pid"]) for row in self._rows("neighbours", {"host": host})]
@@ -195,10 +197,10 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
-    def put_off(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
         parameters |= {"name": as_text(told.name), "level": told.level, "data": shown(told.data)}
-        return bool(self._rows("put_off", parameters))
+        return bool(self._rows("defer", parameters))
 
     def postpone(self, key: str, delay_s: float) -> None:
         self._do("postpone", {"key": key, "delay_s": delay_s})
@@ -309,8 +311,8 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         found = read_envelopes(rows, lambda run, key, _, error: damaged(run, key, fences[key], error))
         return [(envelope, fences[envelope.key]) for _, envelope in found]
 
-    def turned(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
-        rows = self._rows("turned", {"limit": limit})
+    def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
+        rows = self._rows("runs_to_stop", {"limit": limit})
         return [
             (row["id"], "failed" if row["failed"] else "cancelled" if row["cancelled"] else "expired") for row in rows
         ]

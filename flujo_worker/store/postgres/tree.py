@@ -57,15 +57,15 @@ class TreeInPostgres(RetryingPool):
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         return self._lane(run, branch) == (key, None)
 
-    def unrung(self, limit: int, older_s: float) -> list[tuple[str, str]]:
-        rows = self._rows("unrung", {"limit": limit, "older_s": older_s})
+    def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
+        rows = self._rows("missed_joins", {"limit": limit, "older_s": older_s})
         return [(row["run_id"], row["address"]) for row in rows]
 
     def aborted(self, limit: int) -> list[tuple[str, str]]:
         return [(row["run_id"], row["address"]) for row in self._rows("aborted", {"limit": limit})]
 
-    def orphaned(self, limit: int) -> list[str]:
-        return [row["id"] for row in self._rows("orphaned", {"limit": limit})]
+    def orphaned_children(self, limit: int) -> list[str]:
+        return [row["id"] for row in self._rows("orphaned_children", {"limit": limit})]
 
     def stranded(self, limit: int) -> list[str]:
         return [row["id"] for row in self._rows("stranded", {"limit": limit})]

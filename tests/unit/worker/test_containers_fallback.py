@@ -329,7 +329,7 @@ def test_a_branch_that_is_aborted_calls_no_fallback(engine):
 def test_a_step_that_takes_its_workers_with_it_has_a_fallback_too(engine):
     run = engine.enqueue(bare(step("x").fallback(step("y", wrote))), "in")
     engine.deliver(engine.bus.popleft())
-    engine.store.enlist(member("ghost"), 5.0)
+    engine.store.register_worker(member("ghost"), 5.0)
     engine.store.claim(Envelope.from_wire(loads(engine.bus.popleft())).key, "ghost", max_lost=1, room="alone")
     engine.now += 100.0
     [(envelope, fence)] = engine.store.poisoned(max_lost=0, limit=9)

@@ -26,16 +26,16 @@ PATIENCE_S = 30
 class Answering:
     """A store to which every lease is good."""
 
-    def enlist(self, member, lease_s, *, old=None, held=()):
+    def register_worker(self, member, lease_s, *, old=None, held=()):
         return set()
 
     def renew(self, worker, lease_s, held):
         return set()
 
-    def disown(self, worker, kept, older_s):
+    def release_unowned(self, worker, kept, older_s):
         return set()
 
-    def retire(self, worker):
+    def deregister_worker(self, worker):
         pass
 
 

@@ -23,12 +23,12 @@ class Roll:
         self.before_adopting = lambda: None
         self.is_settled = threading.Event()
 
-    def enlist(self, member, lease_s, *, old=None, held=()):
+    def register_worker(self, member, lease_s, *, old=None, held=()):
         if old is not None:
             self.before_adopting()
         return self.adopts & set(held)
 
-    def disown(self, worker, kept, older_s):
+    def release_unowned(self, worker, kept, older_s):
         return set()
 
     def renew(self, worker, lease_s, held):
@@ -37,7 +37,7 @@ class Roll:
         self.is_settled.set()
         return set()
 
-    def retire(self, worker):
+    def deregister_worker(self, worker):
         pass
 
     def wait(self):

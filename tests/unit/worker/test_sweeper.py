@@ -34,7 +34,7 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "shapes", raising=False)
     store = MemoryStore(lambda: 1_800_000_000.0)
-    store.enlist(member("w"), 30.0)
+    store.register_worker(member("w"), 30.0)
     for _ in range(3):
         new = enqueued()
         store.record(new)
@@ -65,9 +65,9 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
             return dict.fromkeys(queues, self.head)
 
     class Store(MemoryStore):
-        def unrung(self, limit, older_s):
+        def missed_joins(self, limit, older_s):
             asked.append(older_s)
-            return super().unrung(limit, older_s)
+            return super().missed_joins(limit, older_s)
 
     store, post, catalog = Store(lambda: 1_800_000_000.0), Backed(), CodeRegistry([], lambda _: None)
     coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff())
