@@ -24,6 +24,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import Answer
 from flujo_worker.attempts.catalog import Entry
+from flujo_worker.ports import Claim
 from flujo_worker.testing import LocalEngine
 
 ROOMY = StepConfig(max_retries=3)
@@ -436,3 +437,13 @@ def _entry(pipeline):
 def test_a_validators_verdict_may_come_in_four_ways(engine):
     ways = [lambda _: True, lambda _: (True, ""), lambda _: ValidationResult(is_valid=True)]
     assert run_one(engine, Agent(), validators=ways).success
+
+
+def test_a_message_that_overtakes_its_sweeps_commit_is_not_dropped(engine, monkeypatch):
+    """M-013: a sweep sends what was lost before it commits. A worker that may not judge yet sees the dead worker's row until then."""
+    early, claim = [Claim(refusal="busy")] * 3, engine.store.claim
+    monkeypatch.setattr(engine.store, "claim", lambda *args, **rest: early.pop() if early else claim(*args, **rest))
+    agent = Agent()
+    assert not engine.lease.may_judge()
+    assert run_one(engine, agent).success
+    assert (agent.calls, early) == (1, [])
