@@ -34,6 +34,8 @@ BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
 HOUSEKEEPING_EVERY_S = 3600.0
+TURN, NO_JUDGES_TURN = 0.8, 2.5
+"""How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
 UNRUNG_S = 2.0
 """How long after its last branch closed a fan-out's chord has to ring by itself."""
 UNRUNG_BEHIND_S = 10.0
@@ -200,11 +202,15 @@ class Sweeper:
             self._housekept_at = now
             _safely("making place for events", partial(self._store.keep_events, self._keep_events_days))
 
+    def _patience(self) -> float:
+        """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""
+        return TURN if self._may_judge() else NO_JUDGES_TURN
+
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
                 self._look_beside()
-                if self._store.begin_sweep(self._worker(), self._every_s * 0.8):
+                if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
             except (StoreError, DispatchError) as error:

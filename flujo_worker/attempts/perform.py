@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+UNCOMMITTED_S = 1.0
+"""How long a sweep may take from sending a message to its commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -182,13 +185,18 @@ class Attempts:
         return _Wanted(reply, calls, asks)
 
     def _claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
+        """Claim, in the incarnation that this process has by then.
+
+        A sweep sends an attempt that was lost before it commits that it was. Who may not judge sees it as somebody's until then.
+        """
+        until = time.monotonic() + UNCOMMITTED_S
         while True:
-            worker = self._lease.worker
+            worker, may_judge = self._lease.worker, self._lease.may_judge()
             claim = self._ledger.claim(
                 envelope.key,
                 worker,
                 max_lost=self._settings.worker.max_lost,
-                may_judge=self._lease.may_judge(),
+                may_judge=may_judge,
                 fan_outs=tuple(envelope.lanes),
                 asks=asks,
                 room=room,
@@ -197,6 +205,9 @@ class Attempts:
             if claim.fence is not None:
                 held.fence, held.is_limited = claim.fence, bool(asks)
                 return replace(claim, refusal=None)
+            if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
+                time.sleep(UNCOMMITTED_S / 20)
+                continue
             if claim.refusal != "unleased":
                 return claim
             if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):

@@ -13,6 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from flujo_client.serial.text import storable_text
 from flujo_client.transport.dead_letters import MOST_BYTES, DeadLetters
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Refusals:
 
     def record(self, error: WireError, item: bytes, *, queue: str) -> None:
         """Record an item as it lay in its list."""
-        detail = " ".join(error.message.split())
+        detail = storable_text(" ".join(error.message.split()))
         logger.warning("message in %r refused as %s: %s (%d bytes)", queue, error.reason, detail, len(item))
         try:
             self._dead_letters.keep(error.reason, item, queue=queue, detail=detail)

@@ -11,8 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from chaos_pipelines import QUEUES
 from chaos_traffic import patiently
+from junk import JUNK, bomb, push
 from services import read_only
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ GAP_S = (0.5, 1.5)
 LOOK_EVERY_S = 0.05
 MOST_OLD_MESSAGES = 500
 MOST_TOLD = 6_000
+JUNK_AT_ONCE = 5
+BOMB_BYTES = 100 * 1024 * 1024
+"""What a bomb unpacks to: a worker that did that would be seen by its time and its memory."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Tally:
 
     faults: Counter[str] = field(default_factory=Counter)
     doubled: int = 0
+    junk: int = 0
     killers: list[RunHandle] = field(default_factory=list)
     cancels: list[Future[Cancelled | None]] = field(default_factory=list)
     recovered_s: list[float] = field(default_factory=list)
@@ -90,6 +96,8 @@ class Injector:
             "restart redis": (self.restart_redis, 1),
             "double messages": (self.double, 1),
             "repeat an old message": (self.repeat_old, 1),
+            "push junk": (self.push_junk, 1),
+            "push a bomb": (self.push_bomb, 1),
         }
 
     def mend(self) -> None:
@@ -191,6 +199,20 @@ class Injector:
         """Publish some message once more that lay in a queue at any time since the beginning."""
         if self._old:
             self._site.redis.lpush(*self._draw.choice(self._old))
+
+    def push_junk(self) -> None:
+        """Push items that are not messages in front of those that are."""
+        junk = self._draw.sample(sorted(JUNK), JUNK_AT_ONCE)
+        push(self._site.redis, self._draw.choice(QUEUES), [JUNK[name] for name in junk])
+        self.tally.junk += len(junk)
+
+    def push_bomb(self) -> None:
+        """Push a message of ours whose body is a gzip bomb: unpacked it would fill a worker's memory."""
+        genuine = [(queue, message) for queue, message in self._old if b'"flujo.' in message]
+        if genuine:
+            queue, message = self._draw.choice(genuine)
+            push(self._site.redis, queue, [orjson.dumps(bomb(orjson.loads(message), BOMB_BYTES))])
+            self.tally.junk += 1
 
     def _cancel(self, run: str) -> Cancelled | None:
         handle: RunHandle = patiently(lambda: self._site.client.get_run(run))

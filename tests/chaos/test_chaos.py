@@ -12,6 +12,8 @@ from chaos_pipelines import CONTAINERS, QUEUES, SHAPES, load_of
 from chaos_traffic import Customer, Ordered
 from fleet import BRISK, STEPS, Site, wait_until
 
+from flujo_client.transport.broker import Broker
+
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 SEEDS = (11, 12, 13)
@@ -145,12 +147,13 @@ def told(site, seed, orders, tally, cancelled):
     repeated = begun.total() - len(begun)
     times = sorted(tally.recovered_s)
     again = f"p50 {statistics.median(times):.1f} s, max {times[-1]:.1f} s, n={len(times)}" if times else "nobody"
+    refused_items = Broker(site.settings).refused().count
     nested = sum(order.shape in CONTAINERS for order in orders)
     rung = {row["by"]: row["count"] for row in site.rows(RINGS)}
     faults = ", ".join(f"{name} {often}" for name, often in tally.faults.most_common())
     return (
         f"\nseed {seed}: {len(orders)} runs, {nested} with containers, {begun.total()} executions, {len(cancelled)} of {len(tally.cancels)} cancels landed"
-        f"\n  faults: {faults}; {tally.doubled} messages doubled, {len(tally.killers)} killers failed or were cancelled, {apart['count']} times run apart"
+        f"\n  faults: {faults}; {tally.doubled} messages doubled, {tally.junk} items of junk, {refused_items} refused, {len(tally.killers)} killers failed or were cancelled, {apart['count']} times run apart"
         f"\n  repeated executions {repeated}, attempts lost {lost['count']}, outcomes refused {refused['count']}, "
         f"deadlocks {len(tally.deadlocks)}\n  joins rung by {rung}\n  kill -9 → running again: {again}"
     )

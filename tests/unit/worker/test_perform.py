@@ -27,6 +27,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.errors import WireError
+from flujo_worker.ports import Claim
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code.code_registry import LoadedPipeline
 
@@ -457,3 +458,13 @@ def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engin
     assert agent.calls == 0
     engine.drain()
     assert (agent.calls, engine.result(run).output) == (1, "out")
+
+
+def test_a_message_that_overtakes_its_sweeps_commit_is_not_dropped(engine, monkeypatch):
+    """M-013: a sweep sends what was lost before it commits. A worker that may not judge yet sees the dead worker's row until then."""
+    early, claim = [Claim(refusal="busy")] * 3, engine.store.claim
+    monkeypatch.setattr(engine.store, "claim", lambda *args, **rest: early.pop() if early else claim(*args, **rest))
+    agent = Agent()
+    assert not engine.lease.may_judge()
+    assert run_one(engine, agent).success
+    assert (agent.calls, early) == (1, [])

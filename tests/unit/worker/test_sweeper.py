@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 
+import pytest
 from builders import enqueued, member
 
 from flujo_client.contract.plan import Backoff
@@ -76,3 +78,28 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
     post.head = 0.0
     sweeper.sweep()
     assert asked == [UNRUNG_S, UNRUNG_BEHIND_S]
+
+
+@pytest.mark.parametrize(("may_judge", "sweeps"), [(True, True), (False, False)])
+def test_one_who_may_not_judge_leaves_the_turn_to_those_who_may(may_judge, sweeps):
+    """A newcomer that took every turn would have a dead worker's attempts wait for a second lease (law of design §5)."""
+    asked = threading.Event()
+
+    class Store(MemoryStore):
+        def begin_sweep(self, worker, every_s):
+            took.append(super().begin_sweep(worker, every_s))
+            asked.set()
+            return False
+
+    took, now = [], 1_800_000_000.0
+    store, catalog = Store(lambda: now), CodeRegistry([], lambda _: None)
+    MemoryStore.begin_sweep(store, "another", 0.0)
+    now += 0.015
+    coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff())
+    sweeper = Sweeper(
+        store, Post(), coordinator, catalog, worker=lambda: "w", may_judge=lambda: may_judge, every_s=0.01
+    )
+    sweeper.start()
+    assert asked.wait(5)
+    sweeper.stop()
+    assert took[0] is sweeps
