@@ -1,11 +1,12 @@
-"""What a statement is bound with: decisions, events and spends as parameters. Pure.
+"""Bind statements: decisions, events and spends as parameters. Pure.
 
 A decision that moves one scope and makes one row at most is bound for `conclude.sql`, which every step takes; any other one for
-`conclude_tree.sql`, which says the same with arrays.
+`conclude_tree.sql`, which does the same with arrays. Each entity has a class of `entities.py`, and its parameters are named after the fields.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -14,10 +15,13 @@ from flujo_client.address import AttemptKey
 from flujo_client.serial import safe_serialize, storable_text, stored_safely
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.budget import Amount
+from flujo_worker.store.postgres.entities import NewAttempt, NewChildRun, NewCorrection, NewScope, ScopeUpdate
 from flujo_worker.store.shared_rules import given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Sequence
+
+    from _typeshed import DataclassInstance
 
     from flujo_client.contract.outcome import Correction, Event, Fault, Usage
     from flujo_client.serial import Packed
@@ -32,15 +36,6 @@ if TYPE_CHECKING:
         SlotReleased,
         UpdateScope,
     )
-
-_MOVE = "addresses versions cursors statuses merges outputs contexts drops patches errors metadata"
-_OPEN = (
-    "addresses parents kinds steps names places outputs contexts lanes cursors statuses waiting held errors metadata"
-)
-_NEXT = "keys addresses steps numbers kinds queues after_s guidance questions statuses errors"
-_CORRECTION = "steps agents models schemas policies stages depths transforms saved_ms"
-_CHILD = "run at name input digest deadline limits root context key step kind queue after_s"
-_ONE = "next_key next_address next_step next_number next_kind next_queue next_after_s next_guidance"
 
 
 def is_plain(decision: Decision) -> bool:
@@ -77,9 +72,9 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
     return {
         **_bind_close(decision),
         "answers": stored_safely(decision.answers) if decision.answers else None,
-        **_columns("move", _MOVE, map(_move, decision.moves)),
-        **_columns("open", _OPEN, (_opening(each, held) for each in decision.opens)),
-        **_columns("next", _NEXT, (_next(run, each, grace) for each in decision.next)),
+        **_columns("move", ScopeUpdate, [_update(each) for each in decision.moves]),
+        **_columns("open", NewScope, [_new_scope(each, held) for each in decision.opens]),
+        **_columns("next", NewAttempt, [_new_attempt(run, each, grace) for each in decision.next]),
         "begun_places": [each.place for each in decision.begun],
         "begun_contexts": [_bytes(each.context) for each in decision.begun],
         **_bind_branch_end(decision.branch_end),
@@ -105,7 +100,7 @@ def bind_corrections(notice: AttemptReport) -> dict[str, Any]:
         "run": notice.envelope.ticket.run,
         "key": notice.envelope.key,
         "fence": notice.fence,
-        **_columns("correction", _CORRECTION, map(_correction, notice.outcome.corrections)),
+        **_columns("correction", NewCorrection, [_correction(each) for each in notice.outcome.corrections]),
     }
 
 
@@ -193,109 +188,110 @@ def _bind_branch_end(end: BranchClosed | None) -> dict[str, Any]:
 
 
 def _bind_child_run(child: ChildRun | None) -> dict[str, Any]:
-    names = [f"child_{name}" for name in _CHILD.split()]
-    if child is None:
-        return dict.fromkeys(names)
-    first = child.first
-    values = (
-        child.run,
-        child.parent_address,
-        as_text(child.name),
-        bytes(first.input),
-        first.input.digest,
-        child.ticket.deadline,
-        None if child.ticket.limits is None else stored_safely(dict(child.ticket.limits)),
-        first.address,
-        _bytes(first.context),
-        str(AttemptKey(child.run, first.address, first.step, first.number, first.kind)),
-        first.step,
-        first.kind,
-        first.queue,
-        grace_s(1),
-    )
-    return dict(zip(names, values, strict=True))
+    return _named("child", NewChildRun, None if child is None else _new_child_run(child))
 
 
-def _bind_one(decision: Decision) -> Mapping[str, Any]:
-    if not decision.next:
-        return dict.fromkeys(_ONE.split())
+def _bind_one(decision: Decision) -> dict[str, Any]:
     run = decision.notice.envelope.ticket.run
-    *values, _, _, _ = _next(run, decision.next[0], grace_s(1))  # a question is no ordinary step's
-    return dict(zip(_ONE.split(), values, strict=True))
+    row = _new_attempt(run, decision.next[0], grace_s(1)) if decision.next else None
+    return _named("next", NewAttempt, row)
 
 
-def _columns(prefix: str, names: str, rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
-    """One array for each column, all empty when there is no row."""
-    named = [f"{prefix}_{name}" for name in names.split()]
-    columns = list(zip(*rows, strict=True)) or [()] * len(named)
-    return {name: list(column) for name, column in zip(named, columns, strict=True)}
+def _columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> dict[str, list[Any]]:
+    """Give one array for each field of the rows' class, all empty when there is no row."""
+    return {f"{prefix}_{each.name}": [getattr(row, each.name) for row in rows] for each in fields(kind)}
 
 
-def _move(move: UpdateScope) -> tuple[Any, ...]:
-    return (
-        move.address,
-        move.version,
-        move.cursor,
-        move.status,
-        int(move.merges),
-        _bytes(move.output),
-        _bytes(move.context),
-        move.drops_context,
-        _bytes(move.patch),
-        _fault(move.fault),
-        stored_safely(move.metadata),
+def _named(prefix: str, kind: type[DataclassInstance], row: DataclassInstance | None) -> dict[str, Any]:
+    """Give one parameter for each field of a row's class, all None when there is no row."""
+    return {f"{prefix}_{each.name}": None if row is None else getattr(row, each.name) for each in fields(kind)}
+
+
+def _update(move: UpdateScope) -> ScopeUpdate:
+    return ScopeUpdate(
+        address=move.address,
+        seen=move.version,
+        cursor=move.cursor,
+        status=move.status,
+        merges=int(move.merges),
+        output=_bytes(move.output),
+        context=_bytes(move.context),
+        drops=move.drops_context,
+        patch=_bytes(move.patch),
+        error=_fault(move.fault),
+        metadata=stored_safely(move.metadata),
     )
 
 
-def _opening(opening: CreateScope, held: Collection[str]) -> tuple[Any, ...]:
-    return (
-        opening.address,
-        opening.parent,
-        opening.kind,
-        opening.step,
-        opening.name,
-        opening.place,
-        _bytes(opening.output),
-        _bytes(opening.context),
-        stored_safely(given_lanes(opening, held)),
-        opening.cursor,
-        opening.status,
-        opening.waiting,
-        opening.address in held,
-        _fault(opening.fault),
-        stored_safely(opening.metadata),
+def _new_scope(opening: CreateScope, held: Collection[str]) -> NewScope:
+    return NewScope(
+        address=opening.address,
+        parent=opening.parent,
+        kind=opening.kind,
+        step=opening.step,
+        name=opening.name,
+        place=opening.place,
+        output=_bytes(opening.output),
+        context=_bytes(opening.context),
+        lanes=stored_safely(given_lanes(opening, held)),
+        cursor=opening.cursor,
+        status=opening.status,
+        waiting=opening.waiting,
+        held=opening.address in held,
+        error=_fault(opening.fault),
+        metadata=stored_safely(opening.metadata),
     )
 
 
-def _next(run: str, following: NextAttempt, grace: float) -> tuple[Any, ...]:
-    """One work row. Held, or a question that does not expire: it becomes due after no time that is known."""
+def _new_attempt(run: str, following: NextAttempt, grace: float) -> NewAttempt:
+    """Make a work row. Held, or a question that does not expire: the time when it becomes due is not known."""
     waits = following.held or (following.question is not None and not following.delay_s)
-    return (
-        str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
-        following.address,
-        following.step,
-        following.number,
-        following.kind,
-        following.queue,
-        None if waits else following.delay_s or grace,
-        _text(following.guidance),
-        None if following.question is None else stored_safely(following.question),
-        following.status,
-        _fault(following.fault),
+    return NewAttempt(
+        key=str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
+        address=following.address,
+        step=following.step,
+        number=following.number,
+        kind=following.kind,
+        queue=following.queue,
+        after_s=None if waits else following.delay_s or grace,
+        guidance=_text(following.guidance),
+        question=None if following.question is None else stored_safely(following.question),
+        status=following.status,
+        error=_fault(following.fault),
     )
 
 
-def _correction(correction: Correction) -> tuple[Any, ...]:
-    return (
-        as_text(correction.step_name),
-        _text(correction.agent_id),
-        _text(correction.provider_model),
-        _text(correction.schema_hash),
-        as_text(correction.policy_version),
-        as_text(correction.stage),
-        correction.repair_depth,
-        stored_safely(list(correction.transforms)),
-        correction.latency_ms_saved,
+def _new_child_run(child: ChildRun) -> NewChildRun:
+    first = child.first
+    return NewChildRun(
+        run=child.run,
+        at=child.parent_address,
+        name=as_text(child.name),
+        input=bytes(first.input),
+        digest=first.input.digest,
+        deadline=child.ticket.deadline,
+        limits=None if child.ticket.limits is None else stored_safely(dict(child.ticket.limits)),
+        root=first.address,
+        context=_bytes(first.context),
+        key=str(AttemptKey(child.run, first.address, first.step, first.number, first.kind)),
+        step=first.step,
+        kind=first.kind,
+        queue=first.queue,
+        after_s=grace_s(1),
+    )
+
+
+def _correction(correction: Correction) -> NewCorrection:
+    return NewCorrection(
+        step_name=as_text(correction.step_name),
+        agent_id=_text(correction.agent_id),
+        provider_model=_text(correction.provider_model),
+        schema_hash=_text(correction.schema_hash),
+        policy_version=as_text(correction.policy_version),
+        stage=as_text(correction.stage),
+        repair_depth=correction.repair_depth,
+        transforms=stored_safely(list(correction.transforms)),
+        latency_ms_saved=correction.latency_ms_saved,
     )
 
 

@@ -166,7 +166,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         try:
             failpoints.hit("before_commit")
             row = self._patiently(lambda connection: _conclude(connection, name, parameters, rest))
-        except psycopg.errors.DivisionByZero:  # it was the attempt's, and a scope or the run did not follow
+        except psycopg.Error as error:
+            if error.sqlstate != UNDONE:
+                raise
             row = None
         return Committed("merged", row.get("taken"), row.get("breach")) if row else self._refused(decision)
 
@@ -332,6 +334,10 @@ def _besides(decision: Decision) -> dict[str, dict[str, Any]]:
     if decision.lane_left is not None:
         besides["leave_lane"] = bind_lane_left(decision, decision.lane_left)
     return besides
+
+
+UNDONE = "FJ001"
+"""The SQLSTATE of flujo_undo(): the attempt was ours, but its scope or its run did not follow."""
 
 
 class _Rest(NamedTuple):

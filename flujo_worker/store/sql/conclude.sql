@@ -3,7 +3,7 @@
 -- Locks in the one order: attempt → scope → run. Each part asks whether the one before did something, which also makes them
 -- happen in this order; rows are named by parameters, so that every plan is a look-up. A late outcome changes nothing but the
 -- spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
--- An attempt that closes without its scope and run following is an error that undoes the statement: division by zero.
+-- An attempt that closes without its scope and run following is an error that undoes the statement: flujo_undo() raises it.
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
@@ -60,4 +60,4 @@ ended AS (
     SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
     WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
 )
-SELECT CASE WHEN (SELECT count(*) FROM won) = 0 THEN 0 ELSE 1 / (SELECT count(*) FROM live) END AS merged;
+SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged;

@@ -13,13 +13,13 @@ WITH won AS (
     RETURNING 1
 ),
 held AS (
-    SELECT s.address, m.* FROM flujo_scopes s
+    SELECT m.* FROM flujo_scopes s
     JOIN unnest(
-        %(move_addresses)s::text[], %(move_versions)s::int[], %(move_cursors)s::int[], %(move_statuses)s::text[], %(move_merges)s::int[],
-        %(move_outputs)s::bytea[], %(move_contexts)s::bytea[], %(move_drops)s::bool[], %(move_patches)s::bytea[], %(move_errors)s::text[],
+        %(move_address)s::text[], %(move_seen)s::int[], %(move_cursor)s::int[], %(move_status)s::text[], %(move_merges)s::int[],
+        %(move_output)s::bytea[], %(move_context)s::bytea[], %(move_drops)s::bool[], %(move_patch)s::bytea[], %(move_error)s::text[],
         %(move_metadata)s::text[]
-    ) WITH ORDINALITY AS m (at, seen, cursor, status, merges, output, context, drops, patch, error, metadata, place) ON m.at = s.address
-    WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_addresses)s::text[]) AND s.status = 'open' AND s.version = m.seen
+    ) WITH ORDINALITY AS m (address, seen, cursor, status, merges, output, context, drops, patch, error, metadata, place) USING (address)
+    WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_address)s::text[]) AND s.status = 'open' AND s.version = m.seen
       AND EXISTS (SELECT 1 FROM won)
     ORDER BY m.place FOR UPDATE OF s
 ),
@@ -29,10 +29,10 @@ moved AS (
         context = CASE WHEN NOT h.drops THEN coalesce(h.context, s.context) END, patch = coalesce(h.patch, s.patch),
         error = coalesce(h.error::jsonb, s.error), metadata = s.metadata || h.metadata::jsonb,
         closed_by = CASE WHEN h.status <> 'open' THEN %(key)s::text END, closed_at = CASE WHEN h.status <> 'open' THEN now() END
-    FROM held h WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_addresses)s::text[]) AND s.address = h.address
+    FROM held h WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_address)s::text[]) AND s.address = h.address
     RETURNING 1
 ),
-whole AS (SELECT 1 WHERE (SELECT count(*) FROM moved) = cardinality(%(move_addresses)s::text[])),
+whole AS (SELECT 1 WHERE (SELECT count(*) FROM moved) = cardinality(%(move_address)s::text[])),
 aborted AS (
     UPDATE flujo_scopes SET aborted = true
     WHERE run_id = %(run)s::text AND address = %(fan_out)s::text AND %(aborts)s::bool AND NOT aborted AND EXISTS (SELECT 1 FROM whole)
@@ -50,9 +50,9 @@ opened AS (
     SELECT live.id, o.address, o.parent, o.kind, o.step, o.name, o.place, o.output, o.context, o.lanes::jsonb, o.cursor, o.status, o.waiting, o.held,
            o.error::jsonb, o.metadata::jsonb, CASE WHEN o.status <> 'open' THEN %(key)s::text END, CASE WHEN o.status <> 'open' THEN now() END
     FROM live, unnest(
-        %(open_addresses)s::text[], %(open_parents)s::text[], %(open_kinds)s::text[], %(open_steps)s::text[], %(open_names)s::text[],
-        %(open_places)s::int[], %(open_outputs)s::bytea[], %(open_contexts)s::bytea[], %(open_lanes)s::text[], %(open_cursors)s::int[],
-        %(open_statuses)s::text[], %(open_waiting)s::bool[], %(open_held)s::bool[], %(open_errors)s::text[], %(open_metadata)s::text[]
+        %(open_address)s::text[], %(open_parent)s::text[], %(open_kind)s::text[], %(open_step)s::text[], %(open_name)s::text[],
+        %(open_place)s::int[], %(open_output)s::bytea[], %(open_context)s::bytea[], %(open_lanes)s::text[], %(open_cursor)s::int[],
+        %(open_status)s::text[], %(open_waiting)s::bool[], %(open_held)s::bool[], %(open_error)s::text[], %(open_metadata)s::text[]
     ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held, error, metadata)
 ),
 next AS (
@@ -60,9 +60,9 @@ next AS (
     SELECT n.key, live.id, n.address, n.step, n.number, n.kind, n.queue, coalesce(now() + make_interval(secs => n.after_s), 'infinity'), n.guidance,
            n.question::jsonb, n.status, n.error::jsonb, CASE WHEN n.status = 'failed' THEN 'error' END, CASE WHEN n.status = 'failed' THEN now() END
     FROM live, unnest(
-        %(next_keys)s::text[], %(next_addresses)s::text[], %(next_steps)s::text[], %(next_numbers)s::int[], %(next_kinds)s::text[],
-        %(next_queues)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[], %(next_questions)s::text[],
-        %(next_statuses)s::text[], %(next_errors)s::text[]
+        %(next_key)s::text[], %(next_address)s::text[], %(next_step)s::text[], %(next_number)s::int[], %(next_kind)s::text[],
+        %(next_queue)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[], %(next_question)s::text[],
+        %(next_status)s::text[], %(next_error)s::text[]
     ) AS n (key, address, step, number, kind, queue, after_s, guidance, question, status, error)
 ),
 begun AS (
@@ -130,4 +130,5 @@ ended AS (
     SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
     WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
 )
-SELECT CASE WHEN (SELECT count(*) FROM won) = 0 THEN 0 ELSE 1 / (SELECT count(*) FROM live) END AS merged, (SELECT key FROM taken) AS taken;
+SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
+       (SELECT key FROM taken) AS taken;

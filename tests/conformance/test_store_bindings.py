@@ -1,0 +1,67 @@
+"""Statements are bound by name: fields of entities, parameters of statements and columns of tables are the same, in one order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from importlib.resources import files
+
+import psycopg
+import pytest
+
+from flujo_worker.store.postgres.entities import NewAttempt, NewChildRun, NewCorrection, NewScope, ScopeUpdate
+
+ARRAYS = [
+    ("conclude_tree", "move", ScopeUpdate),
+    ("conclude_tree", "open", NewScope),
+    ("conclude_tree", "next", NewAttempt),
+    ("record_corrections", "correction", NewCorrection),
+]
+SINGLE = [("conclude_tree", "child", NewChildRun), ("conclude", "next", NewAttempt)]
+TABLES = [
+    ("move", ScopeUpdate, "flujo_scopes"),
+    ("open", NewScope, "flujo_scopes"),
+    ("next", NewAttempt, "flujo_attempts"),
+]
+AS_BOUND = {"integer": "int", "boolean": "bool", "jsonb": "text"}
+"""JSON goes as text, and is cast where it is written."""
+
+
+def names_of(kind):
+    return [each.name for each in fields(kind)]
+
+
+def text_of(statement):
+    return (files("flujo_worker.store") / "sql" / f"{statement}.sql").read_text(encoding="utf-8")
+
+
+def bound(text, prefix):
+    """The parameters of a prefix with their types, in the order in which they come."""
+    return dict(re.findall(rf"%\({prefix}_(\w+)\)s::(\w+)", text))
+
+
+@pytest.mark.parametrize(("statement", "prefix", "kind"), ARRAYS)
+def test_arrays_are_named_after_the_fields_in_one_order(statement, prefix, kind):
+    """Two text columns that changed places would be found by nothing else."""
+    [unnested] = [part for part in text_of(statement).split("unnest(")[1:] if f"%({prefix}_" in part.split(" AS ")[0]]
+    arrays, _, rest = unnested.partition(" AS ")
+    columns = re.match(r"\w+ \(([^)]*)\)", rest)[1].split(", ")
+    assert list(bound(arrays, prefix)) == names_of(kind)
+    assert columns[: len(names_of(kind))] == names_of(kind)
+
+
+@pytest.mark.parametrize(("statement", "prefix", "kind"), SINGLE)
+def test_single_rows_have_no_other_parameters(statement, prefix, kind):
+    assert bound(text_of(statement), prefix).keys() <= set(names_of(kind))
+    assert bound(text_of(statement), prefix)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("prefix", "kind", "table"), TABLES)
+def test_fields_have_the_types_of_their_columns(migrated_url, prefix, kind, table):
+    columns = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+    with psycopg.connect(migrated_url) as connection:
+        types = {name: AS_BOUND.get(given, given) for name, given in connection.execute(columns, [table])}
+    known = {name: given for name, given in bound(text_of("conclude_tree"), prefix).items() if name in types}
+    assert len(known) > len(names_of(kind)) / 2
+    assert known == {name: types[name] for name in known}
