@@ -5,13 +5,13 @@ Must not read anything. In: what pydantic found, and where each value came from.
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
 from flujo_client.config import legacy_names
+from flujo_client.contract.suggestions import closest_match, did_you_mean
 from flujo_client.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -96,11 +96,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Name the nearest of what is known, by its last part too; all of it where none is near and there are not too many."""
     by_last_part = {key.rpartition(".")[2]: key for key in known}
     candidates = by_last_part | {key: key for key in known}
-    close = difflib.get_close_matches(name, candidates, n=1) or difflib.get_close_matches(
-        name.rpartition(".")[2], candidates, n=1
-    )
-    if close:
-        return f"did you mean {candidates[close[0]]}?"
+    close = closest_match(name, candidates) or closest_match(name.rpartition(".")[2], candidates)
+    if close is not None:
+        return f"did you mean {candidates[close]}?"
     names = sorted(known)
     return f"known are {', '.join(names)}" if len(names) <= MOST_TOLD else "docs/reference/configuration.md lists all"
 
@@ -142,8 +140,7 @@ def _way_out(
     given: Any = values
     for part in finding["loc"]:
         given = given.get(part) if hasattr(given, "get") else None
-    close = difflib.get_close_matches(str(given), re.findall(r"'([^']+)'", finding["ctx"]["expected"]), n=1)
-    return f"did you mean {close[0]!r}?" if close else None
+    return did_you_mean(given, re.findall(r"'([^']+)'", finding["ctx"]["expected"]))
 
 
 def _fields_at(model: type[BaseModel], location: Key) -> list[str] | None:

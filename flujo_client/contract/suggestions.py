@@ -1,6 +1,6 @@
-"""The word that was likely meant by another, for whoever refuses a word and knows what may stand in its place.
+"""Suggest the known word closest to an unknown one.
 
-Pure, and in bounded time whatever was written: of long texts the beginning is looked at, and of many known words the first.
+Pure, and in bounded time whatever was written: only the beginning of long texts is compared, and only the first of many known words.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LONGEST, MOST = 60, 100
+LONGEST, MOST = 60, 500
 """Characters of a word, and words that it is compared with."""
 
 
 def closest_match(given: str, known: Iterable[str]) -> str | None:
-    """Find the known word that was likely meant; None where none is near."""
+    """Return the known word that is closest, or None if none is close."""
     words = [each for each in islice(known, MOST) if len(each) <= LONGEST]
     close = difflib.get_close_matches(given[:LONGEST], words, n=1)
     return close[0] if close else None
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str | None:
-    """Say it as a way out."""
+    """Return the suggestion as a sentence, or None if no known word is close."""
     word = closest_match(str(given), known)
     return f"did you mean {word!r}?" if word is not None else None
