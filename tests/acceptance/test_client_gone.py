@@ -26,18 +26,19 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 DIES_BEFORE_PUBLISH = """
 import os, signal, sys
-from flujo_client import ConfigManager, verbs
-from flujo_client.gateway.door import Door
+from flujo_client import ConfigManager
+from flujo_client.api import operations
+from flujo_client.gateway.door import SyncRunner
 from flujo_client.gateway.effects import Publish
 
 settings = ConfigManager().settings()
-def until_publish(verb):
+def until_publish(operation):
     answer = None
-    while not isinstance(effect := verb.send(answer), Publish):
+    while not isinstance(effect := operation.send(answer), Publish):
         answer = yield effect
     os.kill(os.getpid(), signal.SIGKILL)
 
-Door(settings).perform(until_publish(verbs.enqueue(settings, "acceptance_pipelines:three", [], {"idempotency_key": sys.argv[1]})))
+SyncRunner(settings).perform(until_publish(operations.enqueue(settings, "acceptance_pipelines:three", [], {"idempotency_key": sys.argv[1]})))
 """
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 AT_REST = {"alone": 1, "idle fleet": 3, "busy fleet": 3}
 APART = """
 import runpy, sys
-from flujo_worker import neighbours
+from flujo_worker.liveness import neighbours
 neighbours.machine = lambda: ""
 sys.argv[0] = "flujo_worker"
 runpy.run_module("flujo_worker", run_name="__main__")

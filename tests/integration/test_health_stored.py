@@ -178,7 +178,7 @@ def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, mo
 
 
 def bounded(milliseconds):
-    request = requests.machine(query.Question(), Health())
+    request = requests.machine(query.HealthQuery(), Health())
     return replace(request, bounds=replace(request.bounds, parameters={"timeout_ms": f"{milliseconds}"}))
 
 
