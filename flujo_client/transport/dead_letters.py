@@ -25,7 +25,7 @@ Reason = Literal[
 ]
 """Why a message was refused.
 
-- `malformed`: it is no message, or one that Celery cannot read
+- `malformed`: it is not a message, or is one that Celery cannot read
 - `too_large`: larger than `limits.message_max_bytes` allows
 - `compressed`: it would have to be unpacked before its signature is known
 - `foreign`: our serializer did not write it

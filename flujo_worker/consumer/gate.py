@@ -1,6 +1,6 @@
 """Between a queue's list and Celery's consumer: no item ends a worker, whatever consumer the app has.
 
-Stock Celery 5.7 exits on an item that is no message, on a body of type `application/data`, and on one that decodes to a number; so
+Stock Celery 5.7 exits on an item that is not a message, on a body of type `application/data`, and on one that decodes to a number; so
 does the next worker that the message is given to (celery/celery#4308). What kombu pops is screened here before kombu reads it, and
 what Celery's handler fails on is refused. Messages in lists that are not ours, for tasks that are not ours, keep the app's rules.
 """

@@ -85,12 +85,12 @@ def _oversized(item: bytes) -> WireError:
 def _flaw(message: Any) -> str | None:
     """Return what kombu or Celery would stumble over, if anything."""
     if not isinstance(message, dict):
-        return "it is no object"
+        return "it is not a JSON object"
     properties, headers = message.get("properties"), message.get("headers")
     if not isinstance(properties, dict) or not isinstance(headers, dict | None):
-        return "its properties or headers are no objects"
+        return "its properties and headers must be objects"
     if not all(isinstance(message.get(name), str | None) for name in ("body", "content-type", "content-encoding")):
-        return "its body, content type or content encoding is no text"
+        return "its body, content type and content encoding must be strings"
     if _is_deeper(message, MOST_DEPTH):
         return f"it nests deeper than {MOST_DEPTH}"
     return _flaw_of_properties(properties) or _flaw_of_task(headers or {}) or _flaw_of_body(message, properties)
@@ -111,7 +111,7 @@ def _flaw_of_task(headers: dict[str, Any]) -> str | None:
     """A task is named in the headers since protocol 2, and has its id beside it."""
     named = [headers[name] for name in ("task", "id") if name in headers]
     if not all(isinstance(name, str) for name in named):
-        return "its task or task id is no text"
+        return "its task and task id must be strings"
     if "task" in headers and "id" not in headers:
         return "it has no task id"
     return None
@@ -129,7 +129,7 @@ def _flaw_of_body(message: dict[str, Any], properties: dict[str, Any]) -> str | 
     try:
         base64.b64decode(body)
     except ValueError:
-        return "its body is no base64"
+        return "its body is not base64"
     return None
 
 
