@@ -1,7 +1,8 @@
 """A pipeline in a file: YAML to pipeline and back (docs/reference/blueprints.md)."""
 
+from flujo_client.blueprint import kinds
+from flujo_client.blueprint.document import to_text
 from flujo_client.blueprint.load import load_file, load_text
-from flujo_client.blueprint.to_yaml import to_text
 from flujo_client.blueprint.validate import validate_pipeline
 
-__all__ = ["load_file", "load_text", "to_text", "validate_pipeline"]
+__all__ = ["kinds", "load_file", "load_text", "to_text", "validate_pipeline"]

@@ -6,23 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.shapes import (
-    ANY,
-    TEXT,
-    Either,
-    Key,
-    ListOf,
-    MapOf,
-    Number,
-    Table,
-)
-from flujo_client.blueprint.value_types import (
-    JsonSchema,
-    Named,
-    Processing,
-    Reference,
-    is_function,
-)
+from flujo_client.blueprint.shapes import ANY, TEXT, Either, Key, ListOf, MapOf, Number, Table
+from flujo_client.blueprint.value_types import JsonSchema, Named, Processing, Reference, is_function
 from flujo_client.pipeline.declared import is_made_here
 
 if TYPE_CHECKING:

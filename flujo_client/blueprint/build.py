@@ -1,7 +1,7 @@
 """From a sound document to a pipeline. Pure but for the imports that references name: the client and every worker build alike.
 
 It must not look at files, and finds nothing wrong: `load.py` has asked the shapes before. In: a self-contained document;
-out: a `Pipeline`. How a step of each kind is built says `kinds.py`.
+out: a `Pipeline`. The package `kinds` has how a step of each kind is built.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
-from flujo_client.blueprint.from_yaml import BUILDERS, INIT, changes_of
-from flujo_client.blueprint.keys import TIMEOUT, is_import
+from flujo_client.blueprint.changes import build_changes
+from flujo_client.blueprint.keys import TIMEOUT
+from flujo_client.blueprint.kind import INIT, KINDS, word_of
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
-from flujo_client.contract.plan import ITERATED
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.pipeline import Pipeline
@@ -65,9 +65,9 @@ class Building:
 
     def with_init(self, data: Data) -> list[Step]:
         """A step, after the one that makes the changes of the context that a loop or a map begins with."""
-        kind = data.get("kind")
-        init = data[kind].get(INIT) if kind in ITERATED else None
-        before = [] if init is None else [Step(f"{self.name(data)}.{INIT}", changes_of(init))]
+        table = KINDS[word_of(data)].init_table
+        init = None if table is None else data[table].get(INIT)
+        before = [] if init is None else [Step(f"{self.name(data)}.{INIT}", build_changes(init))]
         return [*before, self.step(data)]
 
     def name(self, data: Data) -> str:
@@ -80,8 +80,21 @@ class Building:
         return steps[0] if isinstance(body, Mapping) and len(steps) == 1 else Pipeline(steps)
 
     def step(self, data: Data) -> Step:
-        kind = "import" if is_import(data) else data.get("kind", "step")
-        return BUILDERS[kind](self, data)
+        return KINDS[word_of(data)].build(self, data)
+
+    def bodies(self, branches: Mapping[Any, Any]) -> dict[Any, Pipeline | Step]:
+        return {name: self.body(body) for name, body in branches.items()}
+
+    def functions(self, data: Data, names: Mapping[str, str]) -> dict[str, Any]:
+        """Load the mappers that are there; `names` has the arguments they become, by their keys."""
+        return {name: self.load(data[key], "mapper") for key, name in names.items() if key in data}
+
+    def word_or_function(self, given: str, what: str) -> Any:
+        return self.load(given, what) if ":" in given else given
+
+    def working_agent(self, name: str, given: Any) -> Step:
+        """A step of an agent that stands in no step of its own: with what its entry says for its steps."""
+        return Step(agent=self.agent(given, name), **self.working({"name": name}, self.entry(given)))
 
     def every(self, data: Data) -> dict[str, Any]:
         """The arguments that every step takes."""

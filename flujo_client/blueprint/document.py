@@ -10,10 +10,13 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.build import OF_AGENTS
-from flujo_client.blueprint.from_yaml import INIT
+from flujo_client.blueprint.changes import write_changes
+from flujo_client.blueprint.finding import refuse
 from flujo_client.blueprint.keys import VERSION
+from flujo_client.blueprint.kind import INIT, KINDS, word_of
+from flujo_client.blueprint.write import dump
+from flujo_client.contract import kinds
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.plan import ITERATED
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.contract.validation import Finding
 from flujo_client.errors import FlujoError
@@ -27,11 +30,22 @@ from flujo_client.pipeline.step import Step
 from flujo_client.serial import reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_client.pipeline.pipeline import Body
 
 Data = dict[str, Any]
+
+
+def to_text(pipeline: Pipeline) -> str:
+    """Write a pipeline as a blueprint's text.
+
+    Raises:
+        BlueprintError: a blueprint cannot express it; the error lists every reason with its step.
+    """
+    writing = Writing()
+    document = writing.document(pipeline)
+    if writing.findings:
+        raise refuse(pipeline.name or "of this pipeline", writing.findings)
+    return dump(document)
 
 
 @dataclass
@@ -39,13 +53,11 @@ class Writing:
     """The writing of one document.
 
     Attributes:
-        writers: how each kind of step is written.
         findings: what cannot be said.
         trail: the names of the steps around what is being written.
         agents, imports: what the document declares, by the names it gives.
     """
 
-    writers: Mapping[type[Step], Callable[[Writing, Any], Data]]
     findings: list[Finding] = field(default_factory=list)
     trail: list[str] = field(default_factory=list)
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
@@ -120,7 +132,7 @@ class Writing:
         try:
             given: Any = reference_of(pipeline)
         except FlujoError:
-            given = Writing(self.writers, self.findings, list(self.trail)).document(pipeline)
+            given = Writing(self.findings, list(self.trail)).document(pipeline)
         return f"imports.{_free(self.imports, pipeline.name or name, given)}"
 
     def body(self, body: Body) -> Any:
@@ -141,8 +153,9 @@ class Writing:
                 init = step
                 continue
             data = self.step(step)
-            if init is not None and init.name == f"{step.name}.{INIT}" and step.kind in ITERATED:
-                data[step.kind][INIT] = changes(init.agent)
+            table = KINDS[word_of(data)].init_table
+            if init is not None and init.name == f"{step.name}.{INIT}" and table is not None:
+                data[table][INIT] = write_changes(init.agent)
                 init = None
             written.append(data)
         if init is not None:
@@ -153,11 +166,12 @@ class Writing:
         """Write a step of any kind."""
         self.trail.append(step.name)
         try:
-            writer = self.writers.get(type(step))
-            if writer is None:
+            kind = next((each for each in KINDS.values() if each.step is type(step)), None)
+            if kind is None:
                 self.cannot(f"a {type(step).__name__} has no kind in blueprints")
                 return {}
-            return self._every(step, writer(self, step))
+            named = {} if kind.spec is kinds.STEP or kind.is_import else {"kind": kind.word}
+            return self._every(step, named | kind.write(self, step))
         finally:
             self.trail.pop()
 
@@ -208,18 +222,15 @@ class Writing:
             written["reasoning_precheck"] = {**precheck, **agents}
         return written
 
+    def mappers(self, step: Step, **keys: str) -> Data:
+        """Write the mappers that a step has; `keys` has their keys by the step's fields."""
+        given = {key: getattr(step, name) for name, key in keys.items()}
+        return {key: self.named(each, "mapper") for key, each in given.items() if each is not None}
+
     def options(self, step: Step, *names: str) -> Data:
         """Write the fields that are not as they are by default, plain data as it is."""
         defaults = {each.name: None if each.default is MISSING else each.default for each in fields(step)}
         return {name: _plain(getattr(step, name)) for name in names if getattr(step, name) != defaults[name]}
-
-
-def changes(agent: Changes) -> Data:
-    """Write changes of the context."""
-    found: Data = {}
-    for operation, target, value in agent.put:
-        found.setdefault(operation, []).append({"target": target, "value": value})
-    return found
 
 
 def _plain(value: Any) -> Any:

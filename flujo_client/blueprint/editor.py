@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint import agents, items, keys, shapes, value_types
+from flujo_client.blueprint import agents, items, keys, kind, shapes, value_types
 from flujo_client.contract import processing
+from flujo_client.contract.kinds import NESTED, STEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ Schema = dict[str, Any]
 
 def json_schema() -> Schema:
     """Make the schema."""
-    kinds = {kind: of(table) for kind, table in keys.KINDS.items()}
+    kinds = {word: of(kind.KINDS[word].table) for word in kind.words()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A flujo blueprint",
@@ -33,9 +34,9 @@ def json_schema() -> Schema:
             "body": {
                 "oneOf": [{"$ref": "#/$defs/step"}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/step"}}]
             },
-            "import": of(keys.IMPORT),
+            "import": of(kind.KINDS[str(NESTED.yaml_name)].table),
             "text": {"type": "string", "pattern": r"\S"},
-            **{f"kind:{kind}": schema for kind, schema in kinds.items()},
+            **{f"kind:{word}": schema for word, schema in kinds.items()},
         },
     }
 
@@ -48,14 +49,16 @@ def of(shape: FieldType) -> Schema:
 def _step() -> Schema:
     is_import = {"properties": {"uses": {"type": "string", "pattern": r"^imports\."}}, "required": ["uses"]}
     is_kind = {
-        kind: {"properties": {"kind": {"const": kind}}, "required": ["kind"]} for kind in keys.KINDS if kind != "step"
+        word: {"properties": {"kind": {"const": word}}, "required": ["kind"]}
+        for word in kind.words()
+        if word != STEP.yaml_name
     }
     plain = {"if": is_import, "then": {"$ref": "#/$defs/import"}, "else": {"$ref": "#/$defs/kind:step"}}
     return {
         "type": "object",
-        "properties": {"kind": {"enum": list(keys.KINDS), "description": "What it is; `step` without it."}},
+        "properties": {"kind": {"enum": kind.words(), "description": "What it is; `step` without it."}},
         "allOf": [
-            *({"if": asked, "then": {"$ref": f"#/$defs/kind:{kind}"}} for kind, asked in is_kind.items()),
+            *({"if": asked, "then": {"$ref": f"#/$defs/kind:{word}"}} for word, asked in is_kind.items()),
             {"if": {"anyOf": list(is_kind.values())}, "else": plain},
         ],
     }
@@ -83,7 +86,7 @@ def _key(key: Key) -> Schema:
 def _processing() -> Schema:
     """AROS's block: its reader knows more, such as how long texts may be."""
     precheck: Schema = {each.name: {} for each in fields(processing.PrecheckSettings)} | {"agent": {}}
-    allow = {kind: {"type": "array", "items": {"enum": list(each)}} for kind, each in processing.CONVERSIONS.items()}
+    allow = {name: {"type": "array", "items": {"enum": list(each)}} for name, each in processing.CONVERSIONS.items()}
     known: Schema = {
         "structured_output": {"enum": list(processing.STRUCTURED)},
         "aop": {"enum": list(processing.MODES)},
@@ -159,9 +162,9 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     agents.ModelShape: _ref("text"),
     agents.SettingsShape: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
     agents.ById: _table,
-    keys.StepShape: _ref("step"),
-    keys.LoneStepShape: _ref("step"),
-    keys.BodyShape: _ref("body"),
+    kind.StepShape: _ref("step"),
+    kind.LoneStepShape: _ref("step"),
+    kind.BodyShape: _ref("body"),
     keys.RegistryShape: lambda shape: {"type": "object", "minProperties": 1, "additionalProperties": of(shape.each)},
     keys.ImportShape: lambda _: {"anyOf": [{"$ref": "#/$defs/text"}, {"$ref": "#/$defs/document"}]},
     keys.WhenShape: _ref("text"),

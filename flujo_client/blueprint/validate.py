@@ -15,7 +15,7 @@ from flujo_client.blueprint.load import Loading, bytes_of
 from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.asking import ask
 from flujo_client.blueprint.rules.named import rule_of
-from flujo_client.blueprint.to_yaml import WRITERS
+from flujo_client.contract import kinds
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
@@ -111,12 +111,12 @@ def validate_pipeline(
     found = findings_of(pipeline, allowed=allowed)
     findings = [Finding(rule_of(each.text), each.text, each.path or "", target) for each in found]
     if not findings:
-        document = Writing(WRITERS).document(pipeline)
+        document = Writing().document(pipeline)
         if pipeline.context_model is None:
             del document["context_model"]  # a run that brings data has one
         findings += ask(Source(document, {}, target), document, allowed=allowed)
     elif not include_imports:
-        nested = tuple(f"{path}/" for path, step in walk(pipeline) if step.kind == "nested")
+        nested = tuple(f"{path}/" for path, step in walk(pipeline) if step.spec is kinds.NESTED)
         findings = [each for each in findings if not each.key.startswith(nested)]
     report = ValidationReport(target, in_order(findings))
     return report if include_imports else _own(report)

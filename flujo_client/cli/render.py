@@ -14,6 +14,7 @@ from rich.tree import Tree
 
 from flujo_client.cli.format import cost, counted, duration, in_a_line, printable
 from flujo_client.cli.json_output import feedback_of
+from flujo_client.contract.kinds import LOOP
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _figures(node: TraceNode) -> Iterator[str]:
     facts, children = dict(node.attributes), [each for each in node.children if each.kind in _CHILD_KINDS]
     if node.duration_s is not None:
         yield duration(node.duration_s)
-    if (attempts := facts.pop("attempts", 1)) > 1 and node.kind != "loop":
+    if (attempts := facts.pop("attempts", 1)) > 1 and node.kind != LOOP.name:
         yield counted(attempts, "attempt")
     if facts.pop("tokens", 0):
         yield counted(spent(node, "tokens"), "token")

@@ -12,22 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flujo_client.contract.kinds import KINDS
 from flujo_client.serial import digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flujo_client.contract.kinds import KindSpec
+
 PLAN_VERSION = 1
-
-
-FAN_OUTS = frozenset({"parallel", "router"})
-"""Kinds whose children run side by side. A map is one too when its rules say `parallel`."""
-
-PERFORMED = frozenset({"step", "router"})
-"""Kinds that begin with attempts at an agent of their own."""
-
-ITERATED = frozenset({"loop", "map"})
-"""Kinds whose children are numbered and all run the one body."""
 
 
 class Backoff(BaseModel):
@@ -79,9 +72,15 @@ class Node:
     path: str = ""
 
     @property
+    def spec(self) -> KindSpec:
+        """Return the facts of its kind."""
+        return KINDS[self.kind]
+
+    @property
     def is_fan_out(self) -> bool:
         """Tell whether its children are branches, which run side by side and meet in a join."""
-        return self.kind in FAN_OUTS or (self.kind == "map" and bool(self.rules.get("parallel")))
+        fans_out = self.spec.fans_out
+        return bool(self.rules.get(fans_out)) if isinstance(fans_out, str) else fans_out
 
     def to_tree(self) -> dict[str, Any]:
         """Give the node as plain data."""
@@ -161,7 +160,7 @@ class Plan:
             name, child, _ = part.partition("#")
             container = (spot.nodes or Nodes()).named(name)
             above, box, here = here, _under(here, name), _under(here, part)
-            body = container.bodies.get("body") if child and container.kind in ITERATED else None
+            body = container.bodies.get("body") if child and container.spec.iterates else None
             spot = PlanLocation(container, body, above if body is None else box)
         return spot
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.kinds import CACHE, FALLBACK, LOOP
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
-from flujo_client.contract.tree import CACHE, FALLBACK, LOOP, arrange
+from flujo_client.contract.tree import arrange
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed, decode
 
@@ -127,14 +128,14 @@ class _Reading:
     def _container(self, node: NodeRows) -> StepResult:
         """What a router's agent gave and spent is the router's."""
         assert node.scope is not None
-        if node.scope.kind == FALLBACK:
+        if node.scope.kind == FALLBACK.name:
             return self._fallback(node.scope, node.children)
-        if node.scope.kind == CACHE:
+        if node.scope.kind == CACHE.name:
             return self._cached(node.scope, node.children)
         own = self._step(node.tries) if node.tries else NO_AGENT
         children = [self._child(each) for each in node.children]
         result = self._scope(node.scope, children, own)
-        if node.scope.kind == LOOP:
+        if node.scope.kind == LOOP.name:
             result.attempts = len(children)
         return _without_failed(result, own) if node.is_fan_out else result
 

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
+from flujo_client.contract.kinds import KINDS, LOOP, STEP
 from flujo_client.contract.read import plain
 from flujo_client.contract.tool_calls import tool_calls
-from flujo_client.contract.tree import LOOP, arrange
+from flujo_client.contract.tree import arrange
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import dumps
 
@@ -33,17 +34,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.tool_calls import ToolCall
     from flujo_client.contract.tree import NodeRows, SequenceRows
 
-CHILDREN = {
-    "loop": "iteration",
-    "map": "item",
-    "parallel": "branch",
-    "router": "branch",
-    "conditional": "path",
-    "nested": "body",
-    "machine": "state",
-    "fallback": "body",
-    "cache": "body",
-}
+CHILDREN = {spec.name: spec.child for spec in KINDS.values() if spec.child is not None}
 """What the children of each kind of container are called."""
 OPEN = "open"
 BUDGET = "flujo.budget."
@@ -136,7 +127,7 @@ class _Telling:
         first, last = node.tries[0], node.tries[-1]
         return TraceNode(
             name=node.name,
-            kind="step",
+            kind=STEP.name,
             status=last.status,
             offset_s=self._offset(first.created_at),
             duration_s=_seconds(first.created_at, last.ended_at),
@@ -152,7 +143,7 @@ class _Telling:
         children = [self._child(each, kind) for each in node.children]
         told = self._scope(node.scope, node.scope.kind, [*map(self._attempt, node.tries), *children])
         began = {"offset_s": self._offset(node.began_at), "duration_s": _seconds(node.began_at, node.scope.closed_at)}
-        attempts = len(node.children) if node.scope.kind == LOOP else len(node.tries)
+        attempts = len(node.children) if node.scope.kind == LOOP.name else len(node.tries)
         own = told.attributes | _set(attempts=attempts, work=self._work(node))
         return told.model_copy(update=began | {"attributes": own, "events": self._told(node.starts_and_joins)})
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.records import AttemptRecord, ScopeRecord
 
-LOOP, FALLBACK, CACHE = "loop", "fallback", "cache"
 TRIES = (STEP, "resume")
 """The kinds of work that are tries at a node: a step's attempts, and the questions a human step asks."""
 

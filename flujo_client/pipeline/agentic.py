@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.contract.commands import COMMAND_SCHEMA
 from flujo_client.contract.context import PipelineContext
 from flujo_client.pipeline import agentic_protocol
-from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.container import aliases, names_findings
 from flujo_client.pipeline.declared import DeclaredAgent
@@ -22,7 +22,7 @@ from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.nested import TELL, ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import AgentProcessors, Step
+from flujo_client.pipeline.step import BACKGROUND, AgentProcessors, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,7 +141,11 @@ def registry_findings(name: Any) -> Iterator[str]:
 
 
 def _is_plain(step: Any) -> bool:
-    if not isinstance(step, Step) or step.kind != "step" or getattr(step.config, "execution_mode", None) == BACKGROUND:
+    if (
+        not isinstance(step, Step)
+        or step.spec is not kinds.STEP
+        or getattr(step.config, "execution_mode", None) == BACKGROUND
+    ):
         return False
     return step.fallback_step is None or _is_plain(step.fallback_step)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.step import Step
 
-KIND = "background"
 LOST = ("updates_context", "sink_to")
 """What would write to the context of a pipeline that has gone on."""
 
@@ -31,7 +31,7 @@ class BackgroundStep(Container):
         task: the step as it was written.
     """
 
-    kind = KIND
+    spec = kinds.BACKGROUND
 
     task: Step
 

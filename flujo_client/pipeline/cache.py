@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.identity import identify
 from flujo_client.pipeline.step import Step
@@ -34,7 +35,7 @@ class CacheStep(Container):
         ttl_s: seconds a result is kept; 0 means for good.
     """
 
-    kind = "cache"
+    spec = kinds.CACHE
 
     name: str = field(default="", kw_only=False)
     wrapped_step: Step

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import is_name
+from flujo_client.contract import kinds
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
@@ -17,7 +18,6 @@ from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.fallback import FALLBACK
-from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.reference import load
@@ -155,7 +155,7 @@ class _Reading:
         self._steps += not bodies
         for key, body in bodies.items():
             name = body.name if isinstance(body, Pipeline) and body.name else step.name
-            trail = (*spot.trail, _Above(body, name, step.kind == FALLBACK_KIND and key == FALLBACK))
+            trail = (*spot.trail, _Above(body, name, step.spec is kinds.FALLBACK and key == FALLBACK))
             inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:

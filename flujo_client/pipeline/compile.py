@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.contract.plan import Node, Nodes, Plan
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.fallback import FALLBACK
-from flujo_client.pipeline.fallback import KIND as FALLBACK_KIND
 from flujo_client.pipeline.identity import identify, whole
 from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of, walk
 from flujo_client.serial import stored
@@ -65,7 +64,7 @@ def _hooks(pipeline: Pipeline) -> dict[str, Any]:
 def _node(step: Step, *, once: bool = False) -> Node:
     """Make a step's node; `once`: it is a fallback, whose agent is asked once (C-01)."""
     config = step.config
-    passes = step.kind in (FALLBACK_KIND, BACKGROUND)
+    passes = step.spec in (kinds.FALLBACK, kinds.BACKGROUND)
     return Node(
         name=step.name,
         kind=step.kind,

@@ -8,6 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, names_findings
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class ConditionalStep(Container):
             if it has a parameter of that name.
     """
 
-    kind = "conditional"
+    spec = kinds.CONDITIONAL
     roles = MappingProxyType(
         {
             "condition": "condition_callable",

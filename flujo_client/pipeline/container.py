@@ -34,7 +34,6 @@ class Container(Step):
     A `config` only says in which mode the container itself runs.
     """
 
-    performs = False
     roles: ClassVar[Mapping[str, str]] = {}
     """The fields that hold user functions, by what these are asked for."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from flujo_client.contract import kinds
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.expressions.templates import compile_template
 from flujo_client.pipeline.pipeline import walk
@@ -139,8 +140,8 @@ def _names_findings(loop: LoopStep) -> Iterator[str]:
         return
     if loop.ai_turn_source == LAST:
         yield from _shared_findings(steps)
-    agents = {step.name for step in steps.values() if step.kind == "step"}
-    people = {HITL, *(step.name for step in steps.values() if step.kind == "human")}
+    agents = {step.name for step in steps.values() if step.spec is kinds.STEP}
+    people = {HITL, *(step.name for step in steps.values() if step.spec is kinds.HUMAN)}
     lists: dict[str, Any] = {"user_turn_sources": loop.user_turn_sources, "named_steps": loop.named_steps}
     for option, names in lists.items():
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
@@ -157,7 +158,7 @@ def _names_findings(loop: LoopStep) -> Iterator[str]:
 def _shared_findings(steps: Mapping[str, Step]) -> Iterator[str]:
     """Names of steps that speak here and in a conversation inside: of those turns it could not be told which may be left out."""
     inside = tuple(f"{path}/" for path, step in steps.items() if getattr(step, "conversation", False))
-    speaking = [(path.startswith(inside), step.name) for path, step in steps.items() if step.kind == "step"]
+    speaking = [(path.startswith(inside), step.name) for path, step in steps.items() if step.spec is kinds.STEP]
     deep = {name for is_inside, name in speaking if is_inside}
     for name in sorted({name for is_inside, name in speaking if not is_inside} & deep):
         yield f"conversation and one inside it both have a step '{name[:40]}', whose turns could not be told apart: rename one"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.step import Step
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
-KIND = "fallback"
 PRIMARY, FALLBACK = "primary", "fallback"
 
 
@@ -30,7 +30,7 @@ class FallbackStep(Container):
         primary: the step as it was written.
     """
 
-    kind = KIND
+    spec = kinds.FALLBACK
 
     primary: Step
 

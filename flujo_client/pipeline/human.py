@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pydantic
 from pydantic import TypeAdapter
 
+from flujo_client.contract import kinds
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.approval import check_schema
 from flujo_client.contract.json_schema import fits_schema
@@ -47,7 +48,7 @@ class HumanInTheLoopStep(Container):
         escalate_to: whom the second question is for; a word of yours that `approvals` shows.
     """
 
-    kind = "human"
+    spec = kinds.HUMAN
     roles: ClassVar[Mapping[str, str]] = {}
 
     message_for_user: Any = None

@@ -10,8 +10,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.contract.limits import UsageLimits, tightest
-from flujo_client.pipeline.background import KIND as BACKGROUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,7 +44,7 @@ def in_force(
     """
     limits = tightest(own, _said(of_pipeline(budgets, plan.name)))
     daily = tightest(_said(of_tenant(budgets, tenant)) if tenant else None)
-    quota = background if _any(plan.nodes, lambda node: node.kind == BACKGROUND) else None
+    quota = background if _any(plan.nodes, lambda node: node.spec is kinds.BACKGROUND) else None
     has_own = _any(plan.nodes, lambda node: "usage_limits" in node.traits)
     if limits.is_nothing and daily.is_nothing and quota is None and not has_own:
         return None

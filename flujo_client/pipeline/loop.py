@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, count_findings
 from flujo_client.pipeline.conversation import (
     HITL,
@@ -48,7 +49,7 @@ class LoopStep(Container):
         named_steps: the steps of `ai_turn_source="named_steps"`.
     """
 
-    kind = "loop"
+    spec = kinds.LOOP
     roles = MappingProxyType(
         {
             "exit_condition": "exit_condition_callable",

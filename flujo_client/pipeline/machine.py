@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class StateMachineStep(Container):
         max_visits: states visited at most, over all.
     """
 
-    kind = "machine"
+    spec = kinds.MACHINE
 
     states: Mapping[str, Body]
     start_state: str

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.context_info import is_dotted
 from flujo_client.pipeline.parallel import FanOutStep
@@ -31,7 +32,7 @@ class MapStep(FanOutStep):
             the context that they leave. It is handed the map's own input as `original_input` if it has a parameter of that name.
     """
 
-    kind = "map"
+    spec = kinds.MAP
     roles = MappingProxyType({"output": "finalize"})
 
     pipeline_to_run: Body

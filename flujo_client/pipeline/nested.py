@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.container import Container
@@ -47,7 +48,7 @@ class ImportStep(Container):
             apart. It has this run's deadline, queue, priority and tenant.
     """
 
-    kind = "nested"
+    spec = kinds.NESTED
 
     pipeline: Body
     inherit_context: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, count_findings, function_findings, names_findings
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class ParallelStep(FanOutStep):
         reduce: makes the output of the branches' outputs by name: one of `REDUCERS`, or `(outputs) -> output`.
     """
 
-    kind = "parallel"
+    spec = kinds.PARALLEL
 
     branches: Mapping[str, Body] | Sequence[Body]
     field_mapping: Mapping[str, Sequence[str]] | None = None

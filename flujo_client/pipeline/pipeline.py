@@ -7,11 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.background import KIND as BACKGROUND
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_client.pipeline.forward import forward
-from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:

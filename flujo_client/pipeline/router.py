@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract import kinds
 from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import AgentProcessors, StepConfig
@@ -25,8 +26,7 @@ class DynamicParallelRouterStep(ParallelStep):
     The other arguments are those of a `ParallelStep`.
     """
 
-    kind = "router"
-    performs = True
+    spec = kinds.ROUTER
 
     router_agent: Any
     config: StepConfig = field(default_factory=StepConfig)

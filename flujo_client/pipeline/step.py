@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from flujo_client.contract import kinds
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, StepInvocationError
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body, Pipeline
+
+
+BACKGROUND: Final = "background"
+"""The execution mode of a step that runs as a run of its own."""
 
 
 class StepConfig(BaseModel):
@@ -96,8 +101,7 @@ class Step(Factories):
         BlueprintError: `processing` is no such block; the key is named (M-148).
     """
 
-    kind = "step"
-    performs = True  # has an agent, which attempts call
+    spec = kinds.STEP
 
     name: str
     agent: Any = None
@@ -151,6 +155,16 @@ class Step(Factories):
         if isinstance(other, Step):
             return forward.pipeline([self, other])
         return replace(other, steps=[self, *other.steps], blueprint=None)
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind, as plans and traces have it."""
+        return self.spec.name
+
+    @property
+    def performs(self) -> bool:
+        """Tell whether it has an agent, which attempts call."""
+        return self.spec.performs
 
     def fallback(self, step: Step) -> Self:
         """This step with another one to fall back on: that runs, with the same input, when this one has failed for good (M-406)."""

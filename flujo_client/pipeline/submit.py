@@ -14,7 +14,6 @@ from flujo_client.address import ROOT, is_run_id
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, RunHeader
-from flujo_client.contract.plan import PERFORMED
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import (
     ConfigurationError,
@@ -112,7 +111,7 @@ def first_of(
     ticket: RunHeader, node: Node, value: Packed, context: Packed | None, *, inline: int, control_queue: str
 ) -> tuple[Envelope, tuple[Packed, ...]]:
     """Make the first message of a run that begins at a top-level node, and give the values that it only points at."""
-    is_performed = node.kind in PERFORMED
+    is_performed = node.spec.performs
     first = Envelope(
         ticket=ticket,
         address=ROOT,

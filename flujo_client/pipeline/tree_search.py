@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.contract import kinds
 from flujo_client.contract.search import SearchBounds, TreeSearchContext
 from flujo_client.pipeline.container import count_findings
 from flujo_client.pipeline.declared import DeclaredAgent
@@ -160,7 +161,7 @@ def _read_by(body: Any, read: Callable[[Any], Any], schema: Mapping[str, Any]) -
 
     A blueprint's agent that has no `output_schema` is given this one.
     """
-    if not isinstance(body, Step) or body.kind != "step":
+    if not isinstance(body, Step) or body.spec is not kinds.STEP:
         return body
     own, agent = body.processors, body.agent
     if isinstance(agent, DeclaredAgent) and agent.output_schema is None and "schema" not in (body.processing or {}):

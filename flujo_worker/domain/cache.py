@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 ABSENT = "absent"
 KEY = "cache_key"
-_REPEATING = frozenset({"loop", "machine"})
 _UNORDERED = frozenset({"map", "set", "frozenset"})
 
 
@@ -86,7 +85,7 @@ def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Tell whether it stands in a body that is run again and again."""
     spot = draft.spot(scope)
     while spot.container is not None:
-        if spot.container.kind in _REPEATING:
+        if spot.container.spec.revisits:
             return True
         spot = draft.plan.locate(spot.above or "")
     return False

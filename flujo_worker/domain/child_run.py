@@ -69,7 +69,7 @@ def _first(draft: DecisionBuilder, box: ScopeState, node: Node) -> NextAttempt:
         context=box.context,
         lanes={},
     )
-    return draft.attempt(root, first, kind="step" if draft.kinds[first.kind].performed else "start")
+    return draft.attempt(root, first, kind="step" if first.spec.performs else "start")
 
 
 def ended(draft: DecisionBuilder, box: ScopeState) -> Asked:

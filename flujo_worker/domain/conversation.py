@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from flujo_client.contract import kinds
 from flujo_client.contract.context import ConversationTurn
 from flujo_client.pipeline.conversation import ALL_AGENTS, LAST, LEAST_TOKENS
 
@@ -49,7 +50,7 @@ def speakers(loop: Node) -> frozenset[str]:
 
 def _steps(nodes: Sequence[Node]) -> Iterator[Node]:
     for node in nodes:
-        if node.kind == "step":
+        if node.spec is kinds.STEP:
             yield node
         elif "conversation" not in node.rules:
             for inner in node.bodies.values():

@@ -6,25 +6,14 @@ one module for each kind of node, in two tables.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
+from flujo_client.contract import kinds
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.contract.plan import Backoff
 from flujo_client.errors import PausedException
-from flujo_worker.domain import (
-    background,
-    cache,
-    conditional,
-    fallback,
-    human,
-    loop,
-    machine,
-    nested,
-    parallel,
-    router,
-    step,
-)
-from flujo_worker.domain import map as map_
+from flujo_worker.domain import human
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import cancel, enter, fail, give_up
 from flujo_worker.domain.retry import delay_s, may_retry
@@ -42,19 +31,11 @@ if TYPE_CHECKING:
 Deciding: TypeAlias = "Generator[CallUserCode | ReadScope, Any, Decision]"
 
 KINDS: dict[str, Kind] = {
-    "step": step.KIND,
-    "parallel": parallel.KIND,
-    "router": router.KIND,
-    "loop": loop.KIND,
-    "map": map_.KIND,
-    "conditional": conditional.KIND,
-    "nested": nested.KIND,
-    "machine": machine.KIND,
-    "fallback": fallback.KIND,
-    "cache": cache.KIND,
-    "human": human.KIND,
-    "background": background.KIND,
+    spec.name: import_module(f"flujo_worker.domain.{spec.name}").KIND
+    for spec in kinds.KINDS.values()
+    if not spec.is_composed
 }
+"""What each kind does, from the module that has its name."""
 
 
 def decide(

@@ -104,7 +104,6 @@ class Kind:
         joined: all of its branches have closed, or the child run it began has ended.
         answered: a step attempt at it has succeeded.
         leads_on: a question in one of its children was answered, with this output and context; it tells whether it has ended the child.
-        performed: it begins with a step attempt, so no start is needed in front of it.
     """
 
     enter: Callable[[DecisionBuilder, ScopeState, Node], Steps]
@@ -112,7 +111,6 @@ class Kind:
     joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
     answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
     leads_on: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], Asked] = stays
-    performed: bool = False
 
 
 @dataclass

@@ -42,7 +42,7 @@ def fan_out(
         child = open_child(draft, box, suffix, name, place, value)
         child.lanes = {**box.lanes, box.address: place % lanes}
         first = draft.node(child)
-        is_step = draft.kinds[first.kind].performed
+        is_step = first.spec.performs
         draft.work(child, first, kind="step" if is_step else "start", held=place >= lanes)
     draft.fan_out = FanOut(box.address, lanes)
     draft.tell("fan_out.opened", step=node.name, branches=len(branches), lanes=lanes)

@@ -27,7 +27,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     node = draft.node(scope)
     draft.begin(scope)
     draft.hops += 1
-    if draft.hops > MAX_HOPS or (draft.child_run is not None and not draft.kinds[node.kind].performed):
+    if draft.hops > MAX_HOPS or (draft.child_run is not None and not node.spec.performs):
         draft.work(scope, node, kind="start")
         return
     yield from draft.kinds[node.kind].enter(draft, scope, node)

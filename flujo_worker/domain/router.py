@@ -28,4 +28,4 @@ def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in names])
 
 
-KIND = Kind(enter=step.enter, answered=answered, joined=join, performed=True)
+KIND = Kind(enter=step.enter, answered=answered, joined=join)

@@ -29,4 +29,4 @@ def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)
 
 
-KIND = Kind(enter=enter, answered=answered, performed=True)
+KIND = Kind(enter=enter, answered=answered)

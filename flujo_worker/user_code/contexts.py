@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 from pydantic import BaseModel
 
+from flujo_client.contract import kinds
 from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
@@ -95,7 +96,7 @@ def _failed(branch: dict[str, Any]) -> StepResult:
 
 
 def _reduced(question: UserCodeCall, given: dict[str, Any]) -> Any:
-    if question.step.kind == "map":
+    if question.step.spec is kinds.MAP:
         return list(given.values())
     reduce = question.step.rules().get("reduce")
     if reduce is None:

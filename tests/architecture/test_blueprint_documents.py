@@ -7,28 +7,32 @@ from pathlib import Path
 import pytest
 
 from flujo_client.blueprint import agents, keys
+from flujo_client.blueprint.kind import EVERY, KINDS, words
+from flujo_client.blueprint.kinds.loop import LOOP
+from flujo_client.blueprint.kinds.map import MAP
+from flujo_client.blueprint.kinds.router import ROUTER
 from flujo_client.blueprint.shapes import Table
 from flujo_client.blueprint.value_types import Model
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/blueprints.md").read_text()
 INSIDE = ("loop", "map", "router", "config")
-COMMON = {*keys.EVERY}
+COMMON = {*EVERY}
 TABLES = {
     "The document": keys.DOCUMENT.keys,
     "Agents": agents.AGENT.keys,
-    "Every step": keys.EVERY,
-    "Kind step": keys.KINDS["step"].keys,
-    "Imports": keys.IMPORT.keys["config"].shape.keys,
-    "Kind parallel": keys.KINDS["parallel"].keys,
-    "Kind conditional": keys.KINDS["conditional"].keys,
-    "Kind loop": keys.LOOP.keys,
-    "Kind map": keys.MAP.keys,
-    "Kind dynamic_router": keys.ROUTER.keys,
-    "Kind hitl": keys.KINDS["hitl"].keys,
-    "Kind cache": keys.KINDS["cache"].keys,
-    "Kind tree_search": keys.KINDS["tree_search"].keys,
-    "Kind StateMachine": keys.KINDS["StateMachine"].keys,
-    "Kind agentic_loop": keys.KINDS["agentic_loop"].keys,
+    "Every step": EVERY,
+    "Kind step": KINDS["step"].table.keys,
+    "Imports": KINDS["import"].keys["config"].shape.keys,
+    "Kind parallel": KINDS["parallel"].table.keys,
+    "Kind conditional": KINDS["conditional"].table.keys,
+    "Kind loop": LOOP.keys,
+    "Kind map": MAP.keys,
+    "Kind dynamic_router": ROUTER.keys,
+    "Kind hitl": KINDS["hitl"].table.keys,
+    "Kind cache": KINDS["cache"].table.keys,
+    "Kind tree_search": KINDS["tree_search"].table.keys,
+    "Kind StateMachine": KINDS["StateMachine"].table.keys,
+    "Kind agentic_loop": KINDS["agentic_loop"].table.keys,
 }
 
 
@@ -60,4 +64,4 @@ def test_every_key_is_listed_as_it_is(title):
 
 
 def test_every_kind_is_told():
-    assert {title.removeprefix("Kind ") for title in TABLES if title.startswith("Kind ")} == set(keys.KINDS)
+    assert {title.removeprefix("Kind ") for title in TABLES if title.startswith("Kind ")} == set(words())

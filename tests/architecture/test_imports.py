@@ -47,7 +47,8 @@ TYPED_CIRCLES = {
     "flujo_client.pipeline": "flujo_client.pipeline",
     "flujo_client.contract.tool_calls": "flujo_client.contract.trace",
     "flujo_client.api.handle": "flujo_client.api.client",
-    "flujo_client.blueprint.from_yaml": "flujo_client.blueprint.build",
+    # A kind of step names in annotations what builds, writes and examines it.
+    "flujo_client.blueprint.kind": "flujo_client.blueprint",
     "flujo_worker.agents.factory": "flujo_worker.agents.tool",
     "flujo_worker.agents.sub_agent": "flujo_worker.agents.tool",
     "flujo_worker.demo.ruling": "flujo_worker.demo.license_audit",

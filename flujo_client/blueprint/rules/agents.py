@@ -10,6 +10,7 @@ from flujo_client.blueprint.finding import shown
 from flujo_client.blueprint.rules.document_index import agents_of, texts_in
 from flujo_client.blueprint.rules.outputs import is_background
 from flujo_client.blueprint.rules.table import RuleFinding
+from flujo_client.contract.kinds import STEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def _tools(agent: Data, path: Path) -> Iterator[RuleFinding]:
 
 
 def _said_twice(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    found = scene.agent(step) if step.kind == "step" else None
+    found = scene.agent(step) if step.spec is STEP else None
     if found is not None and "output_schema" in step.data and "output_schema" in found[1]:
         told = "its agent has an output_schema too, which does not count here; keep one"
         yield RuleFinding("V-A3", (*step.path, "output_schema"), told)
@@ -89,7 +90,7 @@ def _lost(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """An answer that the next step leaves out, that is put nowhere, and that nothing reads by name."""
     before = scene.before(step)
     own = scene.texts_of(step) if "input" in step.data else ()
-    if before is None or not own or before.kind != "step" or scene.agent(before) is None or is_background(before):
+    if before is None or not own or before.spec is not STEP or scene.agent(before) is None or is_background(before):
         return
     if any(names[0] in ("previous_step", "this", "context") for text in own for names in text.names):
         return
@@ -108,7 +109,7 @@ def _lost(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
 
 def _fallback(step: StepNode) -> Iterator[RuleFinding]:
     other = step.data.get("fallback")
-    if step.kind != "step" or not isinstance(other, dict) or other.get("kind", "step") != "step":
+    if step.spec is not STEP or not isinstance(other, dict) or other.get("kind", STEP.yaml_name) != STEP.yaml_name:
         return
     same = ("uses", "agent", "input", "output_schema", "processing", "plugins", "validators")
     if all(step.data.get(key) == other.get(key) for key in same) and _tries(step.data) == _tries(dict(other)):

@@ -8,7 +8,6 @@ from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.model import UNKNOWN
 from flujo_client.blueprint.rules.outputs import changed, properties, schema_of, type_of
 from flujo_client.blueprint.rules.table import RuleFinding
-from flujo_client.contract.plan import ITERATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +65,7 @@ def _is_held_to(step: StepNode, context: Fields) -> bool:
 
 def _changed(step: StepNode, context: Fields) -> Iterator[RuleFinding]:
     """A loop's or map's changes: the check sees them as a function, which may do anything."""
-    for path, target in changed(step) if step.kind in ITERATED and not context.is_open else ():
+    for path, target in changed(step) if not context.is_open else ():
         if str(target).partition(".")[0] not in context.types:
             yield _no_field(path, target, context)
 

@@ -13,17 +13,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import context_path
-from flujo_client.blueprint.keys import is_import, is_reference
+from flujo_client.blueprint.keys import is_reference
+from flujo_client.blueprint.kind import KINDS, word_of
 from flujo_client.blueprint.rules.model import UNKNOWN
+from flujo_client.contract.kinds import KindSpec
 from flujo_client.errors import BlueprintTextError
 from flujo_client.pipeline.compiled_text import expression_of, template_of
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
+    from flujo_client.blueprint.kind import BlueprintKind
     from flujo_client.blueprint.rules.model import Fields
 
 Data = Mapping[Any, Any]
 NO: Final[Data] = {}
+_UNKNOWN: Final = KindSpec(name="")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +55,14 @@ class StepNode:
         return str(self.data.get("name", self.data.get("step", "")))
 
     @property
-    def kind(self) -> str:
-        return "import" if is_import(self.data) else str(self.data.get("kind", "step"))
+    def kind(self) -> BlueprintKind | None:
+        """Its kind; None if there is none of that name."""
+        word = word_of(self.data)
+        return KINDS.get(word) if isinstance(word, str) else None
+
+    @property
+    def spec(self) -> KindSpec:
+        return _UNKNOWN if self.kind is None else self.kind.spec
 
     def table(self, key: str) -> Data:
         """What stands under a key, if it is a mapping."""
@@ -83,41 +93,6 @@ class TextNode:
     names: frozenset[tuple[str, ...]]
 
 
-_BODIES: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
-    "parallel": ((("branches", "*"), "side"),),
-    "dynamic_router": ((("router", "branches", "*"), "side"),),
-    "conditional": ((("branches", "*"), "choice"), (("default_branch",), "choice")),
-    "loop": ((("loop", "body"), "again"),),
-    "map": ((("map", "body"), "again"),),
-    "cache": ((("wrapped_step",), "inside"),),
-    "StateMachine": ((("states", "*"), "state"),),
-    "tree_search": ((("proposer",), "side"), (("evaluator",), "side")),
-}
-_CHANGES: Final = tuple((operation, "*", "value") for operation in ("set", "append", "merge"))
-_TEXTS: Final[Mapping[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
-    "step": ((("input",), "before"),),
-    "dynamic_router": ((("input",), "before"),),
-    "hitl": ((("message",), "before"),),
-    "conditional": ((("condition_expression",), "asked"),),
-    "loop": (
-        (("loop", "exit_expression"), "asked after"),
-        (("loop", "propagation"), "after"),
-        (("loop", "output"), "after"),
-        (("loop", "output_template"), "after"),
-        *((("loop", "init", *each), "before") for each in _CHANGES),
-        *((("loop", "state", *each), "after") for each in _CHANGES),
-    ),
-    "map": (
-        (("map", "iterable_input"), "items"),
-        (("map", "finalize"), "after"),
-        *((("map", "init", *each), "before") for each in _CHANGES),
-    ),
-    "StateMachine": ((("transitions", "*", "when"), "asked after"),),
-    "agentic_loop": ((("output_template",), "after"),),
-}
-"""The texts of each kind; `asked` are expressions, `items` a place, `after` are read when what stands inside has run."""
-
-
 def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Give what stands under a path in which `*` is any key or index."""
     if not pattern:
@@ -141,7 +116,7 @@ def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 def bodies_of(step: StepNode) -> Iterator[tuple[Path, Any, str]]:
     """Give the bodies that a step runs: where, what, and how those beside it are run."""
-    for pattern, how in (*_BODIES.get(step.kind, ()), (("fallback",), "instead")):
+    for pattern, how in (*(step.kind.bodies if step.kind else ()), (("fallback",), "instead")):
         for path, body in reach(step.data, pattern, step.path):
             yield path, body, how
 
@@ -272,7 +247,7 @@ class DocumentIndex:
 
     @staticmethod
     def _texts(step: StepNode) -> Iterator[TextNode]:
-        for pattern, how in _TEXTS.get(step.kind, ()):
+        for pattern, how in step.kind.texts if step.kind else ():
             for top, value in reach(step.data, pattern, step.path):
                 for path, text in texts_in(value, top):
                     if not ("asked" in how and is_reference(text)):
@@ -282,7 +257,10 @@ class DocumentIndex:
 def search_of(step: StepNode) -> StepNode | None:
     """Find the innermost tree search that a step runs in, for that has a context of its own; its fallback runs outside."""
     steps = pairwise(step.around())
-    return next((around for each, around in steps if around.kind == "tree_search" and each.how != "instead"), None)
+    return next(
+        (around for each, around in steps if around.kind and around.kind.isolates_context and each.how != "instead"),
+        None,
+    )
 
 
 def agents_of(scene: DocumentIndex) -> Iterator[tuple[Path, Data]]:
@@ -290,15 +268,12 @@ def agents_of(scene: DocumentIndex) -> Iterator[tuple[Path, Data]]:
     for name in scene.table("agents"):
         if found := scene.entry(f"agents.{name}", ()):
             yield found
+    places = dict.fromkeys(place for kind in KINDS.values() for place in kind.agents)
     for step in scene.steps:
-        for path, given in (each for pattern in _AGENTS for each in reach(step.data, pattern, step.path)):
+        for path, given in (each for pattern in places for each in reach(step.data, pattern, step.path)):
             found = scene.entry(given, path)
             if found is not None and found[0] == path:
                 yield found
-
-
-_AGENTS: Final = (("agent",), ("router", "router_agent"), ("planner",), ("registry", "*"))
-"""Where an agent may stand on a step."""
 
 
 def is_before(step: StepNode, text: TextNode) -> bool:
@@ -308,12 +283,9 @@ def is_before(step: StepNode, text: TextNode) -> bool:
     for index, (one, other) in enumerate(zip(line, reader, strict=False)):
         if one is other:
             continue
-        if any(each.kind in _AGAIN for each in reader[:index]):
+        if any(each.spec.runs_bodies_again for each in reader[:index]):
             return True
         return one.index < other.index if one.body == other.body else bool({"state", "instead"} & {one.how, other.how})
-    if any(each.kind in _AGAIN for each in reader[: len(line) - 1]):
+    if any(each.spec.runs_bodies_again for each in reader[: len(line) - 1]):
         return True
     return len(line) > len(reader) and text.after
-
-
-_AGAIN: Final = ("loop", "map", "StateMachine")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.kind import KINDS
 from flujo_client.blueprint.rules.document_index import search_of
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
 from flujo_client.blueprint.rules.table import RuleFinding
+from flujo_client.contract.kinds import PARALLEL
 from flujo_client.errors import BlueprintTextError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
@@ -24,14 +26,12 @@ NO_ANSWER: Final = object()
 def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every container."""
     for step in scene.steps:
-        yield from _ASKED.get(step.kind, _nothing)(scene, step)
+        if step.kind is not None:
+            yield from step.kind.find(scene, step)
 
 
-def _nothing(*_: Any) -> Iterator[RuleFinding]:
-    yield from ()
-
-
-def _loop(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def of_loop(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+    """Ask whether a loop can end."""
     text = next((each for each in scene.texts_of(step) if each.path[-1] == "exit_expression"), None)
     if step.table("loop").get("stop_when") == "agent_finished":
         yield from _finishes(scene, step)
@@ -54,7 +54,7 @@ def _changes(scene: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[R
     written = [path for each in (step, *inside) for path in writes(scene, each)]
     if None in written or read & {*_WRITTEN_ALWAYS, *(str(path).partition(".")[0] for path in written)}:
         return
-    if any(each.kind == "parallel" and each.data.get("ignore_branch_names") is not True for each in inside):
+    if any(each.spec is PARALLEL and each.data.get("ignore_branch_names") is not True for each in inside):
         return  # fields of the branches' names receive their outputs
     told = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
     yield RuleFinding("V-L1", text.path, told, "write it with sink_to, updates_context or the loop's `state`")
@@ -102,7 +102,8 @@ def _constant(text: TextNode) -> Any:
         return NO_ANSWER
 
 
-def _conditional(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def of_conditional(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+    """Ask whether the condition and the branches of a conditional meet."""
     text = next(iter(scene.texts_of(step)), None)
     answers = None if text is None else _answers(scene, step, text)
     if text is None or answers is None:
@@ -161,10 +162,10 @@ def _meant(answer: Any) -> set[tuple[type, Any]]:
     return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
-def _parallel(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    table, path = (
-        (step.table("router"), (*step.path, "router")) if step.kind == "dynamic_router" else (step.data, step.path)
-    )
+def of_branches(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+    """Ask what branches write and read of the context."""
+    own = () if step.kind is None or step.kind.own_table is None else (step.kind.own_table,)
+    table, path = (step.table(own[0]) if own else step.data), (*step.path, *own)
     branches = table.get("branches")
     if not isinstance(branches, dict):
         return
@@ -210,7 +211,7 @@ def _kept_away(scene: DocumentIndex, include: list[Any], inside: Sequence[StepNo
                 yield RuleFinding("V-P3", text.path, told, nearest=nearest(read, include))
 
 
-def _import(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def of_import(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """An import that asks nobody, with a question in it."""
     if step.table("config").get("propagate_hitl") is not False:
         return
@@ -233,16 +234,12 @@ def _question(document: Any) -> str | None:
     row = [document.get("steps")]
     while row:
         value = row.pop(0)
-        if isinstance(value, dict) and value.get("kind") in ("hitl", "agentic_loop"):
+        if isinstance(value, dict) and _asks_people(value):
             return str(value.get("name", value.get("step", "")))
         row += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return None
 
 
-_ASKED: Final = {
-    "loop": _loop,
-    "conditional": _conditional,
-    "parallel": _parallel,
-    "dynamic_router": _parallel,
-    "import": _import,
-}
+def _asks_people(value: Any) -> bool:
+    kind = KINDS.get(str(value.get("kind")))
+    return kind is not None and kind.asks_people

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flujo_client.blueprint.finding import shown
 from flujo_client.blueprint.rules.table import RuleFinding
+from flujo_client.contract.kinds import NESTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every import and every step that runs one."""
-    used = {step.data["uses"].partition(".")[2] for step in scene.steps if step.kind == "import"}
+    used = {step.data["uses"].partition(".")[2] for step in scene.steps if step.spec is NESTED}
     for name in scene.table("imports"):
         if name not in used:
             yield RuleFinding("V-I4", (*scene.path, "imports", name), f"'{shown(name)}' is run by no step")
     for step in scene.steps:
-        if step.kind == "import":
+        if step.spec is NESTED:
             yield from _outputs(step)
             yield from _idle(step)
 

@@ -14,14 +14,8 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
-    """Ask about every state machine."""
-    for step in scene.steps:
-        if step.kind == "StateMachine":
-            yield from _machine(step)
-
-
-def _machine(step: StepNode) -> Iterator[RuleFinding]:
+def of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+    """Ask about a state machine."""
     states = dict.fromkeys(map(str, step.table("states")))
     ends = dict.fromkeys(each for each in _list(step, "end_states") if isinstance(each, str))
     start = step.data.get("start_state")

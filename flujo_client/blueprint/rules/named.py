@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from flujo_client.blueprint.kind import KINDS
 from flujo_client.blueprint.rules.table import RULES
 from flujo_client.blueprint.source_map import value_at
 
@@ -64,7 +65,8 @@ def in_place(source: Source, places: Places, found: Check) -> Finding:
     path = places.of(found.path or "")
     option = re.match(r"\w*", found.text)
     value = value_at(source.data, path)
-    for below in ((), ("config",), ("loop",), ("map",), ("router",)):
+    tables = [(each.own_table,) for each in KINDS.values() if each.own_table is not None]
+    for below in ((), ("config",), *tables):
         held = value_at(value, below)
         if option is not None and isinstance(held, Mapping) and option[0] in held:
             path = (*path, *below, option[0])

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.blueprint.changes import STATE
 from flujo_client.blueprint.items import field_path
+from flujo_client.blueprint.kind import INIT
 from flujo_client.blueprint.rules.document_index import reach
-from flujo_client.contract.plan import ITERATED
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
@@ -21,12 +22,23 @@ TEXT: Final[Data] = {"type": "string"}
 
 def schema_of(scene: DocumentIndex, step: StepNode) -> Data | None:
     """Give the schema that a step's output surely fits."""
-    if step.kind == "cache":
-        wrapped = next(iter(scene.within((*step.path, "wrapped_step"))), None)
-        return None if wrapped is None else schema_of(scene, wrapped)
-    if step.kind == "hitl":
-        return _schema(step.data.get("input_schema"))
-    if step.kind != "step" or _REPLACE & step.data.keys() or is_background(step):
+    return step.kind.output_schema(scene, step) if step.kind else None
+
+
+def wrapped_schema(scene: DocumentIndex, step: StepNode) -> Data | None:
+    """Give the schema of the step in a cache."""
+    wrapped = next(iter(scene.within((*step.path, "wrapped_step"))), None)
+    return None if wrapped is None else schema_of(scene, wrapped)
+
+
+def input_schema(_: DocumentIndex, step: StepNode) -> Data | None:
+    """Give the schema of the answer that a question takes."""
+    return _schema(step.data.get("input_schema"))
+
+
+def answer_schema(scene: DocumentIndex, step: StepNode) -> Data | None:
+    """Give the schema of what a step's agent answers."""
+    if _REPLACE & step.data.keys() or is_background(step):
         return None
     own = step.data.get("output_schema")
     found = scene.agent(step)
@@ -75,34 +87,24 @@ def writes(scene: DocumentIndex, step: StepNode) -> Iterator[str | None]:
     if step.data.get("updates_context") is True:
         known = properties(schema_of(scene, step))
         yield from [None] if known is None else map(str, known)
-    if step.kind in ITERATED:
-        yield from (str(target) for _, target in changed(step))
-    elif step.kind == "import":
-        yield from _imported(step)
-    elif step.kind == "StateMachine":
-        yield from ("current_state", "next_state")
-    elif step.kind == "agentic_loop":
-        yield from ("command_log", None)  # its agents may be functions
-    elif step.kind == "step" and scene.agent(step) is None:
-        yield None  # a function may change the context it is given
+    yield from (str(target) for _, target in changed(step))
+    if step.kind is not None:
+        yield from step.kind.writes(scene, step)
+
+
+def written_by_function(scene: DocumentIndex, step: StepNode) -> Iterator[str | None]:
+    """Give None if a step's agent is a function, for that may change the context it is given."""
+    if scene.agent(step) is None:
+        yield None
 
 
 def changed(step: StepNode) -> Iterator[tuple[Path, Any]]:
     """Give the targets of the changes of the context that a loop or a map makes by itself, with their places."""
-    for table in ("init", "state"):
+    own_table = None if step.kind is None else step.kind.init_table
+    for table in (INIT, STATE) if own_table is not None else ():
         for operation in ("set", "append", "merge"):
-            for path, target in reach(step.data, (step.kind, table, operation, "*", "target"), step.path):
+            for path, target in reach(step.data, (str(own_table), table, operation, "*", "target"), step.path):
                 yield path, field_path(str(target))
-
-
-def _imported(step: StepNode) -> Iterator[str | None]:
-    outputs = step.table("config").get("outputs")
-    if isinstance(outputs, Mapping):
-        yield from map(str, outputs.values())
-    elif isinstance(outputs, list):
-        yield from (str(each.get("parent")) for each in outputs if isinstance(each, Mapping))
-    else:
-        yield None
 
 
 def _schema(given: Any) -> Data | None:

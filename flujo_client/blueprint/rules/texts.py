@@ -31,7 +31,7 @@ def _nothing(*_: Any) -> Iterator[RuleFinding]:
 
 def _this(_: DocumentIndex, text: TextNode, __: tuple[str, ...]) -> Iterator[RuleFinding]:
     above = text.at.around() if text.after else (each for each in text.at.around() if each is not text.at)
-    if not any(each.kind in ("map", "tree_search") for each in above):
+    if not any(each.kind and each.kind.has_item for each in above):
         yield RuleFinding(
             "V-T2", text.path, "`this` is an item only in a map; here it is what comes in", nearest="previous_step"
         )

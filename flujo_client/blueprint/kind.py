@@ -1,0 +1,216 @@
+"""How a kind of step is written in blueprints: one `BlueprintKind` each, and the table that finds it.
+
+The package `kinds` fills the table, a module for each kind. It must not build or find anything by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.shapes import ANY, TEXT, Key, ListOf, MapOf, Table, Word
+from flujo_client.blueprint.value_types import Model
+from flujo_client.contract import kinds
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.pipeline.step import Step, StepConfig
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
+    from flujo_client.blueprint.rules.table import RuleFinding
+    from flujo_client.blueprint.shapes import Spot
+    from flujo_client.contract.kinds import KindSpec
+    from flujo_client.contract.validation import Finding
+
+INIT: Final = "init"
+"""The changes of the context that a step begins with, and the name behind its own of the step that makes them."""
+
+Data: TypeAlias = Mapping[str, Any]
+Places: TypeAlias = tuple[tuple[tuple[str, ...], str], ...]
+"""Paths below a step, in which `*` is any key or index, each with one word about it."""
+
+
+def _none(*_: Any) -> Iterator[Any]:
+    yield from ()
+
+
+def _unknown(*_: Any) -> Data | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlueprintKind:
+    """A kind of step in blueprints.
+
+    Attributes:
+        spec: the facts of the kind.
+        step: the class it becomes; a step is written by the kind of its own class.
+        keys: those beside the keys of every step.
+        build: makes the step of its keys, which are sound.
+        write: gives the keys of such a step.
+        one_of: groups of keys of which one is needed, and not two.
+        own_table: the key under which its own options are, if they have a table.
+        is_import: whether `uses: imports.<name>` makes a step one of it, instead of `kind`.
+        bodies: where its steps are, and how these run: `side` by side, one by `choice`, `again` and again, as a `state`, or `inside`.
+        texts: where its expressions and templates are: `asked` are expressions, `items` is a place in the context, and `after` are
+            read when what is inside it has run.
+        agents: where an agent may be declared.
+        asks_people: whether it asks people by itself.
+        has_item: whether `this` is an item inside it.
+        isolates_context: whether the steps inside it run in a context of their own.
+        find: the findings of `flujo validate` about such a step alone.
+        writes: the dotted paths of the context that it writes by itself; None where it may write any.
+        output_schema: the schema that its output fits, if that is known.
+    """
+
+    spec: KindSpec
+    step: type[Step]
+    keys: Mapping[str, Key]
+    build: Callable[[Building, Data], Step]
+    write: Callable[[Writing, Any], dict[str, Any]]
+    one_of: tuple[tuple[str, ...], ...] = (("name", "step"),)
+    own_table: str | None = None
+    is_import: bool = False
+    bodies: Places = ()
+    texts: Places = ()
+    agents: tuple[tuple[str, ...], ...] = ()
+    asks_people: bool = False
+    has_item: bool = False
+    isolates_context: bool = False
+    find: Callable[[DocumentIndex, StepNode], Iterator[RuleFinding]] = _none
+    writes: Callable[[DocumentIndex, StepNode], Iterator[str | None]] = _none
+    output_schema: Callable[[DocumentIndex, StepNode], Data | None] = _unknown
+
+    @property
+    def word(self) -> str:
+        """Return its name in blueprints."""
+        return str(self.spec.yaml_name)
+
+    @property
+    def called(self) -> str:
+        """Return its name in sentences."""
+        return f"{'an' if self.word[0] in 'ai' else 'a'} {self.word}"
+
+    @property
+    def options(self) -> Table | None:
+        """Return its own table, if it has one."""
+        own: Any = None if self.own_table is None else self.keys[self.own_table].shape
+        return cast("Table | None", own)
+
+    @property
+    def init_table(self) -> str | None:
+        """Return the key of its own table if that may have `init`, so that it can change the context before it begins."""
+        return self.own_table if self.options is not None and INIT in self.options.keys else None
+
+    @cached_property
+    def table(self) -> Table:
+        """Return all its keys."""
+        config = {} if "config" in self.keys else {"config": MODE}
+        others = {} if self.is_import else self._keys_of_others()
+        return Table({**EVERY, **config, **self.keys}, self.called, MappingProxyType(others), self.one_of)
+
+    def _keys_of_others(self) -> dict[str, str]:
+        """The keys that only other kinds have, by those."""
+        given = [each for each in KINDS.values() if not each.is_import]
+        tables = [(each.called, each.keys) for each in given]
+        tables += [
+            (f"{own.called}, under `{each.own_table}`", own.keys) for each in given if (own := each.options) is not None
+        ]
+        names = {name for _, keys in tables for name in keys} - {*EVERY, *self.keys}
+        return {name: " or ".join(where for where, keys in tables if name in keys) for name in names}
+
+
+KINDS: Final[dict[str, BlueprintKind]] = {}
+"""Every kind, by its name in blueprints."""
+
+
+def words() -> list[str]:
+    """Return what `kind` may be."""
+    return [word for word, kind in KINDS.items() if not kind.is_import]
+
+
+def word_of(step: Data) -> Any:
+    """Return the name of a step's kind; whether there is such a kind is not looked at."""
+    uses, kind = step.get("uses"), step.get("kind", kinds.STEP.yaml_name)
+    is_import = kind == kinds.STEP.yaml_name and isinstance(uses, str) and uses.startswith("imports.")
+    return kinds.NESTED.yaml_name if is_import else kind
+
+
+def present(data: Data, *names: str) -> dict[str, Any]:
+    """Return the keys that are there, under their own names."""
+    return {name: data[name] for name in names if name in data}
+
+
+class StepShape:
+    """A step; its kind says which keys it has."""
+
+    said = "a step: a mapping with `name` and, for most, `kind`"
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
+        kind, known = value.get("kind", kinds.STEP.yaml_name), words()
+        if not isinstance(kind, str) or kind not in known:
+            told = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
+            yield spot.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **told)
+        else:
+            yield from KINDS[word_of(value)].table.findings(value, spot)
+
+
+class LoneStepShape(StepShape):
+    """A step where there is room for one."""
+
+    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
+        yield from super().findings(value, spot)
+        kind = KINDS.get(str(value.get("kind")))
+        table = None if kind is None else kind.init_table
+        own = None if table is None else value.get(table)
+        if table is not None and isinstance(own, Mapping) and INIT in own:
+            told = f"it runs as a step of its own before the {table}, and here is room for one: put a step before it"
+            yield spot.at(table, INIT).finding("Y-UNSUPPORTED", told)
+
+
+class BodyShape:
+    """What a container runs: a list of steps, or one step."""
+
+    said = "a list of steps, or one step"
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, list | Mapping)
+
+    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+        if isinstance(value, Mapping):
+            yield from STEP.findings(value, spot)
+        elif not value:
+            yield spot.finding("Y-VALUE", "it has no steps")
+        else:
+            yield from ListOf(STEP).findings(value, spot)
+
+
+STEP: Final = StepShape()
+LONE_STEP: Final = LoneStepShape()
+BODY: Final = BodyShape()
+EVERY: Final[Mapping[str, Key]] = {
+    "kind": Key(TEXT, "What it is; `step` without it."),
+    "name": Key(TEXT, "Its name, once among its neighbours; no `/`, `:` or `#`. `step` is another word for it."),
+    "step": Key(TEXT, "The same as `name`."),
+    "meta": Key(MapOf(ANY), "Yours; kept with the plan."),
+    "usage_limits": Key(Model(UsageLimits, "usage_limits"), "What it may spend with all that runs in it."),
+    "fallback": Key(LONE_STEP, "A step that runs with the same input when this one has failed for good."),
+}
+"""The keys of every step."""
+EXECUTION_MODE: Final = Key(Word(("sync", "background")), "`background`: a run of its own that nobody waits for.")
+MODE: Final = Key(
+    Table(
+        {"execution_mode": EXECUTION_MODE},
+        "a container's config",
+        MappingProxyType(dict.fromkeys(StepConfig.model_fields, "the steps inside")),
+    ),
+    "Only `execution_mode`; everything else stands on the steps inside.",
+)

@@ -1,0 +1,9 @@
+"""Every kind of step in blueprints, a module each: its keys, how it is built and how it is written."""
+
+from importlib import import_module
+
+from flujo_client.blueprint.kind import KINDS
+from flujo_client.contract.kinds import YAML_KINDS
+
+for _word, _spec in YAML_KINDS.items():
+    KINDS[_word] = import_module(f"{__name__}.{_spec.name}").KIND

@@ -1,0 +1,75 @@
+"""Agentic loops in blueprints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint import agents
+from flujo_client.blueprint.keys import RegistryShape
+from flujo_client.blueprint.kind import BlueprintKind, present
+from flujo_client.blueprint.shapes import FLAG, Key, Number, Word
+from flujo_client.blueprint.value_types import TEMPLATE
+from flujo_client.contract import kinds
+from flujo_client.pipeline.agentic import FAILURES as AGENT_FAILURES
+from flujo_client.pipeline.agentic import MAX_TURNS, PLANNER, AgenticLoopStep
+from flujo_client.pipeline.compiled_text import Templated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.step import Step
+
+
+def _build(build: Building, data: Data) -> Step:
+    options = present(data, "max_loops", "fails_at_max", "on_agent_failure")
+    if "output_template" in data:
+        options["loop_output_mapper"] = Templated(data["output_template"])
+    return AgenticLoopStep(
+        planner=build.working_agent(PLANNER, data["planner"]),
+        registry={name: build.working_agent(name, each) for name, each in data["registry"].items()},
+        **options,
+        **build.contained(data),
+    )
+
+
+def _write(writing: Writing, step: AgenticLoopStep) -> dict[str, Any]:
+    registry = {name: writing.agent_of(name, each) for name, each in step.registry.items()}
+    found = {"planner": writing.agent_of(PLANNER, step.planner), "registry": registry}
+    mapper = step.loop_output_mapper
+    if isinstance(mapper, Templated):
+        found["output_template"] = mapper.value
+    elif mapper is not None:
+        writing.cannot("its loop_output_mapper is a function, and a blueprint has an output_template only")
+    return found | writing.options(step, "max_loops", "fails_at_max", "on_agent_failure")
+
+
+def _writes(*_: Any) -> Iterator[str | None]:
+    yield from ("command_log", None)  # its agents may be functions
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.AGENTIC_LOOP,
+    step=AgenticLoopStep,
+    keys={
+        "planner": Key(agents.HERE, "Who says what is done next: an `AgentCommand`.", required=True),
+        "registry": Key(RegistryShape(agents.HERE, "agent"), "Whom the planner may have work, by name.", required=True),
+        "max_loops": Key(Number(least=1, whole=True), f"Turns at most; {MAX_TURNS} without it."),
+        "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
+        "on_agent_failure": Key(
+            Word(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner is told. `abort` without it."
+        ),
+        "output_template": Key(
+            TEMPLATE,
+            "The loop's output as a template: `previous_step` is the final answer, which is the output without it.",
+        ),
+    },
+    texts=((("output_template",), "after"),),
+    agents=(("planner",), ("registry", "*")),
+    asks_people=True,
+    writes=_writes,
+    build=_build,
+    write=_write,
+)

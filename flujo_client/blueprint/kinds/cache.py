@@ -1,0 +1,46 @@
+"""Cached steps in blueprints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.kind import LONE_STEP, BlueprintKind, present
+from flujo_client.blueprint.rules import outputs
+from flujo_client.blueprint.shapes import Key, Number
+from flujo_client.blueprint.value_types import Reference
+from flujo_client.contract import kinds
+from flujo_client.pipeline.cache import TTL_S, CacheStep
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.step import Step
+
+
+def _build(build: Building, data: Data) -> Step:
+    options = present(data, "ttl_s", "cache_backend")
+    return CacheStep(wrapped_step=build.step(data["wrapped_step"]), **options, **build.contained(data))
+
+
+def _write(writing: Writing, step: CacheStep) -> dict[str, Any]:
+    found: dict[str, Any] = {"wrapped_step": writing.step(step.wrapped_step)}
+    if step.cache_backend is not None:
+        found["cache_backend"] = writing.named(step.cache_backend, "cache backend")
+    return found if step.ttl_s == TTL_S else found | {"ttl_s": step.ttl_s}
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.CACHE,
+    step=CacheStep,
+    keys={
+        "wrapped_step": Key(LONE_STEP, "The step whose result is kept.", required=True),
+        "ttl_s": Key(Number(least=0), "Seconds it is kept, 0 for good; an hour without it."),
+        "cache_backend": Key(Reference("cache backend"), "Where it is kept; the workers' Redis without it."),
+    },
+    one_of=(),
+    bodies=((("wrapped_step",), "inside"),),
+    output_schema=outputs.wrapped_schema,
+    build=_build,
+    write=_write,
+)

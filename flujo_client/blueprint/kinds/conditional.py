@@ -1,0 +1,69 @@
+"""Conditionals in blueprints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.keys import function
+from flujo_client.blueprint.kind import BODY, BlueprintKind
+from flujo_client.blueprint.rules import flows
+from flujo_client.blueprint.shapes import Key, MapOf
+from flujo_client.blueprint.value_types import EXPRESSION
+from flujo_client.contract import kinds
+from flujo_client.pipeline.compiled_text import Expressed
+from flujo_client.pipeline.conditional import ConditionalStep, plain_key
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.step import Step
+
+
+def _build(build: Building, data: Data) -> Step:
+    expression, default = data.get("condition_expression"), data.get("default_branch")
+    return ConditionalStep(
+        condition_callable=build.load(data["condition"], "condition") if expression is None else Expressed(expression),
+        branches=build.bodies(data["branches"]),
+        default_branch_pipeline=None if default is None else build.body(default),
+        **build.functions(
+            data, {"branch_input_mapper": "branch_input_mapper", "branch_output_mapper": "branch_output_mapper"}
+        ),
+        **build.contained(data),
+    )
+
+
+def _write(writing: Writing, step: ConditionalStep) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if isinstance(step.condition_callable, Expressed):
+        found["condition_expression"] = step.condition_callable.text
+    else:
+        found["condition"] = writing.named(step.condition_callable, "condition")
+    found["branches"] = {plain_key(key): writing.body(body) for key, body in step.branches.items()}
+    if step.default_branch_pipeline is not None:
+        found["default_branch"] = writing.body(step.default_branch_pipeline)
+    return found | writing.mappers(
+        step, branch_input_mapper="branch_input_mapper", branch_output_mapper="branch_output_mapper"
+    )
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.CONDITIONAL,
+    step=ConditionalStep,
+    keys={
+        "condition": Key(function("condition"), "`(output, context) -> key`."),
+        "condition_expression": Key(EXPRESSION, "The same as an expression."),
+        "branches": Key(
+            MapOf(BODY, "branch"), "What may run, by a text, true, false or a whole number.", required=True
+        ),
+        "default_branch": Key(BODY, "What runs when no branch has the key; without it, that is a failure."),
+        "branch_input_mapper": Key(function("mapper"), "`(input, context)`, gives the branch's input."),
+        "branch_output_mapper": Key(function("mapper"), "`(output, key, context)`, gives the output."),
+    },
+    one_of=(("name", "step"), ("condition", "condition_expression")),
+    bodies=((("branches", "*"), "choice"), (("default_branch",), "choice")),
+    texts=((("condition_expression",), "asked"),),
+    find=flows.of_conditional,
+    build=_build,
+    write=_write,
+)

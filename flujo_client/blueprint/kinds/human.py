@@ -1,0 +1,70 @@
+"""Questions to people in blueprints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.kind import BlueprintKind, present
+from flujo_client.blueprint.rules import outputs
+from flujo_client.blueprint.shapes import ANY, TEXT, Either, Key, Number, Word
+from flujo_client.blueprint.value_types import TEMPLATE, JsonSchema, Reference
+from flujo_client.contract import kinds
+from flujo_client.pipeline.compiled_text import Templated
+from flujo_client.pipeline.human import ON_EXPIRY, HumanInTheLoopStep
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.step import Step
+
+ANSWER: Final = "type of answers"
+"""What errors call it."""
+
+
+def _build(build: Building, data: Data) -> Step:
+    message: Any = data.get("message")
+    if message is not None and "{{" in message:
+        message = Templated(message, as_text=True)
+    options = present(data, "input_schema", "sink_to", "expires_s", "on_expiry", "default", "escalate_to")
+    if isinstance(options.get("input_schema"), str):
+        options["input_schema"] = build.load(options["input_schema"], ANSWER)
+    return HumanInTheLoopStep(message_for_user=message, **options, **build.contained(data))
+
+
+def _write(writing: Writing, step: HumanInTheLoopStep) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    message = step.message_for_user
+    if isinstance(message, Templated):
+        found["message"] = message.value
+    elif callable(message) or (isinstance(message, str) and "{{" in message):
+        writing.cannot("its message is a function, or has {{ in it, and a blueprint has templates only")
+    elif message is not None:
+        found["message"] = message
+    if step.input_schema is not None:
+        given = step.input_schema
+        found["input_schema"] = dict(given) if hasattr(given, "items") else writing.named(given, ANSWER)
+    return found | writing.options(step, "sink_to", "expires_s", "on_expiry", "default", "escalate_to")
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.HUMAN,
+    step=HumanInTheLoopStep,
+    keys={
+        "message": Key(TEMPLATE, "The question."),
+        "input_schema": Key(
+            Either((JsonSchema(), Reference("type of answers"))),
+            "What an answer has to be; a type by its reference too.",
+        ),
+        "sink_to": Key(TEXT, "A dotted path in the context that receives the answer."),
+        "expires_s": Key(Number(above=0), "Seconds after which the question is closed; open for good without it."),
+        "on_expiry": Key(Word(ON_EXPIRY), "What follows then; `fail` without it."),
+        "default": Key(ANY, "The answer of `default`."),
+        "escalate_to": Key(TEXT, "Whom the second question of `escalate` is for."),
+    },
+    texts=((("message",), "before"),),
+    asks_people=True,
+    output_schema=outputs.input_schema,
+    build=_build,
+    write=_write,
+)

@@ -1,0 +1,166 @@
+"""Loops in blueprints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.changes import CHANGE_TEXTS, CHANGES_KEYS, STATE, build_changes, write_changes
+from flujo_client.blueprint.keys import function
+from flujo_client.blueprint.kind import BODY, BlueprintKind, present
+from flujo_client.blueprint.rules import flows
+from flujo_client.blueprint.shapes import FLAG, TEXT, Either, Key, ListOf, Number, Table, Word
+from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
+from flujo_client.contract import kinds
+from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
+from flujo_client.pipeline.conversation import AI_TURN_SOURCES, OPTIONS, HistoryManagement, history_template_of
+from flujo_client.pipeline.loop import LoopStep
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.step import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.pipeline import Body
+
+LOOP: Final = Table(
+    {
+        "body": Key(BODY, "What one iteration runs.", required=True),
+        "max_loops": Key(Number(least=1, whole=True), "Iterations at most; 5 without it."),
+        "exit_condition": Key(
+            function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."
+        ),
+        "exit_expression": Key(EXPRESSION, "The same as an expression."),
+        "stop_when": Key(Word(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
+        "initial_input_mapper": Key(function("mapper"), "`(input, context)`, gives the first iteration's input."),
+        "iteration_input_mapper": Key(
+            function("mapper"), "`(output, context, index)`, gives the next iteration's input."
+        ),
+        "loop_output_mapper": Key(function("mapper"), "`(last_output, context)`, gives the loop's output."),
+        "init": Key(CHANGES_KEYS, "Changes of the context before the first iteration."),
+        "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration."),
+        "propagation": Key(
+            Either((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
+            "The next iteration's input: `previous_output`, `context`, `auto`, or a template.",
+        ),
+        "output": Key(Templates(), "The loop's output: a template, or a mapping of them."),
+        "output_template": Key(TEMPLATE, "The loop's output as a template."),
+        "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
+        "conversation": Key(FLAG, "Keep what is said in `context.conversation_history`, and tell it to the agents."),
+        "history_management": Key(Model(HistoryManagement, "history_management"), "How much of it they are told."),
+        "history_template": Key(
+            Formula("a template that names `history`", history_template_of), "How; one JSON object a turn without it."
+        ),
+        "ai_turn_source": Key(
+            Word(AI_TURN_SOURCES), "Whose outputs are the assistant's turns; the `last` one of an iteration without it."
+        ),
+        "user_turn_sources": Key(
+            ListOf(TEXT), "The user's turns: `hitl`, which are people's answers, and steps; `hitl` without it."
+        ),
+        "named_steps": Key(ListOf(TEXT), "The steps of `ai_turn_source: named_steps`."),
+    },
+    "a loop",
+    one_of=(("exit_condition", "exit_expression", "stop_when"),),
+    at_most_one_of=(("propagation", "iteration_input_mapper"), ("output", "output_template", "loop_output_mapper")),
+)
+
+
+_MAPPERS: Final = {
+    "initial_input_mapper": "initial_input_to_loop_body_mapper",
+    "iteration_input_mapper": "iteration_input_mapper",
+    "loop_output_mapper": "loop_output_mapper",
+}
+
+
+def _build(build: Building, data: Data) -> Step:
+    given: Data = data["loop"]
+    body = build.body(given["body"])
+    options = build.functions(given, _MAPPERS) | present(given, "max_loops", "fails_at_max", *OPTIONS)
+    if "history_management" in options:
+        options["history_management"] = HistoryManagement(**options["history_management"])
+    following = _build_following(given, body)
+    if following is not None:
+        options["iteration_input_mapper"] = following
+    output = given.get("output", given.get("output_template"))
+    if output is not None:
+        options["loop_output_mapper"] = Templated(output)
+    if STATE in given:
+        last = Step(f"{build.name(data)}.{STATE}", build_changes(given[STATE]))
+        body = Pipeline([*(body.steps if isinstance(body, Pipeline) else [body]), last])
+    return LoopStep(
+        loop_body_pipeline=body, exit_condition_callable=_build_exit(build, given), **options, **build.contained(data)
+    )
+
+
+def _build_exit(build: Building, loop: Data) -> Callable[..., Any]:
+    if "exit_expression" in loop:
+        return Expressed(loop["exit_expression"])
+    return Finished() if "stop_when" in loop else build.load(loop["exit_condition"], "exit condition")
+
+
+def _build_following(loop: Data, body: Body) -> Templated | None:
+    """What gives the next iteration's input; the last output by itself for None."""
+    given = loop.get("propagation", "previous_output")
+    given = given["next_input"] if isinstance(given, Mapping) else given
+    if given == "auto":
+        steps = body.steps if isinstance(body, Pipeline) else [body]
+        given = "context" if any(each.updates_context for each in steps) else "previous_output"
+    return None if given == "previous_output" else Templated("{{ context }}" if given == "context" else given)
+
+
+def _write(writing: Writing, step: LoopStep) -> dict[str, Any]:
+    body, own = step.loop_body_pipeline, {}
+    last = body.steps[-1] if isinstance(body, Pipeline) and body.steps else None
+    if last is not None and isinstance(last.agent, Changes) and last.name == f"{step.name}.{STATE}":
+        own[STATE] = write_changes(last.agent)
+        body = Pipeline(body.steps[:-1])  # type: ignore[union-attr]  # only a pipeline has a last step
+    options = writing.options(step, "max_loops", "fails_at_max", *OPTIONS)
+    if step.history_management is not None:
+        options["history_management"] = step.history_management.model_dump(exclude_defaults=True)
+    loop = {"body": writing.body(body), **_write_exit(writing, step), **options}
+    return {"loop": {**loop, **own, **_write_following(writing, step), **_write_output(writing, step)}}
+
+
+def _write_exit(writing: Writing, step: LoopStep) -> dict[str, Any]:
+    condition = step.exit_condition_callable
+    if isinstance(condition, Expressed):
+        return {"exit_expression": condition.text}
+    if isinstance(condition, Finished):
+        return {"stop_when": "agent_finished"}
+    return {"exit_condition": writing.named(condition, "exit condition")}
+
+
+def _write_following(writing: Writing, step: LoopStep) -> dict[str, Any]:
+    found = writing.mappers(step, initial_input_to_loop_body_mapper="initial_input_mapper")
+    if isinstance(step.iteration_input_mapper, Templated):
+        return found | {"propagation": {"next_input": step.iteration_input_mapper.value}}
+    return found | writing.mappers(step, iteration_input_mapper="iteration_input_mapper")
+
+
+def _write_output(writing: Writing, step: LoopStep) -> dict[str, Any]:
+    if isinstance(step.loop_output_mapper, Templated):
+        return {"output": step.loop_output_mapper.value}
+    return writing.mappers(step, loop_output_mapper="loop_output_mapper")
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.LOOP,
+    step=LoopStep,
+    keys={"loop": Key(LOOP, "The loop.", required=True)},
+    own_table="loop",
+    bodies=((("loop", "body"), "again"),),
+    texts=(
+        (("loop", "exit_expression"), "asked after"),
+        (("loop", "propagation"), "after"),
+        (("loop", "output"), "after"),
+        (("loop", "output_template"), "after"),
+        *((("loop", "init", *each), "before") for each in CHANGE_TEXTS),
+        *((("loop", "state", *each), "after") for each in CHANGE_TEXTS),
+    ),
+    find=flows.of_loop,
+    build=_build,
+    write=_write,
+)

@@ -1,0 +1,92 @@
+"""Maps in blueprints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from flujo_client.blueprint.branches import FAN_OUT, build_fan_out, write_fan_out
+from flujo_client.blueprint.changes import CHANGE_TEXTS, CHANGES_KEYS
+from flujo_client.blueprint.items import ItemsShape, context_path
+from flujo_client.blueprint.keys import function
+from flujo_client.blueprint.kind import BODY, BlueprintKind, present
+from flujo_client.blueprint.shapes import FLAG, Either, Key, Table
+from flujo_client.blueprint.value_types import TEMPLATE, Templates
+from flujo_client.contract import kinds
+from flujo_client.pipeline.compiled_text import Templated
+from flujo_client.pipeline.map import MapStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.step import Step
+
+_FINALIZE: Final = Table(
+    {
+        "output": Key(Templates(), "A template, or a mapping of them."),
+        "output_template": Key(TEMPLATE, "The output as a template."),
+        "output_mapper": Key(function("mapper"), "`(outputs, context)`, gives the output."),
+    },
+    "finalize",
+    one_of=(("output", "output_template", "output_mapper"),),
+)
+MAP: Final = Table(
+    {
+        "iterable_input": Key(ItemsShape(), "Where the items are.", required=True),
+        "body": Key(BODY, "What runs for each item.", required=True),
+        "parallel": Key(FLAG, "Run the items side by side."),
+        **FAN_OUT,
+        "init": Key(CHANGES_KEYS, "Changes of the context before the items are looked for."),
+        "finalize": Key(Either((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs."),
+    },
+    "a map",
+)
+
+
+def _build(build: Building, data: Data) -> Step:
+    given: Data = data["map"]
+    return MapStep(
+        pipeline_to_run=build.body(given["body"]),
+        iterable_input=str(context_path(given["iterable_input"])),
+        finalize=_final(build, given.get("finalize")),
+        **present(given, "parallel"),
+        **build_fan_out(build, given),
+        **build.contained(data),
+    )
+
+
+def _final(build: Building, given: Any) -> Callable[..., Any] | None:
+    """What makes a map's output."""
+    if isinstance(given, Mapping) and "output_mapper" in given:
+        return cast("Callable[..., Any]", build.load(given["output_mapper"], "mapper"))
+    output = given.get("output", given.get("output_template")) if isinstance(given, Mapping) else given
+    return None if output is None else Templated(output)
+
+
+def _write(writing: Writing, step: MapStep) -> dict[str, Any]:
+    own = {"iterable_input": step.iterable_input, **writing.options(step, "parallel"), **write_fan_out(writing, step)}
+    if isinstance(step.finalize, Templated):
+        own["finalize"] = {"output": step.finalize.value}
+    elif step.finalize is not None:
+        own["finalize"] = {"output_mapper": writing.named(step.finalize, "mapper")}
+    return {"map": {**own, "body": writing.body(step.pipeline_to_run)}}
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.MAP,
+    step=MapStep,
+    keys={"map": Key(MAP, "The map.", required=True)},
+    own_table="map",
+    bodies=((("map", "body"), "again"),),
+    texts=(
+        (("map", "iterable_input"), "items"),
+        (("map", "finalize"), "after"),
+        *((("map", "init", *each), "before") for each in CHANGE_TEXTS),
+    ),
+    has_item=True,
+    build=_build,
+    write=_write,
+)

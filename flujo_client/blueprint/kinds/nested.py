@@ -1,0 +1,102 @@
+"""An imported blueprint as a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint import agents
+from flujo_client.blueprint.kind import EXECUTION_MODE, BlueprintKind
+from flujo_client.blueprint.rules import flows
+from flujo_client.blueprint.shapes import ANY, FLAG, TEXT, Either, Key, ListOf, MapOf, Nothing, Table, Word
+from flujo_client.blueprint.value_types import Named
+from flujo_client.contract import kinds
+from flujo_client.pipeline.nested import FAILURES, INPUTS, ImportStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
+    from flujo_client.pipeline.step import Step
+
+
+def _build(build: Building, data: Data) -> Step:
+    config = {key: value for key, value in data.get("config", {}).items() if key != "execution_mode"}
+    if isinstance(config.get("outputs"), list):
+        config["outputs"] = [(each["child"], each["parent"]) for each in config["outputs"]]
+    return ImportStep(pipeline=build.imported(data["uses"].partition(".")[2]), **config, **build.contained(data))
+
+
+def _write(writing: Writing, step: ImportStep) -> dict[str, Any]:
+    if step.keeps_input:
+        writing.cannot("keeps_input has no key in blueprints")
+    names = ("inherit_context", "input_to", "input_scratchpad_key", "on_failure", "inherit_conversation")
+    config = writing.options(step, *names, "propagate_hitl", "default", "own_run")
+    if step.outputs is not None:
+        pairs: Any = step.outputs.items() if hasattr(step.outputs, "items") else step.outputs
+        config["outputs"] = [{"child": child, "parent": parent} for child, parent in pairs]
+    return {"uses": writing.imported(step.pipeline, step.name), **({"config": config} if config else {})}
+
+
+def _writes(_: DocumentIndex, step: StepNode) -> Iterator[str | None]:
+    outputs = step.table("config").get("outputs")
+    if isinstance(outputs, Mapping):
+        yield from map(str, outputs.values())
+    elif isinstance(outputs, list):
+        yield from (str(each.get("parent")) for each in outputs if isinstance(each, Mapping))
+    else:
+        yield None
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.NESTED,
+    step=ImportStep,
+    keys={
+        "uses": Key(Named(("imports",), agents.PYTHON), "`imports.<name>`.", required=True),
+        "config": Key(
+            Table(
+                {
+                    "inherit_context": Key(FLAG, "Begin with this pipeline's context; otherwise with one of its own."),
+                    "input_to": Key(
+                        Word(INPUTS), "Where its context gets the step's input; `initial_prompt` without it."
+                    ),
+                    "input_scratchpad_key": Key(TEXT, "The key under which `import_artifacts` gets it."),
+                    "outputs": Key(
+                        Either(
+                            (
+                                ListOf(
+                                    Table(
+                                        {
+                                            "child": Key(TEXT, "A path in its context.", required=True),
+                                            "parent": Key(TEXT, "A path in this pipeline's context.", required=True),
+                                        },
+                                        "an output",
+                                    )
+                                ),
+                                MapOf(TEXT, "path"),
+                                Nothing(),
+                            )
+                        ),
+                        "What this pipeline's context gets of its: all without it, nothing for an empty list.",
+                    ),
+                    "inherit_conversation": Key(FLAG, "Begin with this pipeline's conversation."),
+                    "propagate_hitl": Key(FLAG, "Let its questions to people pause this run."),
+                    "on_failure": Key(Word(FAILURES), "What its failure means; `abort` without it."),
+                    "default": Key(ANY, "The output of `continue_with_default`."),
+                    "own_run": Key(FLAG, "Run it as a run of its own."),
+                    "execution_mode": EXECUTION_MODE,
+                },
+                "an import's config",
+            ),
+            "How it is run.",
+        ),
+    },
+    is_import=True,
+    find=flows.of_import,
+    writes=_writes,
+    build=_build,
+    write=_write,
+)

@@ -1,0 +1,36 @@
+"""Parallel steps in blueprints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint.branches import BRANCHES, build_branches, write_branches
+from flujo_client.blueprint.kind import BlueprintKind
+from flujo_client.blueprint.rules import flows
+from flujo_client.contract import kinds
+from flujo_client.pipeline.parallel import ParallelStep
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.step import Step
+
+
+def _build(build: Building, data: Data) -> Step:
+    return ParallelStep(**build_branches(build, data), **build.contained(data))
+
+
+def _write(writing: Writing, step: ParallelStep) -> dict[str, Any]:
+    return {**write_branches(writing, step)}
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.PARALLEL,
+    step=ParallelStep,
+    keys=BRANCHES,
+    bodies=((("branches", "*"), "side"),),
+    find=flows.of_branches,
+    build=_build,
+    write=_write,
+)

@@ -1,0 +1,51 @@
+"""Dynamic routers in blueprints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint import agents
+from flujo_client.blueprint.branches import BRANCHES, build_branches, write_branches
+from flujo_client.blueprint.keys import WORK
+from flujo_client.blueprint.kind import BlueprintKind
+from flujo_client.blueprint.rules import flows
+from flujo_client.blueprint.shapes import Key, Table
+from flujo_client.contract import kinds
+from flujo_client.pipeline.router import DynamicParallelRouterStep
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.step import Step
+
+ROUTER: Final = Table(
+    {"router_agent": Key(agents.HERE, "Who answers the names of branches.", required=True), **BRANCHES}, "a router"
+)
+
+
+def _build(build: Building, data: Data) -> Step:
+    router, agent = data["router"], data["router"]["router_agent"]
+    live = build.agent(agent, build.name(data))
+    return DynamicParallelRouterStep(
+        router_agent=live, **build_branches(build, router), **build.working(data, build.entry(agent))
+    )
+
+
+def _write(writing: Writing, step: DynamicParallelRouterStep) -> dict[str, Any]:
+    router = {"router_agent": writing.agent(step.router_agent), **write_branches(writing, step)}
+    return {"router": router, **writing.working(step)}
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.ROUTER,
+    step=DynamicParallelRouterStep,
+    keys={"router": Key(ROUTER, "The router.", required=True), **WORK},
+    own_table="router",
+    bodies=((("router", "branches", "*"), "side"),),
+    texts=((("input",), "before"),),
+    agents=(("router", "router_agent"),),
+    find=flows.of_branches,
+    build=_build,
+    write=_write,
+)

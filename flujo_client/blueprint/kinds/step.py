@@ -1,0 +1,76 @@
+"""A plain step in blueprints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint import agents
+from flujo_client.blueprint.keys import WORK
+from flujo_client.blueprint.kind import BlueprintKind, present
+from flujo_client.blueprint.rules import outputs
+from flujo_client.blueprint.shapes import FLAG, TEXT, Key
+from flujo_client.blueprint.value_types import JsonSchema, Named
+from flujo_client.contract import kinds
+from flujo_client.pipeline.compiled_text import Changes
+from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.schema_validator import Fits
+from flujo_client.pipeline.step import Step
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+
+
+def _build(build: Building, data: Data) -> Step:
+    given = data.get("uses", data.get("agent"))
+    agent = build.agent(given, build.name(data))
+    options = build.working(data, build.entry(given))
+    schema = data.get("output_schema")
+    if schema is not None and isinstance(agent, DeclaredAgent):
+        agent = replace(agent, output_schema=schema)
+    elif schema is not None:
+        options["validators"] = [*options["validators"], Fits(schema)]
+    return Step(agent=agent, **present(data, "updates_context", "sink_to", "validate_fields"), **options)
+
+
+def _write(writing: Writing, step: Step) -> dict[str, Any]:
+    if isinstance(step.agent, Changes):
+        writing.cannot("it changes the context as a loop's `init` and `state` do, and stands in no loop")
+    return {
+        "uses": writing.agent(step.agent),
+        **writing.working(step),
+        **writing.options(step, "updates_context", "sink_to", "validate_fields"),
+    }
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.STEP,
+    step=Step,
+    keys={
+        "agent": Key(
+            agents.HERE, "Who does the work: `agents.<name>`, `package.module:attribute`, or an agent's own keys."
+        ),
+        "uses": Key(
+            Named(("agents", "imports"), agents.PYTHON),
+            "The same by name; `imports.<name>` runs an imported blueprint.",
+        ),
+        **WORK,
+        "updates_context": Key(FLAG, "Merge the output, a mapping, into the context."),
+        "sink_to": Key(TEXT, "A dotted path in the context that receives the output."),
+        "output_schema": Key(
+            JsonSchema(), "What the output has to be; for an agent of this document instead of its own."
+        ),
+        "validate_fields": Key(
+            FLAG, "Put the output only into fields that the context's model declares, and into no extra one."
+        ),
+    },
+    one_of=(("name", "step"), ("uses", "agent")),
+    texts=((("input",), "before"),),
+    agents=(("agent",),),
+    writes=outputs.written_by_function,
+    output_schema=outputs.answer_schema,
+    build=_build,
+    write=_write,
+)

@@ -1,0 +1,60 @@
+"""Tree searches in blueprints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.blueprint import agents
+from flujo_client.blueprint.kind import BODY, BlueprintKind, present
+from flujo_client.blueprint.shapes import FLAG, Either, Key, Number
+from flujo_client.contract import kinds
+from flujo_client.pipeline.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
+
+if TYPE_CHECKING:
+    from flujo_client.blueprint.build import Building
+    from flujo_client.blueprint.document import Writing
+    from flujo_client.blueprint.kind import Data
+    from flujo_client.pipeline.pipeline import Body
+    from flujo_client.pipeline.step import Step
+
+_SEARCHER: Final = Either((agents.NAMED, BODY))
+
+
+def _build(build: Building, data: Data) -> Step:
+    bodies: dict[str, Any] = {who: _searcher(build, who, data[who]) for who in (PROPOSER, EVALUATOR)}
+    return TreeSearchStep(**bodies, **present(data, *BOUNDS), **build.contained(data))
+
+
+def _searcher(build: Building, who: str, given: Any) -> Body:
+    return build.step({"name": who, "uses": given}) if isinstance(given, str) else build.body(given)
+
+
+def _write(writing: Writing, step: TreeSearchStep) -> dict[str, Any]:
+    bodies = {who: writing.body(step.body_of(who)) for who in (PROPOSER, EVALUATOR)}
+    return {**bodies, **writing.options(step, *BOUNDS)}
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.TREE_SEARCH,
+    step=TreeSearchStep,
+    keys={
+        "proposer": Key(
+            _SEARCHER, "What makes candidates: an agent by its name, a step, or a list of them.", required=True
+        ),
+        "evaluator": Key(_SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True),
+        "branching_factor": Key(Number(least=1, whole=True), "Candidates of one path at most; 3 without it."),
+        "beam_width": Key(Number(least=1, whole=True), "Paths that are gone on from at each depth; 3 without it."),
+        "max_depth": Key(Number(least=1, whole=True), "Candidates in a row at most; 5 without it."),
+        "max_iterations": Key(
+            Number(least=1, whole=True), "How often the proposer is asked in all; no bound without it."
+        ),
+        "path_max_tokens": Key(Number(least=1, whole=True), "Tokens of a path that are told at most; 2000 without it."),
+        "goal_score_threshold": Key(Number(least=0), "The score that is a goal, from 0 to 1; 1 without it."),
+        "require_goal": Key(FLAG, "Fail when none is reached."),
+    },
+    bodies=((("proposer",), "side"), (("evaluator",), "side")),
+    has_item=True,
+    isolates_context=True,
+    build=_build,
+    write=_write,
+)

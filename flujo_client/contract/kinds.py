@@ -1,0 +1,61 @@
+"""The kinds of step, one `KindSpec` each: plans, traces, blueprints and workers look up here what they need to know about a kind.
+
+Adding a kind begins here; docs/development.md shows the other three files. Each of them is named after the spec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindSpec:
+    """The facts of one kind.
+
+    Attributes:
+        name: its name in plans, traces and events, and the name of its modules.
+        yaml_name: its `kind` in blueprints; None if only options of other steps make one.
+        child: what traces call its children; None if it has none.
+        fans_out: whether its children are branches, which run side by side and meet in a join; or the rule that says so.
+        performs: whether it begins with attempts at an agent of its own, so that no start is needed in front of it.
+        iterates: whether its children are numbered and all run the one body.
+        revisits: whether it runs a body again until a condition holds, so that caches inside it are bypassed.
+        is_composed: whether its step compiles to other kinds, so that plans and workers never see it.
+    """
+
+    name: str
+    yaml_name: str | None = None
+    child: str | None = None
+    fans_out: bool | str = False
+    performs: bool = False
+    iterates: bool = False
+    revisits: bool = False
+    is_composed: bool = False
+
+    @property
+    def runs_bodies_again(self) -> bool:
+        """Tell whether a step inside it may run more than once."""
+        return self.iterates or self.revisits
+
+
+STEP: Final = KindSpec(name="step", yaml_name="step", performs=True)
+PARALLEL: Final = KindSpec(name="parallel", yaml_name="parallel", child="branch", fans_out=True)
+CONDITIONAL: Final = KindSpec(name="conditional", yaml_name="conditional", child="path")
+LOOP: Final = KindSpec(name="loop", yaml_name="loop", child="iteration", iterates=True, revisits=True)
+MAP: Final = KindSpec(name="map", yaml_name="map", child="item", fans_out="parallel", iterates=True)
+ROUTER: Final = KindSpec(name="router", yaml_name="dynamic_router", child="branch", fans_out=True, performs=True)
+HUMAN: Final = KindSpec(name="human", yaml_name="hitl")
+CACHE: Final = KindSpec(name="cache", yaml_name="cache", child="body")
+TREE_SEARCH: Final = KindSpec(name="tree_search", yaml_name="tree_search", is_composed=True)
+MACHINE: Final = KindSpec(name="machine", yaml_name="StateMachine", child="state", revisits=True)
+AGENTIC_LOOP: Final = KindSpec(name="agentic_loop", yaml_name="agentic_loop", is_composed=True)
+NESTED: Final = KindSpec(name="nested", yaml_name="import", child="body")
+FALLBACK: Final = KindSpec(name="fallback", child="body")
+BACKGROUND: Final = KindSpec(name="background")
+
+KINDS: Final = MappingProxyType({each.name: each for each in tuple(vars().values()) if isinstance(each, KindSpec)})
+"""Every kind by its name, in the order in which blueprints list them."""
+YAML_KINDS: Final = MappingProxyType({each.yaml_name: each for each in KINDS.values() if each.yaml_name is not None})
+"""The kinds that blueprints know, by their name there."""

@@ -1,0 +1,7 @@
+"""The spec of optional steps: a line for the module of this name."""
+
+from typing import Final
+
+from flujo_client.contract.kinds import KindSpec
+
+OPTIONAL: Final = KindSpec(name="optional", yaml_name="optional", child="child")

@@ -1,0 +1,24 @@
+"""Optional steps: a body whose failure does not stop the pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flujo_client.contract import kinds
+from flujo_client.pipeline.container import Container
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.pipeline import Body
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OptionalStep(Container):
+    """Run a body. If it fails, the output is the step's input."""
+
+    spec = kinds.OPTIONAL
+
+    body: Body
+
+    def bodies(self) -> dict[str, Body]:
+        return {"body": self.body}
