@@ -95,8 +95,8 @@ def test_a_worker_whose_loop_is_blocked_for_good_retires(site):
 
 def test_flujo_up_replaces_a_worker_that_retired(site):
     own = {
-        "FLUJO_DATABASE_URL": str(site.settings.database_url),
-        "FLUJO_BROKER_URL": str(site.settings.broker_url),
+        "FLUJO_DATABASE_URL": site.settings.database(),
+        "FLUJO_BROKER_URL": site.settings.broker(),
         "FLUJO_WORKER_MAX_LEFT_BEHIND": "1",
         "FLUJO_AGENTS_CANCEL_GRACE_S": "0.3",
         "ACCEPTANCE_FOLDER": str(site.folder),

@@ -61,7 +61,7 @@ def test_what_is_kept_is_cut(settings, lists, item):
 
 def test_a_redis_that_takes_nothing_stops_nobody(settings, caplog):
     """The refusal is logged all the same."""
-    away = settings.model_copy(update={"broker_url": "redis://127.0.0.1:1"})
+    away = settings.with_services(settings.database(), "redis://127.0.0.1:1")
     Refusals(away).record(WireError("it is no object", reason="malformed"), b"5", queue="q")
     assert "message in 'q' refused as malformed: it is no object (1 bytes)" in caplog.text
 
