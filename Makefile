@@ -8,13 +8,14 @@ STAMP := $(VENV)/.installed
 # What a machine happens to run must not be used by the demo or the tests; and what they import is compiled once.
 ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
-# Processes that test side by side, each with services of its own. A file's tests stay together, for they share workers; files keep
-# their order, so that the longest, in tests/acceptance, do not come last.
-TEST_PROCESSES ?= 3
-SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+# Processes that test side by side. They share one Postgres and one Redis. Each begins with its part of the files, and takes over tests
+# of another when it has none left, so that none ends with a long file of its own. Acceptance tests wait more than they compute: hence
+# more processes than a small machine has cores.
+TEST_PROCESSES ?= 4
+SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test laws check lint types imports bench bench-aros bench-recovery races chaos clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-aros bench-recovery races chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +43,11 @@ demo: $(STAMP) ## audit the licence of every installed distribution: the main jo
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+
+test-fast: $(STAMP) ## the tests that need no services: unit, laws, conformance in memory, architecture
+	@$(BIN)/python -m compileall -q flujo_client flujo_worker
+	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not services and not acceptance and not chaos" \
+		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
 laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each
 	@$(ALONE) FLUJO_EXAMPLES=2000 \

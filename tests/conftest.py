@@ -29,6 +29,21 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_collection_modifyitems(items):
+    """Mark every test that asks for real services, so that `make test-fast` leaves it out."""
+    for item in items:
+        if {"services", "services_to_break"} & set(item.fixturenames):
+            item.add_marker("services")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Write captured text in UTF-8: xdist ends the whole run at a report with half a character in it."""
+    report = yield
+    report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
+    return report
+
+
 @pytest.fixture(autouse=True)
 def logging_as_at_the_start():
     """What a test before this one told `logging`, by Celery's set-up or our own, does not hold for this one."""

@@ -11,14 +11,13 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 import redis
 from nursery import nursery
 from psycopg.rows import dict_row
-from services import drop_database, migrated_database
+from services import drop_database, fresh_redis, migrated_database
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.config.manager import Settings
@@ -38,7 +37,6 @@ T = TypeVar("T")
 STEPS = Path(__file__).parent / "acceptance"
 FOLDER = "ACCEPTANCE_FOLDER"
 PATIENCE_S = 120.0
-REDIS_DATABASES = 16
 BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.3}
 """A lease short enough that a test of lost workers need not wait for it."""
 
@@ -78,7 +76,7 @@ class Site:
     def __init__(self, services: Embedded, folder: Path, *, worker: dict[str, Any] | None = None, **rest: Any) -> None:
         self.services, self.folder = services, folder
         self._database_url = migrated_database(services)
-        broker_url = _fresh_redis(services, self._database_url)
+        broker_url = fresh_redis(services)
         quick = {"base_s": 0.05, "jitter": 0.0}
         values = {"database_url": self._database_url, "broker_url": broker_url, "worker": worker or {}, "retry": quick}
         self.settings = Settings.model_validate(values | rest)
@@ -246,11 +244,3 @@ def assert_merged_once(site: Site, run: RunHandle, steps: Sequence[str]) -> None
     assert len(site.told(run.id, "run.succeeded")) == 1
     if result.final_pipeline_context is not None:
         assert result.final_pipeline_context.visits == list(steps)
-
-
-def _fresh_redis(services: Embedded, database_url: str) -> str:
-    number = int(urlsplit(database_url).path.rpartition("_")[2]) % (REDIS_DATABASES - 1) + 1
-    url = urlsplit(services.broker_url)._replace(path=f"/{number}").geturl()
-    with redis.Redis.from_url(url) as client:
-        client.flushdb()
-    return url

@@ -1,4 +1,4 @@
-"""A real Postgres and a real Redis for tests that ask: started once per testing process, empty for each module.
+"""A real Postgres and a real Redis for tests that ask: started once for all test processes of a run, with databases for each module.
 
 Ports and folders are drawn fresh, so nothing on the machine is in the way and nothing on it is touched. The folder is
 passable for others and has a short name: run by root, Postgres works there as another user, behind a Unix socket.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import itertools
+import os
 import shutil
 import tempfile
 import time
@@ -22,27 +23,71 @@ import pytest
 import redis
 
 from flujo_client.embedded import Embedded
+from flujo_client.embedded.redis import DATABASES
 from flujo_worker.store.migrate import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+"""The number of this test process, and how many there are."""
+
 _numbers = itertools.count(1)
-_REDIS_DATABASES = 16
+_redis_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    """The services of this session, stopped at its end; processes that test side by side have a session each."""
+    """Yield the services that all test processes of this run share. Tests that break services ask for `services_to_break`.
+
+    The process that started them stops them, after every other process has left.
+    """
+    own = tmp_path_factory.getbasetemp()
+    run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with (run / "services.users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        with _starting(tmp_path_factory):
+            embedded = Embedded(_agreed_folder(run) / "flujo")
+            embedded.start()
+            if embedded.is_owner:
+                _spare_the_disk(embedded)
+        with embedded:
+            yield embedded
+            if is_owner := embedded.is_owner:
+                fcntl.flock(users, fcntl.LOCK_EX)
+        if is_owner:
+            shutil.rmtree(embedded.directory.parent)
+
+
+@pytest.fixture(scope="session")
+def services_to_break(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """Yield services of this process alone, for tests that restart them, wipe them or make them read-only."""
     folder = passable_folder()
-    embedded = Embedded(folder / "flujo")
-    with (tmp_path_factory.getbasetemp().parent / "services.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time: on a new machine the first makes the account they run as
+    with _starting(tmp_path_factory):
+        embedded = Embedded(folder / "flujo")
         embedded.start()
-    with embedded:
         _spare_the_disk(embedded)
+    with embedded:
         yield embedded
     shutil.rmtree(folder)
+
+
+@contextmanager
+def _starting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Start services in one process at a time: on a new machine the first creates the account they run as."""
+    with (tmp_path_factory.getbasetemp().parent / "services.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _agreed_folder(run: Path) -> Path:
+    """Return the folder that all test processes of a run use; the first to ask creates it."""
+    link = run / "services"
+    if not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(passable_folder())
+    return link.resolve()
 
 
 def passable_folder() -> Path:
@@ -54,7 +99,7 @@ def passable_folder() -> Path:
 
 def fresh_database(services: Embedded, *, template: str = "template1") -> str:
     """Create a database, empty unless it is a copy of another, and return its URL."""
-    name = f"test_{next(_numbers)}"
+    name = f"test_{PROCESS}_{next(_numbers)}"
     _execute(services, f"CREATE DATABASE {name} TEMPLATE {template}")
     return urlsplit(services.database_url)._replace(path=f"/{name}").geturl()
 
@@ -129,7 +174,13 @@ def migrated_url(services: Embedded) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def redis_url(services: Embedded) -> str:
     """An empty Redis database for this module."""
-    number = next(_numbers) % (_REDIS_DATABASES - 1) + 1
+    return fresh_redis(services)
+
+
+def fresh_redis(services: Embedded) -> str:
+    """Empty one of this process's Redis databases, each in its turn, and return its URL. Database 0 stays free."""
+    share = (DATABASES - 1) // PROCESSES
+    number = 1 + PROCESS % PROCESSES * share + next(_redis_numbers) % share
     url = urlsplit(services.broker_url)._replace(path=f"/{number}").geturl()
     with redis.Redis.from_url(url) as client:
         client.flushdb()

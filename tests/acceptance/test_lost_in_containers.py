@@ -45,6 +45,12 @@ FAILING = [
 
 
 @pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: a test here wipes Redis."""
+    return services_to_break
+
+
+@pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
     """Leases short enough to wait for; a step may be lost as often as several faults at once will have it."""
     with Site(services, tmp_path_factory.mktemp("site"), worker={**BRISK, "max_lost": 10}) as site:

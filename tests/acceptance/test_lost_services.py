@@ -11,6 +11,12 @@ pytestmark = pytest.mark.acceptance
 THREE, GATED = ["first", "second", "third"], ["before", "gate", "after"]
 
 
+@pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: tests here wipe and restart them."""
+    return services_to_break
+
+
 @pytest.fixture(autouse=True)
 def nobody_left(site):
     """Each test has the workers it started, and no others."""

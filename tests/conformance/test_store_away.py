@@ -26,6 +26,12 @@ pytestmark = pytest.mark.services
 STORE_LOG = "flujo_worker.store.postgres.pool"
 
 
+@pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: tests here make Postgres read-only."""
+    return services_to_break
+
+
 @pytest.fixture
 def world(postgres):
     postgres.empty()

@@ -30,6 +30,12 @@ fine = Pipeline([Step("ship", ship)])
 
 
 @pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: tests here restart Postgres and make it read-only."""
+    return services_to_break
+
+
+@pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
     """No workers: what is enqueued stays."""
     with Site(services, tmp_path_factory.mktemp("away")) as site:

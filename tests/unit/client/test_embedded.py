@@ -102,6 +102,12 @@ class Other:
         self.leave()
 
 
+@pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: tests here need to be their owner."""
+    return services_to_break
+
+
 def test_both_services_answer(services):
     """M-015: real services for tests, started by the tests themselves."""
     assert postgres_answers(services.database_url)

@@ -29,6 +29,12 @@ with Embedded(Path(sys.argv[1])) as embedded, psycopg.connect(embedded.database_
 """
 
 
+@pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: tests here need to be their owner."""
+    return services_to_break
+
+
 @pytest.fixture
 def folder():
     made = passable_folder()
