@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PLACES = 2
-"""How many attempts of a worker process run apart at once: each costs the memory of a process."""
+"""How many attempts of a worker process begin apart at once: each costs the start of a process."""
+BEGINNING_S = 3.0
+"""For so long after its process is ready an attempt takes a place. A longer step keeps no other waiting: it has a slot of the worker."""
 START_S = 120.0
 """How long a process may import until it is ready."""
 SILENT_LEASES = 5
@@ -61,19 +64,13 @@ class Quarantine:
 
     def __init__(self, settings: Settings, store: Store, app: Celery, *, is_own_app: bool) -> None:
         self._settings, self._store, self._app, self._is_own_app = settings, store, app, is_own_app
-        self._places = threading.Semaphore(PLACES)
+        self._starting = threading.Lock()
         self._running: set[_Process] = set()
         self._is_stopping = False
 
     def perform(self, envelope: Envelope, room: Room) -> Delivered:
-        order = self._order(envelope, room)
-        if not self._places.acquire(blocking=False):
-            raise NoPlace
-        try:
-            with self._started(order) as process:
-                return self._follow(process, envelope)
-        finally:
-            self._places.release()
+        with self._started(self._order(envelope, room)) as process:
+            return self._follow(process, envelope)
 
     def stop(self) -> None:
         """End the processes; what they work on is free at once, and nobody's fault."""
@@ -91,11 +88,14 @@ class Quarantine:
 
     @contextmanager
     def _started(self, order: dict[str, Any]) -> Iterator[_Process]:
-        try:
-            process = _Process(order, self._settings)
-        except OSError as error:
-            raise NoProcess(f"no process could be started: {error}") from error
-        self._running.add(process)
+        with self._starting:
+            if sum(each.is_beginning for each in tuple(self._running)) >= PLACES:
+                raise NoPlace
+            try:
+                process = _Process(order, self._settings)
+            except OSError as error:
+                raise NoProcess(f"no process could be started: {error}") from error
+            self._running.add(process)
         try:
             yield process
         finally:
@@ -130,6 +130,7 @@ class _Process:
     """One process, and the socket it is ordered and tells by."""
 
     def __init__(self, order: dict[str, Any], settings: Settings) -> None:
+        self._ready_at: float | None = None
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -142,11 +143,17 @@ class _Process:
         with suppress(OSError):  # it is gone already: nothing will be told
             self._channel.sendall(json.dumps(order).encode() + b"\n")
 
+    @property
+    def is_beginning(self) -> bool:
+        """Tell whether it takes a place: it is not ready yet, or has not been for long."""
+        return self._ready_at is None or time.monotonic() - self._ready_at < BEGINNING_S
+
     def told(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
         """Read line after line, until it is gone or has told nothing for too long."""
         self._channel.settimeout(first_s)
         with self._channel.makefile("rb") as lines, suppress(OSError):
             while (line := lines.readline()).endswith(b"\n"):
+                self._ready_at = self._ready_at or time.monotonic()
                 self._channel.settimeout(silent_s)
                 yield json.loads(line)
 

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 ALONE_AFTER = 4
 """A suspect that was lost so often in company went down with the whole worker: in a container all processes die together."""
-NO_PLACE_S = 2.0, 6.0
+NO_PLACE_S = 1.0, 3.0
 """After how long a suspect that found no place is published again, drawn at random from between."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -94,6 +95,17 @@ class Alone:
         [envelope] = self._store.envelopes([self._site.attempts(run.id)[0]["key"]])
         return self._quarantine.perform(envelope, "apart")
 
+    @property
+    def is_full(self):
+        return len(self._quarantine._running) == PLACES
+
+    def has_place_for(self, run):
+        """Perform it, if there is a place."""
+        try:
+            return self.perform(run) == Delivered("merged")
+        except NoPlace:
+            return False
+
     def begin(self, run):
         return self._threads.submit(self.perform, run)
 
@@ -159,12 +171,29 @@ def test_told_to_stop_it_lets_go_and_nobody_is_to_blame(site):
     assert (attempt["status"], attempt["worker"] is None) == ("running", False)
 
 
-def test_no_more_than_some_run_apart_at_once(site):
+def test_no_more_than_some_begin_apart_at_once(site):
+    """A place is taken until the process for it is ready, and a while longer: most that die do so soon."""
     runs = [site.enqueue("waiting") for _ in range(PLACES)]
     with quarantine_of(site) as quarantine:
         performing = [quarantine.begin(run) for run in runs]
+        wait_until(lambda: quarantine.is_full, what=site.log)
         with pytest.raises(NoPlace):
             quarantine.perform(site.enqueue("three"))
+        for run in runs:
+            site.open_gate(run.id)
+        assert [each.result(60) for each in performing] == [Delivered("merged")] * PLACES
+
+
+def test_a_long_step_in_quarantine_keeps_no_suspect_waiting(site):
+    """M-013, design §5: work is picked up 15 s after a kill, whatever other suspects take hours."""
+    runs = [site.enqueue("waiting") for _ in range(PLACES)]
+    with quarantine_of(site) as quarantine:
+        performing = [quarantine.begin(run) for run in runs]
+        for run in runs:
+            site.wait_for_execution(run.id, "gate")
+        begun, another = time.monotonic(), site.enqueue("three")
+        wait_until(lambda: quarantine.has_place_for(another), 15, what=site.log)
+        print(f"a suspect waited {time.monotonic() - begun:.1f} s for a place and its merge")
         for run in runs:
             site.open_gate(run.id)
         assert [each.result(60) for each in performing] == [Delivered("merged")] * PLACES
