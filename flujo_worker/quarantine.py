@@ -1,4 +1,4 @@
-"""Starts a process for one attempt that may kill it, and tells whether it did (ADR 55).
+"""Starts a process for one attempt, or one call of hooks, that may kill it, and tells whether it did (ADR 55).
 
 The process is a fresh interpreter, with a lease and connections of its own: it concludes the attempt and publishes what follows as
 this one would. That it died while this one lives is a loss of the attempt's own, and is written at once. It outlives this process, so
@@ -16,6 +16,8 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager
@@ -24,13 +26,13 @@ from flujo_worker.attempts.delivered import Delivered
 from flujo_worker.attempts.isolation import NoPlace, NoProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from celery import Celery
 
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Room, Store
+    from flujo_worker.ports import OwedCall, Room, Store
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +71,18 @@ class Quarantine:
         self._is_stopping = False
 
     def perform(self, envelope: Envelope, room: Room) -> Delivered:
-        with self._started(self._order(envelope, room)) as process:
-            return self._follow(process, envelope)
+        with self._started({"room": room, "envelope": envelope.to_wire()}) as process:
+            told = self._follow(process, partial(self._crashed, envelope))
+        if told is None:
+            return Delivered("waiting" if self._is_stopping else "crashed")
+        return Delivered(told["disposition"], told["counts"])
+
+    def tell_hooks(self, call: OwedCall) -> bool:
+        with self._started({"call": asdict(call)}) as process:
+            told = self._follow(process, partial(logger.error, "the process %s that told hooks ended: %s"))
+        if told is None and self._is_stopping:
+            raise NoPlace
+        return told is not None
 
     def stop(self) -> None:
         """End the processes; what they work on is free at once, and nobody's fault."""
@@ -80,14 +92,15 @@ class Quarantine:
         for process in list(self._running):
             process.end(STOP_S)
 
-    def _order(self, envelope: Envelope, room: Room) -> dict[str, Any]:
+    def _setting(self) -> dict[str, Any]:
         app = import_path_of(self._app)
         if app is None and not self._is_own_app:
             raise NoProcess("its Celery app stands in no module, so no other process can import it")
-        return {"path": sys.path, "app": app, "room": room, "envelope": envelope.to_wire()}
+        return {"path": sys.path, "app": app}
 
     @contextmanager
-    def _started(self, order: dict[str, Any]) -> Iterator[_Process]:
+    def _started(self, work: dict[str, Any]) -> Iterator[_Process]:
+        order = self._setting() | work
         with self._starting:
             if sum(each.is_beginning for each in tuple(self._running)) >= PLACES:
                 raise NoPlace
@@ -102,28 +115,28 @@ class Quarantine:
             self._running.discard(process)
             process.end(EXIT_S)
 
-    def _follow(self, process: _Process, envelope: Envelope) -> Delivered:
-        """Read what the process tells until it has concluded the attempt, or is gone."""
+    def _follow(self, process: _Process, crashed: Callable[[str, str], object]) -> dict[str, Any] | None:
+        """Read what the process tells until it has done its work; None: it is gone, and `crashed` was told of it and how."""
         worker: str | None = None
         for told in process.told(START_S, SILENT_LEASES * self._settings.worker.lease_s):
             if "refused" in told:
                 raise NoProcess(told["refused"])
-            if "disposition" in told:
-                return Delivered(told["disposition"], told["counts"])
+            if "worker" not in told:
+                return told
             worker = told["worker"]
         if self._is_stopping:
-            return Delivered("waiting")
+            return None
         how = process.end(GONE_S)
         if worker is None:
             raise NoProcess(f"the process for it ended before it was ready: {how}")
-        return self._crashed(envelope, worker, how)
+        crashed(worker, how)
+        return None
 
-    def _crashed(self, envelope: Envelope, worker: str, how: str) -> Delivered:
+    def _crashed(self, envelope: Envelope, worker: str, how: str) -> None:
         logger.error("the process that ran %s alone ended: %s", envelope.key, how)
         if envelope.key in self._store.release_unowned(worker, (), 0.0):
             told = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
             self._store.note(envelope.ticket.run, [told], key=envelope.key)
-        return Delivered("crashed")
 
 
 class _Process:

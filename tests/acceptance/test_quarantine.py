@@ -46,6 +46,25 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
             assert len(site.told(run.id, "attempt.isolated")) == 2
 
 
+@pytest.mark.parametrize(("innocents", "killers"), [(2, 4)])
+def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_path, innocents, killers):
+    """SYS-20, M-013: a hook is given up only for deaths of processes that it had for itself; steps and other hooks go on."""
+    with Site(services, tmp_path, worker=WORKER) as site:
+        fleet = site.workers()
+        deadly = [site.client.enqueue("hook_pipelines:aborting", 1) for _ in range(killers)]
+        calm = [site.client.enqueue("hook_pipelines:lingering", 1) for _ in range(innocents)]
+        beside = site.enqueue("enduring")
+        owed = lambda: site.rows("SELECT 1 AS n FROM flujo_hook_calls")  # noqa: E731
+        ended = lambda: all(run.status() == "succeeded" for run in [*calm, *deadly, beside])  # noqa: E731
+        wait_until(lambda: fleet.mend() * 0 or (ended() and not owed()), 120, what=site.log)
+        for run in calm:
+            assert (site.folder / f"hooks-{run.id}").read_text().splitlines()[-1] == "post_run succeeded"
+            assert site.told(run.id, "hook.lost") == []
+        for run in deadly:
+            assert [event["data"]["times"] for event in site.told(run.id, "hook.lost")] == [WORKER["max_lost"] + 1]
+        assert_merged_once(site, beside, ["endure", "after"])
+
+
 def test_a_suspect_goes_on_when_the_worker_beside_it_dies(site):
     """Whatever else that worker ran may have killed it."""
     run = site.enqueue("gated")
