@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
@@ -20,7 +21,9 @@ from flujo_client.contract.plan import Nodes
 from flujo_client.contract.read import read_result
 from flujo_client.serial import decode
 from flujo_worker import failpoints
+from flujo_worker.attempts.isolation import NoPlace, NoProcess
 from flujo_worker.errors import StoreError
+from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 from flujo_worker.user_code.hooks import NOTHING
 from flujo_worker.user_code.question import fetched
@@ -31,8 +34,9 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.hooks import Payload
     from flujo_client.serial import Packed
+    from flujo_worker.attempts.isolation import Isolation
     from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.ports import OwedCall, Store
+    from flujo_worker.ports import OwedCall, Room, Store
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import Called, HookCaller
 
@@ -52,10 +56,11 @@ class HookDelivery:
         resolve: finds the classes that values are made of.
         worker: gives this process's present incarnation.
         may_judge: tells whether this process may call others dead.
-        max_lost: how many workers a call may be lost with.
+        isolation: where calls are made whose processes died before.
+        max_lost: how often a call may be lost while nothing else ran.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
         self,
         store: Store,
         hooks: HookCaller,
@@ -64,10 +69,12 @@ class HookDelivery:
         *,
         worker: Callable[[], str],
         may_judge: Callable[[], bool],
+        isolation: Isolation,
         max_lost: int = 3,
     ) -> None:
         self._store, self._hooks, self._coordinator, self._resolve = store, hooks, coordinator, resolve
         self._worker, self._may_judge, self._max_lost = worker, may_judge, max_lost
+        self._isolation = isolation
         self._unfit_until: dict[tuple[str, str], float] = {}
 
     def due(self) -> list[OwedCall]:
@@ -76,20 +83,51 @@ class HookDelivery:
         return [each for each in owed if self._is_fit(each)]
 
     def carry_out(self, call: OwedCall) -> bool:
-        """Take a call, tell the hooks, and settle it; False: somebody else has it."""
-        worker, entry = self._worker(), self._entry(call)
-        tries = None if entry is None else self._store.take_call(call, worker, may_judge=self._may_judge())
-        if tries is None or entry is None:
+        """Take a call, tell the hooks, and settle it; False: somebody else has it, or it waits.
+
+        One that was lost twice is made where nothing else dies with it, and where it pays for no death but its own (ADR 55).
+        """
+        if call.losses < SUSPECT_AFTER:
+            with self._isolation.gate.shared():
+                return self._carry_out(call, "shared", self.tell)
+        with suppress(NoPlace):
+            return self._isolation.isolate(
+                call.losses - call.losses_alone,
+                lambda processes, room: self._carry_out(call, room, processes.tell_hooks),
+                lambda: self._carry_out(call, "alone", self.tell),
+            )
+        return False
+
+    def tell(self, call: OwedCall) -> bool:
+        """Tell the hooks, and do what follows."""
+        entry = self._hooks.catalog.entry(call.reference, call.fingerprint)
+        called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
+        failpoints.hit("hooks_called")
+        self._conclude(call, called)
+        return True
+
+    def _carry_out(self, call: OwedCall, room: Room, tell: Callable[[OwedCall], bool]) -> bool:
+        worker = self._worker()
+        if self._entry(call) is None:
             return False
-        if tries > self._max_lost + 1:
-            self._note(call, [Event("hook.lost", {"payload": call.payload, "times": tries - 1}, "error")])
-        else:
-            failpoints.hit("hook_call_taken")
-            called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
-            failpoints.hit("hooks_called")
-            self._conclude(call, called)
+        lost = self._store.take_call(call, worker, may_judge=self._may_judge(), room=room)
+        if lost is None:
+            return False
+        if lost > self._max_lost:
+            self._note(call, [Event("hook.lost", {"payload": call.payload, "times": lost}, "error")])
+        elif not self._is_told(call, worker, tell):
+            self._store.release_call(call, worker, losses=1)
+            return True
         self._store.settle_call(call, worker)
         return True
+
+    def _is_told(self, call: OwedCall, worker: str, tell: Callable[[OwedCall], bool]) -> bool:
+        failpoints.hit("hook_call_taken")
+        try:
+            return tell(call)
+        except (NoPlace, NoProcess):
+            self._store.release_call(call, worker, losses=0)
+            raise
 
     def _conclude(self, call: OwedCall, called: Called) -> None:
         if called.events:

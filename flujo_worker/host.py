@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.manager import Settings
     from flujo_worker.attempts.delivered import Delivered
-    from flujo_worker.ports import Room
+    from flujo_worker.ports import OwedCall, Room
 
 logger = logging.getLogger(__name__)
 
@@ -127,20 +127,18 @@ class Host:
             keep_events_days=settings.events.keep_days or None,
             look_beside=neighbours.bury,
         )
+        self._hook_delivery = HookDelivery(
+            self._store,
+            hooks,
+            coordinator,
+            bench.resolve,
+            worker=lambda: self._lease.worker,
+            may_judge=self._lease.may_judge,
+            isolation=self._attempts.isolation,
+            max_lost=own.max_lost,
+        )
         self._hook_calls = HookThread(
-            HookDelivery(
-                self._store,
-                hooks,
-                coordinator,
-                bench.resolve,
-                worker=lambda: self._lease.worker,
-                may_judge=self._lease.may_judge,
-                max_lost=own.max_lost,
-            ),
-            self._threads,
-            rung,
-            every_s=own.sweep_s,
-            at_once=own.concurrency,
+            self._hook_delivery, self._threads, rung, every_s=own.sweep_s, at_once=own.concurrency
         )
         self.steps = Steps()
         self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps)
@@ -222,6 +220,10 @@ class Host:
     def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
         """Perform an attempt in this process, which was started for it."""
         return self._attempts.perform_in(room, envelope)
+
+    def tell_hooks(self, call: OwedCall) -> None:
+        """Call hooks in this process, which was started for it."""
+        self._hook_delivery.tell(call)
 
     def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
         """Join the fan-out that a doorbell names, if its branches are all closed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from flujo_worker.errors import Unreadable
@@ -87,6 +87,8 @@ class OwedCall:
         payload: `post_run` or `on_pause_requested`.
         attempt: the question's work row; empty for the run's end.
         reference, fingerprint, root: the run's, as in its ticket.
+        losses: how many processes it was lost with, when it was read.
+        losses_alone: how many of them ran nothing else.
     """
 
     run: str
@@ -95,6 +97,8 @@ class OwedCall:
     reference: str
     fingerprint: str
     root: str
+    losses: int = field(default=0, compare=False)
+    losses_alone: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +358,11 @@ class OwedHookCalls(Protocol):
     def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
         """Read the calls that nobody else has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
 
-    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
-        """Take a call, and give how often it has been taken with this time; None: somebody else has it, or it is settled."""
+    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
+        """Take a call, and give how many processes it was lost with that ran nothing else; None: somebody else has it, or it is settled."""
+
+    def release_call(self, call: OwedCall, worker: str, *, losses: int) -> None:
+        """Let go of a call that this worker has taken, and count so many losses as its own."""
 
     def settle_call(self, call: OwedCall, worker: str) -> None:
         """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""

@@ -1,4 +1,4 @@
-"""Starts a process for one attempt that may kill it, and tells whether it did (ADR 55).
+"""Starts a process for one attempt, or one call of hooks, that may kill it, and tells whether it did (ADR 55).
 
 The process is a fresh interpreter, with a lease and connections of its own: it concludes the attempt and publishes what follows as
 this one would. That it died while this one lives is a loss of the attempt's own, and is written at once. It outlives this process, so
@@ -14,7 +14,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager
@@ -23,18 +26,20 @@ from flujo_worker.attempts.delivered import Delivered
 from flujo_worker.attempts.isolation import NoPlace, NoProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from celery import Celery
 
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Room, Store
+    from flujo_worker.ports import OwedCall, Room, Store
 
 logger = logging.getLogger(__name__)
 
 PLACES = 2
-"""How many attempts of a worker process run apart at once: each costs the memory of a process."""
+"""How many attempts of a worker process begin apart at once: each costs the start of a process."""
+BEGINNING_S = 3.0
+"""For so long after its process is ready an attempt takes a place. A longer step keeps no other waiting: it has a slot of the worker."""
 START_S = 120.0
 """How long a process may import until it is ready."""
 SILENT_LEASES = 5
@@ -61,19 +66,23 @@ class Quarantine:
 
     def __init__(self, settings: Settings, store: Store, app: Celery, *, is_own_app: bool) -> None:
         self._settings, self._store, self._app, self._is_own_app = settings, store, app, is_own_app
-        self._places = threading.Semaphore(PLACES)
+        self._starting = threading.Lock()
         self._running: set[_Process] = set()
         self._is_stopping = False
 
     def perform(self, envelope: Envelope, room: Room) -> Delivered:
-        order = self._order(envelope, room)
-        if not self._places.acquire(blocking=False):
+        with self._started({"room": room, "envelope": envelope.to_wire()}) as process:
+            told = self._follow(process, partial(self._crashed, envelope))
+        if told is None:
+            return Delivered("waiting" if self._is_stopping else "crashed")
+        return Delivered(told["disposition"], told["counts"])
+
+    def tell_hooks(self, call: OwedCall) -> bool:
+        with self._started({"call": asdict(call)}) as process:
+            told = self._follow(process, partial(logger.error, "the process %s that told hooks ended: %s"))
+        if told is None and self._is_stopping:
             raise NoPlace
-        try:
-            with self._started(order) as process:
-                return self._follow(process, envelope)
-        finally:
-            self._places.release()
+        return told is not None
 
     def stop(self) -> None:
         """End the processes; what they work on is free at once, and nobody's fault."""
@@ -83,53 +92,58 @@ class Quarantine:
         for process in list(self._running):
             process.end(STOP_S)
 
-    def _order(self, envelope: Envelope, room: Room) -> dict[str, Any]:
+    def _setting(self) -> dict[str, Any]:
         app = import_path_of(self._app)
         if app is None and not self._is_own_app:
             raise NoProcess("its Celery app stands in no module, so no other process can import it")
-        return {"path": sys.path, "app": app, "room": room, "envelope": envelope.to_wire()}
+        return {"path": sys.path, "app": app}
 
     @contextmanager
-    def _started(self, order: dict[str, Any]) -> Iterator[_Process]:
-        try:
-            process = _Process(order, self._settings)
-        except OSError as error:
-            raise NoProcess(f"no process could be started: {error}") from error
-        self._running.add(process)
+    def _started(self, work: dict[str, Any]) -> Iterator[_Process]:
+        order = self._setting() | work
+        with self._starting:
+            if sum(each.is_beginning for each in tuple(self._running)) >= PLACES:
+                raise NoPlace
+            try:
+                process = _Process(order, self._settings)
+            except OSError as error:
+                raise NoProcess(f"no process could be started: {error}") from error
+            self._running.add(process)
         try:
             yield process
         finally:
             self._running.discard(process)
             process.end(EXIT_S)
 
-    def _follow(self, process: _Process, envelope: Envelope) -> Delivered:
-        """Read what the process tells until it has concluded the attempt, or is gone."""
+    def _follow(self, process: _Process, crashed: Callable[[str, str], object]) -> dict[str, Any] | None:
+        """Read what the process tells until it has done its work; None: it is gone, and `crashed` was told of it and how."""
         worker: str | None = None
         for told in process.told(START_S, SILENT_LEASES * self._settings.worker.lease_s):
             if "refused" in told:
                 raise NoProcess(told["refused"])
-            if "disposition" in told:
-                return Delivered(told["disposition"], told["counts"])
+            if "worker" not in told:
+                return told
             worker = told["worker"]
         if self._is_stopping:
-            return Delivered("waiting")
+            return None
         how = process.end(GONE_S)
         if worker is None:
             raise NoProcess(f"the process for it ended before it was ready: {how}")
-        return self._crashed(envelope, worker, how)
+        crashed(worker, how)
+        return None
 
-    def _crashed(self, envelope: Envelope, worker: str, how: str) -> Delivered:
+    def _crashed(self, envelope: Envelope, worker: str, how: str) -> None:
         logger.error("the process that ran %s alone ended: %s", envelope.key, how)
         if envelope.key in self._store.release_unowned(worker, (), 0.0):
             told = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
             self._store.note(envelope.ticket.run, [told], key=envelope.key)
-        return Delivered("crashed")
 
 
 class _Process:
     """One process, and the socket it is ordered and tells by."""
 
     def __init__(self, order: dict[str, Any], settings: Settings) -> None:
+        self._ready_at: float | None = None
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -142,11 +156,17 @@ class _Process:
         with suppress(OSError):  # it is gone already: nothing will be told
             self._channel.sendall(json.dumps(order).encode() + b"\n")
 
+    @property
+    def is_beginning(self) -> bool:
+        """Tell whether it takes a place: it is not ready yet, or has not been for long."""
+        return self._ready_at is None or time.monotonic() - self._ready_at < BEGINNING_S
+
     def told(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
         """Read line after line, until it is gone or has told nothing for too long."""
         self._channel.settimeout(first_s)
         with self._channel.makefile("rb") as lines, suppress(OSError):
             while (line := lines.readline()).endswith(b"\n"):
+                self._ready_at = self._ready_at or time.monotonic()
                 self._channel.settimeout(silent_s)
                 yield json.loads(line)
 

@@ -1,4 +1,4 @@
-"""The process that `flujo_worker.quarantine` starts: it performs one attempt, says what became of it, and ends.
+"""The process that `flujo_worker.quarantine` starts: it performs one attempt or calls hooks once, says what became of it, and ends.
 
 It does what a worker does for an attempt and nothing else: it neither consumes nor sweeps. It goes on when the worker that started it
 dies, for that may be another attempt's fault, and ends when it has lost touch with Postgres too.
@@ -25,6 +25,7 @@ from flujo_client.transport.wire import register
 from flujo_worker import failpoints
 from flujo_worker.app import FlujoWorker
 from flujo_worker.host import Host
+from flujo_worker.ports import OwedCall
 
 if TYPE_CHECKING:
     import socket
@@ -39,7 +40,7 @@ ORPHAN_LEASES = 5
 
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
-    """Perform the attempt of an order."""
+    """Do the work of an order."""
     for number in (signal.SIGTERM, signal.SIGINT):  # whoever started this process decides when it ends
         signal.signal(number, lambda *_: None)
     line = _Line(channel)
@@ -89,14 +90,22 @@ class _Line:
 
 
 def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
-    """Perform the attempt and tell what became of it. What could not be recorded is a loss, as in a worker that gives an attempt up."""
+    """Do the work of an order and tell what became of it. What could not be recorded is a loss, as in a worker that gives an attempt up."""
     try:
-        done = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
+        done = _done(host, order)
     except Exception:
         logger.exception("the outcome could not be recorded")
         return
-    line.tell({"disposition": done.disposition, "counts": done.counts})
+    line.tell(done)
     line.has_told_end = True
+
+
+def _done(host: Host, order: dict[str, Any]) -> dict[str, Any]:
+    if "call" in order:
+        host.tell_hooks(OwedCall(**order["call"]))
+        return {}
+    delivered = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
+    return {"disposition": delivered.disposition, "counts": delivered.counts}
 
 
 def _settings() -> Settings:

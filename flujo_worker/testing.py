@@ -108,6 +108,7 @@ class LocalEngine:
             bench.resolve,
             worker=lambda: member.id,
             may_judge=lambda: True,
+            isolation=self.attempts.isolation,
             max_lost=self.settings.worker.max_lost,
         )
 

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.attempts.delivered import Delivered
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Ledger, Room
+    from flujo_worker.ports import Ledger, OwedCall, Room
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 ALONE_AFTER = 4
 """A suspect that was lost so often in company went down with the whole worker: in a container all processes die together."""
-NO_PLACE_S = 2.0, 6.0
+NO_PLACE_S = 1.0, 3.0
 """After how long a suspect that found no place is published again, drawn at random from between."""
 
 
@@ -47,6 +49,13 @@ class Processes(Protocol):
         Raises:
             NoPlace: too many do already; try again later.
             NoProcess: there is no such process here; the attempt was not touched.
+        """
+
+    def tell_hooks(self, call: OwedCall) -> bool:
+        """Call hooks in a process of their own; False: it died.
+
+        Raises:
+            NoPlace, NoProcess: as for `perform`.
         """
 
 
@@ -100,24 +109,33 @@ class Isolation:
     def perform(self, envelope: Envelope, in_company: int, here: Callable[[], Delivered]) -> Delivered:
         """Perform a suspect apart. `here` performs it in this process, as the only one."""
         try:
-            if in_company < ALONE_AFTER:
-                with self.gate.shared():
-                    return self._apart(envelope, "apart")
+            return self.isolate(in_company, lambda processes, room: processes.perform(envelope, room), here)
         except NoPlace:
             self._ledger.postpone(envelope.key, random.uniform(*NO_PLACE_S))  # noqa: S311 - jitter
             return Delivered("waiting")
+
+    def isolate(self, in_company: int, apart: Callable[[Processes, Room], T], here: Callable[[], T]) -> T:
+        """Do what was lost twice in a process of its own, or here as the only thing that this process does.
+
+        Raises:
+            NoPlace: too much runs in processes of its own already; try again later.
+        """
+        try:
+            if in_company < ALONE_AFTER:
+                with self.gate.shared():
+                    return self._apart(apart, "apart")
         except NoProcess as reason:
-            logger.warning("attempt %s has this worker for itself: %s", envelope.key, reason)
+            logger.warning("a suspect has this worker for itself: %s", reason)
         with self.gate.alone():
             try:
-                return self._apart(envelope, "alone")
+                return self._apart(apart, "alone")
             except (NoPlace, NoProcess):
                 return here()
 
-    def _apart(self, envelope: Envelope, room: Room) -> Delivered:
+    def _apart(self, apart: Callable[[Processes, Room], T], room: Room) -> T:
         if self._processes is None:
             raise NoProcess("this engine starts no processes")
-        return self._processes.perform(envelope, room)
+        return apart(self._processes, room)
 
 
 def isolated(room: Room, worker: str) -> Event:

@@ -96,7 +96,7 @@ class Attempts:
         breakers: Breakers | None,
         processes: Processes | None = None,
     ) -> None:
-        self._breakers, self._isolation = breakers, Isolation(ledger, processes)
+        self._breakers, self.isolation = breakers, Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog, self._settings = hooks.catalog, settings
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings)
@@ -131,11 +131,11 @@ class Attempts:
         with self._lease.holding(envelope.key) as held:
             if held is None:
                 return Delivered("busy")
-            with self._isolation.gate.shared():
+            with self.isolation.gate.shared():
                 done = self._perform(envelope, held, "shared")
             if done.disposition != "suspect":
                 return done
-            return self._isolation.perform(envelope, done.in_company, lambda: self._perform(envelope, held, "alone"))
+            return self.isolation.perform(envelope, done.in_company, lambda: self._perform(envelope, held, "alone"))
 
     def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
         """Perform a suspect in this process, which was started for it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Any
 
 from acceptance_pipelines import ONCE, folder
@@ -33,6 +35,18 @@ def stumble(payload: PreStepPayload) -> None:
     raise OSError("no route to postgresql://app:hunter2@db/app")
 
 
+async def linger(payload: PostRunPayload) -> None:
+    """Takes long enough to be interrupted by whatever kills its process."""
+    await asyncio.sleep(1.5)
+    await note(payload)
+
+
+async def abort(payload: PostRunPayload) -> None:
+    """Ends its process as a broken C extension would, once its neighbours are at work."""
+    await asyncio.sleep(0.3)
+    os.abort()
+
+
 def echo(data: Any) -> Any:
     return data
 
@@ -57,4 +71,6 @@ plain = Pipeline([Step("a", echo, config=ONCE)])
 ended = Pipeline([Step("a", echo, config=ONCE)], hooks=["hook_pipelines:note"])
 dear = Pipeline([Step("a", paid, config=ONCE), Step("b", paid, config=ONCE)], hooks=[note, stop_late])
 stumbling = Pipeline([Step("a", echo, config=ONCE)], hooks=[note, stumble])
+lingering = Pipeline([Step("a", echo, config=ONCE)], hooks=[linger])
+aborting = Pipeline([Step("a", echo, config=ONCE)], hooks=[abort])
 LIMITS = UsageLimits(total_tokens_limit=15)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -43,6 +44,25 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
             crashed = [each["data"]["how"] for each in site.told(run.id, "attempt.crashed")]
             assert crashed == ["signal SIGABRT"] * 2
             assert len(site.told(run.id, "attempt.isolated")) == 2
+
+
+@pytest.mark.parametrize(("innocents", "killers"), [(2, 4)])
+def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_path, innocents, killers):
+    """SYS-20, M-013: a hook is given up only for deaths of processes that it had for itself; steps and other hooks go on."""
+    with Site(services, tmp_path, worker=WORKER) as site:
+        fleet = site.workers()
+        deadly = [site.client.enqueue("hook_pipelines:aborting", 1) for _ in range(killers)]
+        calm = [site.client.enqueue("hook_pipelines:lingering", 1) for _ in range(innocents)]
+        beside = site.enqueue("enduring")
+        owed = lambda: site.rows("SELECT 1 AS n FROM flujo_hook_calls")  # noqa: E731
+        ended = lambda: all(run.status() == "succeeded" for run in [*calm, *deadly, beside])  # noqa: E731
+        wait_until(lambda: fleet.mend() * 0 or (ended() and not owed()), 120, what=site.log)
+        for run in calm:
+            assert (site.folder / f"hooks-{run.id}").read_text().splitlines()[-1] == "post_run succeeded"
+            assert site.told(run.id, "hook.lost") == []
+        for run in deadly:
+            assert [event["data"]["times"] for event in site.told(run.id, "hook.lost")] == [WORKER["max_lost"] + 1]
+        assert_merged_once(site, beside, ["endure", "after"])
 
 
 def test_a_suspect_goes_on_when_the_worker_beside_it_dies(site):
@@ -93,6 +113,17 @@ class Alone:
         """Perform the first attempt of a run apart."""
         [envelope] = self._store.envelopes([self._site.attempts(run.id)[0]["key"]])
         return self._quarantine.perform(envelope, "apart")
+
+    @property
+    def is_full(self):
+        return len(self._quarantine._running) == PLACES
+
+    def has_place_for(self, run):
+        """Perform it, if there is a place."""
+        try:
+            return self.perform(run) == Delivered("merged")
+        except NoPlace:
+            return False
 
     def begin(self, run):
         return self._threads.submit(self.perform, run)
@@ -159,12 +190,29 @@ def test_told_to_stop_it_lets_go_and_nobody_is_to_blame(site):
     assert (attempt["status"], attempt["worker"] is None) == ("running", False)
 
 
-def test_no_more_than_some_run_apart_at_once(site):
+def test_no_more_than_some_begin_apart_at_once(site):
+    """A place is taken until the process for it is ready, and a while longer: most that die do so soon."""
     runs = [site.enqueue("waiting") for _ in range(PLACES)]
     with quarantine_of(site) as quarantine:
         performing = [quarantine.begin(run) for run in runs]
+        wait_until(lambda: quarantine.is_full, what=site.log)
         with pytest.raises(NoPlace):
             quarantine.perform(site.enqueue("three"))
+        for run in runs:
+            site.open_gate(run.id)
+        assert [each.result(60) for each in performing] == [Delivered("merged")] * PLACES
+
+
+def test_a_long_step_in_quarantine_keeps_no_suspect_waiting(site):
+    """M-013, design §5: work is picked up 15 s after a kill, whatever other suspects take hours."""
+    runs = [site.enqueue("waiting") for _ in range(PLACES)]
+    with quarantine_of(site) as quarantine:
+        performing = [quarantine.begin(run) for run in runs]
+        for run in runs:
+            site.wait_for_execution(run.id, "gate")
+        begun, another = time.monotonic(), site.enqueue("three")
+        wait_until(lambda: quarantine.has_place_for(another), 15, what=site.log)
+        print(f"a suspect waited {time.monotonic() - begun:.1f} s for a place and its merge")
         for run in runs:
             site.open_gate(run.id)
         assert [each.result(60) for each in performing] == [Delivered("merged")] * PLACES

@@ -101,15 +101,15 @@ def test_a_late_outcome_owes_nothing(world, new):
 def test_one_worker_takes_a_call(world, new):
     world.register_worker("w2")
     call = ended(world, new)
-    assert world.store.take_call(call, "w1") == 1
+    assert world.store.take_call(call, "w1") == 0
     assert (world.store.take_call(call, "w2"), owed(world, "w2")) == (None, [])
 
 
 def test_a_worker_takes_its_own_call_again(world, new):
     """What it could not finish, and is not at work on any more."""
     call = ended(world, new)
-    assert [world.store.take_call(call, "w1") for _ in range(2)] == [1, 2]
-    assert owed(world) == [call]
+    assert [world.store.take_call(call, "w1") for _ in range(2)] == [0, 0]
+    assert losses_of(owed(world)) == [(2, 0)]
 
 
 def test_a_call_of_a_dead_worker_is_taken_again(world, new):
@@ -122,7 +122,44 @@ def test_a_call_of_a_dead_worker_is_taken_again(world, new):
     assert owed(world, "w2", may_judge=False) == []
     assert world.store.take_call(call, "w2", may_judge=False) is None
     assert owed(world, "w2") == [call]
-    assert world.store.take_call(call, "w2") == 2
+    assert world.store.take_call(call, "w2") == 0
+
+
+def losses_of(calls):
+    return [(call.losses, call.losses_alone) for call in calls]
+
+
+def test_workers_that_run_other_things_too_count_as_company(world, new):
+    """SYS-20, M-013: whatever killed them, it may have been a neighbour."""
+    call = ended(world, new)
+    for died in range(10):
+        world.register_worker(f"v{died}")
+        assert world.store.take_call(call, f"v{died}") == 0
+        world.store.deregister_worker(f"v{died}")
+    assert losses_of(owed(world)) == [(10, 0)]
+
+
+def test_a_worker_that_ran_nothing_else_counts_against_the_call(world, new):
+    call = ended(world, new)
+    world.register_worker("w2")
+    assert world.store.take_call(call, "w2", room="alone") == 0
+    world.store.deregister_worker("w2")
+    assert losses_of(owed(world)) == [(1, 1)]
+    assert world.store.take_call(call, "w1") == 1
+    assert losses_of(owed(world)) == [(2, 1)]
+
+
+@pytest.mark.parametrize("losses", [0, 1])
+def test_a_call_is_released_with_the_losses_that_are_its_own(world, new, losses):
+    """What a living worker saw die was started for the call; what found no process is as if nobody had taken it."""
+    world.register_worker("w2")
+    call = ended(world, new)
+    world.store.take_call(call, "w1", room="alone")
+    world.store.release_call(call, "w2", losses=1)
+    assert owed(world, "w2") == []
+    world.store.release_call(call, "w1", losses=losses)
+    assert losses_of(owed(world, "w2")) == [(losses, losses)]
+    assert world.store.take_call(call, "w2") == losses
 
 
 def test_a_worker_without_a_lease_takes_nothing(world, new):

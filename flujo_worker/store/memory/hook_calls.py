@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flujo_worker.ports import OwedCall
+from flujo_worker.store.memory.rows import Taken
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import fairly
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Fault
-    from flujo_worker.store.memory.rows import Taken
+    from flujo_worker.ports import Room
 
 
 class HookCallsInMemory(Tables):
@@ -22,13 +23,20 @@ class HookCallsInMemory(Tables):
             calls = [self._call(*key) for key in free]
             return fairly(calls, lambda call: (call.reference, call.fingerprint))[:limit]
 
-    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
+    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
         with self._lock:
             taken = self._owed.get(_key(call))
             if taken is None or not self._is_leased(worker) or not self._is_free(taken, worker, may_judge=may_judge):
                 return None
-            taken.worker, taken.tries = worker, taken.tries + 1
-            return taken.tries
+            taken.losses, taken.losses_alone = _losses(taken)
+            taken.worker, taken.is_alone = worker, room == "alone"
+            return taken.losses_alone
+
+    def release_call(self, call: OwedCall, worker: str, *, losses: int) -> None:
+        with self._lock:
+            taken = self._owed.get(_key(call))
+            if taken is not None and taken.worker == worker:
+                self._owed[_key(call)] = Taken(losses=taken.losses + losses, losses_alone=taken.losses_alone + losses)
 
     def settle_call(self, call: OwedCall, worker: str) -> None:
         with self._lock:
@@ -54,7 +62,14 @@ class HookCallsInMemory(Tables):
 
     def _call(self, run: str, payload: str, attempt: str) -> OwedCall:
         ticket = self._runs[run].ticket
-        return OwedCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root)
+        losses = _losses(self._owed[run, payload, attempt])
+        return OwedCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root, *losses)
+
+
+def _losses(taken: Taken) -> tuple[int, int]:
+    """Count the losses, and those alone: a call that names a worker was lost with it when the next one asks."""
+    is_lost = taken.worker is not None
+    return taken.losses + is_lost, taken.losses_alone + (is_lost and taken.is_alone)
 
 
 def _key(call: OwedCall) -> tuple[str, str, str]:

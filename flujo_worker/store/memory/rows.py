@@ -380,10 +380,12 @@ class StoredReservation:
 
 @dataclass
 class Taken:
-    """One row of the calls that hooks are owed: who has taken it, and how often somebody did."""
+    """One row of the calls that hooks are owed: who has taken it, whether with nothing beside it, and how often it was lost."""
 
     worker: str | None = None
-    tries: int = 0
+    is_alone: bool = False
+    losses: int = 0
+    losses_alone: int = 0
 
 
 def totals(spent: Sequence[Usage]) -> tuple[int, float]:

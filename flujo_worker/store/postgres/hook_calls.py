@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from flujo_client.contract.outcome import Event, Fault
+    from flujo_worker.ports import Room
 
 _HOME: Final = "flujo_client.gateway"
 
@@ -26,9 +27,12 @@ class HookCallsInPostgres(RetryingPool):
         rows = self._rows("owed_calls", {"worker": worker, "limit": limit, "may_judge": may_judge})
         return [OwedCall(row.pop("run_id"), **row) for row in rows]
 
-    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True) -> int | None:
-        rows = self._rows("take_call", {**_named(call), "worker": worker, "may_judge": may_judge})
-        return int(rows[0]["tries"]) if rows else None
+    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
+        rows = self._rows("take_call", {**_named(call), "worker": worker, "may_judge": may_judge, "room": room})
+        return int(rows[0]["losses_alone"]) if rows else None
+
+    def release_call(self, call: OwedCall, worker: str, *, losses: int) -> None:
+        self._do("release_call", {**_named(call), "worker": worker, "losses": losses})
 
     def settle_call(self, call: OwedCall, worker: str) -> None:
         self._do("settle_call", {**_named(call), "worker": worker})

@@ -1,7 +1,8 @@
 -- What hooks are still to be told, and nobody else is telling them. The oldest of each pipeline first: calls whose code nobody deploys
 -- any more must not hide the others behind the limit.
-SELECT run_id, payload, attempt, reference, fingerprint, root FROM (
-    SELECT c.run_id, c.payload, c.attempt, c.created_at, r.reference, r.fingerprint, r.root,
+SELECT run_id, payload, attempt, reference, fingerprint, root, losses, losses_alone FROM (
+    SELECT c.tries + (c.worker IS NOT NULL)::int AS losses, c.losses_alone + (c.worker IS NOT NULL AND c.alone)::int AS losses_alone,
+           c.run_id, c.payload, c.attempt, c.created_at, r.reference, r.fingerprint, r.root,
            row_number() OVER (PARTITION BY r.reference, r.fingerprint ORDER BY c.created_at) AS place
     FROM flujo_hook_calls c JOIN flujo_runs r ON r.id = c.run_id
     WHERE c.worker IS NULL OR c.worker = %(worker)s

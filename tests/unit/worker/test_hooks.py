@@ -487,15 +487,42 @@ def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
 # calls that are lost
 
 
+def ended_untold(engine, hook):
+    engine.hook_calls.due = list  # nobody tells anything yet
+    run = engine.run(hooked(step("a"), hooks=[hook]), 1).run_id
+    del engine.hook_calls.due
+    return run
+
+
+def lose(engine, room):
+    """Have its process die under the one call that is owed, once more than is allowed."""
+    for _ in range(engine.settings.worker.max_lost + 1):
+        [call] = engine.hook_calls.due()
+        engine.store.take_call(call, "local", room=room)
+
+
+def test_a_call_beside_others_that_end_every_worker_is_made(engine):
+    """SYS-20, M-013: only a death that nothing else can have caused counts against it."""
+    told = Told()
+    run = ended_untold(engine, told)
+    lose(engine, "shared")
+    [call] = engine.hook_calls.due()
+    with engine.attempts.isolation.gate.shared():  # other work of this process
+        making = threading.Thread(target=engine.hook_calls.carry_out, args=(call,))
+        making.start()
+        making.join(0.05)
+        assert "post_run" not in told.names
+    making.join(5)
+    assert (told.names.count("post_run"), engine.hook_calls.due()) == (1, [])
+    assert "hook.lost" not in [event.name for event in engine.story(run)]
+
+
 def test_a_call_that_ends_every_worker_is_given_up(engine):
     """A hook that kills its process must not do so for ever; that it was given up is told."""
     told = Told()
-    engine.hook_calls.due = list  # nobody tells anything yet
-    run = engine.run(hooked(step("a"), hooks=[told]), 1).run_id
-    del engine.hook_calls.due
+    run = ended_untold(engine, told)
+    lose(engine, "alone")
     [call] = engine.hook_calls.due()
-    for _ in range(engine.settings.worker.max_lost + 1):
-        engine.store.take_call(call, "local")
     assert engine.hook_calls.carry_out(call)
 
     assert ("post_run" in told.names, engine.hook_calls.due()) == (False, [])

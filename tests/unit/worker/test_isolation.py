@@ -39,7 +39,7 @@ class Ledger:
         self.postponed = []
 
     def postpone(self, key, delay_s):
-        self.postponed.append((key, 2.0 <= delay_s <= 6.0))
+        self.postponed.append((key, 1.0 <= delay_s <= 3.0))
 
 
 def never():
