@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMA = 18
+SCHEMA = 19
 """The schema this code reads and writes: the number of the newest migration."""
 
 _VERSION = Query(schema_version())
