@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
-    from flujo_client.pipeline.agentic import AgenticLoopStep, make_agentic_loop_pipeline
+    from flujo_client.pipeline.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.checklist_pipeline import make_default_pipeline
@@ -77,7 +77,7 @@ _HOME = {
     "Aborted": "contract.results",
     "AgentCommand": "contract.commands",
     "AgentProcessors": "pipeline.step",
-    "AgenticLoopStep": "pipeline.agentic",
+    "AgenticLoopStep": "pipeline.agentic_loop",
     "Approval": "contract.approval",
     "AskHumanCommand": "contract.commands",
     "AsyncFlujoClient": "api.client",
@@ -145,7 +145,7 @@ _HOME = {
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "current_attempt": "attempt_info",
-    "make_agentic_loop_pipeline": "pipeline.agentic",
+    "make_agentic_loop_pipeline": "pipeline.agentic_loop",
     "make_default_pipeline": "pipeline.checklist_pipeline",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",

@@ -1,6 +1,6 @@
-"""Every key of a blueprint: where it stands, what it takes, what it does. Reading, errors and documents are made of these tables.
+"""The keys of a document, and those that several kinds of step share: what each takes, and what it does.
 
-It must not read or build anything. `DOCUMENT` is the top; `STEP` finds the table of a step by its kind, in `KINDS`.
+Reading, errors and documents are made of these tables; a kind's own keys are in its module of `kinds`. It must not read or build anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY
 from flujo_client.blueprint.shapes import TEXT, Either, Key, ListOf, MapOf, Nothing, Number, Table, Word, refused
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, JsonSchema, Model, Reference, WordOr, is_function
-from flujo_client.pipeline.agentic import registry_findings
+from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import RESOURCES, is_file

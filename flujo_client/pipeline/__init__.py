@@ -1,6 +1,6 @@
 """What users write: steps and pipelines, what can be refused before sending, and the plan that is sent."""
 
-from flujo_client.pipeline.agentic import AgenticLoopStep
+from flujo_client.pipeline.agentic_loop import AgenticLoopStep
 from flujo_client.pipeline.cache import CacheStep
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.forward import forward

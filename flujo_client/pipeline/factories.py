@@ -12,7 +12,7 @@ from flujo_client.pipeline.forward import forward
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from flujo_client.pipeline.agentic import AgenticLoopStep
+    from flujo_client.pipeline.agentic_loop import AgenticLoopStep
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.conditional import ConditionalStep

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from flujo_client.pipeline.agentic import AgenticLoopStep
+    from flujo_client.pipeline.agentic_loop import AgenticLoopStep
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.human import HumanInTheLoopStep

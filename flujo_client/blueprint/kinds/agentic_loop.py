@@ -10,8 +10,8 @@ from flujo_client.blueprint.kind import BlueprintKind, present
 from flujo_client.blueprint.shapes import FLAG, Key, Number, Word
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.contract import kinds
-from flujo_client.pipeline.agentic import FAILURES as AGENT_FAILURES
-from flujo_client.pipeline.agentic import MAX_TURNS, PLANNER, AgenticLoopStep
+from flujo_client.pipeline.agentic_loop import FAILURES as AGENT_FAILURES
+from flujo_client.pipeline.agentic_loop import MAX_TURNS, PLANNER, AgenticLoopStep
 from flujo_client.pipeline.compiled_text import Templated
 
 if TYPE_CHECKING:
