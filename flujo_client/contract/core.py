@@ -41,6 +41,13 @@ def schemas_in(core: Any) -> Iterator[Core]:
         if isinstance(each, dict):
             if isinstance(each.get("type"), str):
                 yield each
-            pending.extend(value for name, value in each.items() if name not in {"metadata", "config", "serialization"})
+            for name, value in each.items():
+                if name not in {"metadata", "config", "serialization"}:
+                    pending.extend(value.values() if is_by_name(name, value) else [value])
         elif isinstance(each, list | tuple):
             pending.extend(each)
+
+
+def is_by_name(name: str, value: Any) -> bool:
+    """Tell whether a part of a core schema holds schemas under names of the author's, which may be those of pydantic's own keys."""
+    return name in {"fields", "choices"} and isinstance(value, dict)

@@ -11,11 +11,11 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator
 from pydantic_core.core_schema import no_info_before_validator_function
 
-from flujo_client.contract.core import Core, core_of, schemas_in
+from flujo_client.contract.core import Core, core_of, is_by_name, schemas_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,16 @@ def fail_fast_json(kind: Any, text: str, **options: Any) -> None:
             raise
 
 
+def fail_fast_assignment(model: BaseModel, name: str, value: Any) -> None:
+    """Validate a large value as a model validates what is assigned to a field, until the first wrong element; the model is not changed.
+
+    Raises:
+        ValidationError: the value does not fit the field.
+    """
+    if _is_large(value) and (validator := _validator(type(model))) is not None:
+        validator.validate_assignment(model.model_copy(), name, value)
+
+
 def _is_large(data: Any) -> bool:
     pending, count = [data], 0
     while pending and count < LARGE:
@@ -116,10 +126,13 @@ def _stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
         return core
     extra = (core.get("config") or {}).get("extra_fields_behavior", "forbid" if forbids else "ignore")
     forbids = core.get("extra_behavior", extra) == "forbid"
-    copy = {
-        name: value if name in _NO_SCHEMAS else _stopping(value, with_functions=with_functions, forbids=forbids)
-        for name, value in core.items()
-    }
+    stopping = functools.partial(_stopping, with_functions=with_functions, forbids=forbids)
+    copy: Core = {}
+    for name, value in core.items():
+        if is_by_name(name, value):
+            copy[name] = {key: stopping(each) for key, each in value.items()}
+        else:
+            copy[name] = value if name in _NO_SCHEMAS else stopping(value)
     kind = core.get("type")
     if kind in _STOPS:
         return {**copy, "fail_fast": True}

@@ -24,6 +24,14 @@ class Item(BaseModel):
     named: dict[str, int] = {}
 
 
+class Awkward(BaseModel):
+    """Its fields have the names of keys of pydantic's own."""
+
+    type: list[int] = []
+    config: list[int] = []
+    default: list[int] = []
+
+
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     days: dict[int, tuple[date, ...]]
@@ -44,6 +52,9 @@ WRONG: dict[str, tuple[Any, Any]] = {
     "recursive": (Item, {"below": [{"below": [{"size": "x"}] * MANY}]}),
     "inside a model": (Item, {"named": {f"k{n}": "x" for n in range(MANY)}}),
     "unknown members": (Item, {f"k{n}": 1 for n in range(MANY)}),
+    "field named type": (Awkward, {"type": ["x"] * MANY}),
+    "field named config": (Awkward, {"config": ["x"] * MANY}),
+    "field named default": (Awkward, {"default": ["x"] * MANY}),
     "own checks": (list[Annotated[int, AfterValidator(refused)]], [1] * MANY),
 }
 RIGHT: dict[str, tuple[Any, Any]] = {
