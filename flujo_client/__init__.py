@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         RunAgentCommand,
     )
     from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
+    from flujo_client.contract.deserialize import safe_deserialize
     from flujo_client.contract.hooks import (
         HookPayload,
         OnPauseRequestedPayload,
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from flujo_client.serial import (
         register_custom_deserializer,
         register_custom_serializer,
-        safe_deserialize,
         safe_serialize,
     )
 
@@ -151,7 +151,7 @@ _HOME = {
     "register_custom_serializer": "serial",
     "run_agentic_loop_pipeline": "api.runner",
     "run_default_pipeline": "api.runner",
-    "safe_deserialize": "serial",
+    "safe_deserialize": "contract.deserialize",
     "safe_serialize": "serial",
     "step": "pipeline.step",
     "validator": "contract.verdict",

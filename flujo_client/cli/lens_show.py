@@ -17,7 +17,7 @@ from flujo_client.cli.tables import error_section, run_card, section
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.errors import ClientError, SerializationError
 from flujo_client.gateway import requests
-from flujo_client.serial import Resolver, decode, safe_deserialize
+from flujo_client.serial import Resolver, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,4 +137,4 @@ def _value(client: FlujoClient, packed: Packed | None) -> Any:
     try:
         return decode(tree, resolve=Resolver(client.settings.allowed_imports))
     except SerializationError:
-        return safe_deserialize(tree)
+        return tree

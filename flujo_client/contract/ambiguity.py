@@ -10,8 +10,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import TypeAdapter
+import orjson
 from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+
+from flujo_client.contract.core import Core, core_of, schemas_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +31,6 @@ MOST_VALID_A_PART: Final = 64
 _CONTAINERS: Final = frozenset({"list", "set", "frozenset", "generator", "tuple", "dict"})
 _INSIDE: Final = ("schema", "lax_schema", "strict_schema", "json_schema", "python_schema")
 _OWN_CODE: Final = frozenset({"function-before", "function-after", "function-wrap", "function-plain"})
-Core = dict[str, Any]
 Part = tuple[Core, Any]
 
 
@@ -36,7 +38,7 @@ def ambiguity(kind: Any, value: Any) -> str | None:
     """Say why data are not to be validated by a type: there are too many ways through its unions. None: they may be.
 
     Args:
-        kind: anything a `TypeAdapter` takes.
+        kind: anything a `TypeAdapter` takes, or pydantic's validator of it.
         value: the data; models in it are not looked into, for pydantic does not either.
     """
     found = _known(kind)
@@ -67,11 +69,10 @@ def _known(kind: Any) -> tuple[Core, bool] | None:
 @functools.lru_cache(maxsize=256)
 def _unions_of(kind: Any) -> tuple[Core, bool] | None:
     """Give a type's core schema if there are unions in what holds itself, and whether its JSON Schema says all that it asks for."""
-    try:
-        core: Any = TypeAdapter(kind).core_schema
-    except (PydanticUserError, TypeError):
+    core = core_of(kind)
+    if core is None:
         return None
-    kinds = [each["type"] for each in _all(core)]
+    kinds = [each["type"] for each in schemas_in(core)]
     is_recursive = "definition-ref" in kinds
     return (core, _OWN_CODE.isdisjoint(kinds)) if is_recursive and "union" in kinds else None
 
@@ -81,22 +82,10 @@ def _check(kind: Any) -> Check | None:
     try:
         from flujo_client.contract.schema import Check
 
-        return Check(TypeAdapter(kind).json_schema())
+        core: Any = core_of(kind)
+        return Check(GenerateJsonSchema().generate(core))
     except (ImportError, PydanticUserError, ValueError):
         return None
-
-
-def _all(core: Any) -> Iterator[Core]:
-    """Give every schema inside a core schema."""
-    pending = [core]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, dict):
-            if isinstance(each.get("type"), str):
-                yield each
-            pending.extend(value for name, value in each.items() if name not in {"metadata", "config", "serialization"})
-        elif isinstance(each, list | tuple):
-            pending.extend(each)
 
 
 class _Count:
@@ -104,7 +93,8 @@ class _Count:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        self.definitions = {each["ref"]: each for each in _all(core) if "ref" in each}
+        self.definitions = {each["ref"]: each for each in schemas_in(core) if "ref" in each}
+        self.decoded: dict[int, tuple[Any, Any]] = {}
 
     def of(self, value: Any) -> tuple[int, int]:
         """Give the looks at a value, and how many parts it has."""
@@ -137,12 +127,24 @@ class _Count:
                 yield from _fields(core, value)
             case "chain":
                 yield from ((each, value) for each in core["steps"])
+            case "json" if isinstance(value, str | bytes):
+                yield from self._inside(core, value)
             case "model" | "dataclass" if isinstance(value, core["cls"]):
                 return
             case kind if kind in _CONTAINERS:
                 yield from _elements(core, value)
             case _:
                 yield from ((core[name], value) for name in _INSIDE if isinstance(core.get(name), dict))
+
+    def _inside(self, core: Core, text: str | bytes) -> Iterator[Part]:
+        """Look into a text that is JSON, as pydantic-ai takes for an output that is no object."""
+        if id(text) not in self.decoded:
+            try:
+                self.decoded[id(text)] = text, orjson.loads(text)
+            except orjson.JSONDecodeError:
+                self.decoded[id(text)] = text, None
+        if isinstance(core.get("schema"), dict):
+            yield core["schema"], self.decoded[id(text)][1]
 
 
 def _elements(core: Core, value: Any) -> Iterator[Part]:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from flujo_client.contract import kinds
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.approval import check_schema
+from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.container import Container, aliases, function_findings
@@ -101,6 +102,7 @@ class HumanInTheLoopStep(Container):
         if told := ambiguity(self.input_schema, value):
             raise HumanInputError(f"the answer to '{self.name}' does not fit: {told}", code="ANSWER_REFUSED")
         try:
+            fail_fast(self.input_schema, value)
             return TypeAdapter(self.input_schema).validate_python(value)
         except pydantic.ValidationError as error:
             wrong = "; ".join(

@@ -1,7 +1,7 @@
 """Values that survive a journey: strict with types, lenient for traces, packed for storage. Pure."""
 
 from flujo_client.serial.custom import register_custom_deserializer, register_custom_serializer
-from flujo_client.serial.lenient import safe_deserialize, safe_serialize
+from flujo_client.serial.lenient import safe_serialize
 from flujo_client.serial.packed import Packed
 from flujo_client.serial.resolve import Resolver, is_ours, reference
 from flujo_client.serial.stored import stored, stored_safely
@@ -23,7 +23,6 @@ __all__ = [
     "reference",
     "register_custom_deserializer",
     "register_custom_serializer",
-    "safe_deserialize",
     "safe_serialize",
     "storable_text",
     "stored",

@@ -19,13 +19,12 @@ from functools import partial
 from math import isfinite
 from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
-from flujo_client.errors import SerializationError
-from flujo_client.serial.custom import deserializer_for, name_of, serializer_for
+from flujo_client.serial.custom import serializer_for
 from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import is_mock, type_name
 
@@ -51,27 +50,6 @@ def safe_serialize(obj: Any, *, max_nodes: int = MAX_NODES, max_depth: int = MAX
         max_depth: how deep it may grow; what lies deeper becomes a placeholder.
     """
     return _Walk(max_nodes, max_depth).tree(obj, 0)
-
-
-@overload
-def safe_deserialize(tree: Tree) -> Any: ...
-@overload
-def safe_deserialize(tree: Tree, target_type: type[T]) -> T: ...
-def safe_deserialize(tree: Tree, target_type: type[T] | None = None) -> Any:
-    """Read a plain tree as `target_type`, by its registered deserializer or else by pydantic (§2.11).
-
-    Raises:
-        SerializationError: the tree does not fit the type.
-    """
-    if target_type is None:
-        return tree
-    read = deserializer_for(name_of(target_type)) or TypeAdapter(target_type).validate_python
-    try:
-        return read(tree)
-    except Exception as error:  # users' deserializers run here
-        raise SerializationError(
-            f"does not fit {type_name(target_type)}: {type(error).__name__}", cause=error
-        ) from error
 
 
 class _Walk:

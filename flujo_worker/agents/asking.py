@@ -116,7 +116,9 @@ def tell_dropped(options: Sequence[str], **by: Any) -> None:
 
 async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:
     if shaping is None:
-        return await run(), False
+        from flujo_worker.agents.bounds import Bounded
+
+        return await run(capabilities=[Bounded()]), False
     from flujo_worker.agents.structured import run_shaped
 
     return await run_shaped(agent, shaping, settings, run)

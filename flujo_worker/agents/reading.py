@@ -11,14 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.errors import AgentIOValidationError
+from flujo_worker.agents.bounds import Bounded, kind_of_output, refuse_large, too_ambiguous
 from flujo_worker.agents.outputs import has_fields, is_structured_dict, under_key
-from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
 from flujo_worker.aros.validation_feedback import misfit
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Schema, Shaping
 
 
-class OutputReader(AbstractCapability[Any]):
+class OutputReader(Bounded):
     """Reads a run's output by `shaping.read` before pydantic validates it.
 
     Attributes:
@@ -83,6 +81,10 @@ class OutputReader(AbstractCapability[Any]):
             return response
         return _as_tool_call(response, request_context.model_request_parameters)
 
+    async def before_output_validate(self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any) -> Any:  # noqa: ARG002
+        """Leave the output as it is: it has been looked at when it was read."""
+        return output
+
     async def wrap_output_validate(
         self,
         ctx: RunContext[Any],
@@ -101,8 +103,11 @@ class OutputReader(AbstractCapability[Any]):
         reason = _finish_reason(ctx)
         schema = expected(self._shaping.schema, output_context)
         readable = await self._shaping.read(output, schema, finish_reason=reason)
-        _refuse_ambiguous(readable, output_context.output_type)
+        kind = kind_of_output(ctx, output_context)
+        if told := too_ambiguous(kind, readable):
+            raise AgentIOValidationError(f"{told} [{LIMIT}]", rule=LIMIT)
         try:
+            refuse_large(kind, readable)
             value = await handler(readable)
         except ValidationError as error:
             if self._shaping.shadow:
@@ -110,18 +115,6 @@ class OutputReader(AbstractCapability[Any]):
             raise misfit(error, readable, is_cut=reason == "length") from None
         self.was_read = True
         return value
-
-
-def _refuse_ambiguous(output: Any, output_type: Any) -> None:
-    """Refuse what pydantic could read in too many ways; that it is no JSON, pydantic says better."""
-    if output_type is None or not may_be_ambiguous(output_type):
-        return
-    try:
-        data = decode(output) if isinstance(output, str) else output
-    except ERRORS:
-        return
-    if told := ambiguity(output_type, data):
-        raise AgentIOValidationError(f"{told} [{LIMIT}]", rule=LIMIT)
 
 
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:

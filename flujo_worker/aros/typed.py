@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
+from flujo_client.contract.fail_fast import fail_fast_json
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.serial import digest
 from flujo_worker.aros.decode import decode
@@ -81,6 +82,7 @@ def validated(text: str, output_type: Any) -> Any:
     if told := _ambiguous(text, output_type):
         raise AgentIOValidationError(f"{told} [{LIMIT}]", rule=LIMIT)
     try:
+        fail_fast_json(output_type, text)
         return adapter.validate_json(text)
     except pydantic.ValidationError as error:
         raise misfit(error, text, is_cut=False) from None
@@ -110,6 +112,7 @@ def decoded(text: str, output_type: Any) -> Any:
         raise ValueError("no type to decode into")
     if told := _ambiguous(text, output_type):
         raise ValueError(told)
+    fail_fast_json(output_type, text, strict=True)
     return adapter.validate_json(text, strict=True)
 
 

@@ -14,6 +14,7 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ConfigurationError, ContextMergeError
 from flujo_client.serial import Resolver, Tree, decode, dumps, encode, loads
 from flujo_worker.domain.merge import MergeConflict, merge
@@ -112,6 +113,7 @@ def _checked(context: Any) -> Any:
     if told := ambiguity(model, dict(context)):
         raise ContextMergeError(f"the merged context does not fit {model.__name__}: {told}")
     try:
+        fail_fast(model, dict(context), by_name=True, by_alias=False)
         checked = model.model_validate(dict(context), by_name=True, by_alias=False)
     except pydantic.ValidationError as error:
         places = ", ".join(f"{'.'.join(map(str, each['loc']))} ({each['type']})" for each in error.errors())

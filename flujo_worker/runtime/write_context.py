@@ -8,6 +8,7 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextMergeError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
     if told := ambiguity(model, values):
         raise ContextMergeError(f"step '{step.name}': the output does not fit {model.__name__}: {told}")
     try:
+        fail_fast(model, values, by_name=True)
         checked = model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
         places = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

@@ -8,7 +8,9 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract import kinds
+from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import TASK_FIELDS, PipelineContext
+from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
 from flujo_client.pipeline.submit import build_context
@@ -40,7 +42,10 @@ def snapshot(question: UserCodeCall) -> Packed:
     context, include = question.value(0), question.data["include"]
     model = type(context)
     values = {name: getattr(context, name) for name in include if hasattr(context, name)}
+    if told := ambiguity(model, values):
+        raise ContextMergeError(f"the fields of context_include_keys do not fit {model.__name__}: {told}")
     try:
+        fail_fast(model, values, by_name=True)
         return question.pack(model.model_validate(values, by_name=True), "context")
     except pydantic.ValidationError as error:
         missing = ", ".join(".".join(map(str, each["loc"])) for each in error.errors())

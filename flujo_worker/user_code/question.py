@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 
 from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.contract.fail_fast import fail_fast, fail_fast_assignment
 from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker.errors import StoreError
@@ -185,6 +186,7 @@ def checked(context: Any) -> Any:
     if told := ambiguity(model, values):
         raise ContextMergeError(f"the merged context does not fit {model.__name__}: {told}")
     try:
+        fail_fast(model, values, by_name=True)
         return model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
         raise ContextMergeError(f"the merged context does not fit {model.__name__}: {_places(error)}") from None
@@ -199,7 +201,12 @@ def put(place: Any, name: str, value: Any) -> None:
     if isinstance(place, dict):
         place[name] = value
         return
+    is_checked = isinstance(place, pydantic.BaseModel) and bool(place.model_config.get("validate_assignment"))
+    if is_checked and (told := ambiguity(type(place), {name: value})):
+        raise ContextMergeError(f"{type(place).__name__} does not take it: {name}: {told}")
     try:
+        if is_checked:
+            fail_fast_assignment(place, name, value)
         setattr(place, name, value)
     except pydantic.ValidationError as error:
         raise ContextMergeError(f"{type(place).__name__} does not take it: {_places(error)}") from None

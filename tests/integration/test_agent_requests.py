@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from openai_server import OpenAIServer, Said
@@ -23,6 +24,14 @@ AT_ONCE = Backoff(base_s=0)
 class Shop(BaseModel):
     city: str = "Rome"
     visits: int = 0
+
+
+class Left(BaseModel):
+    c: "Left | Right | str"
+
+
+class Right(BaseModel):
+    c: "Left | Right | str"
 
 
 class Counting:
@@ -91,6 +100,21 @@ def test_an_output_that_does_not_fit_is_asked_for_once(server, run):
     server.answers = [Said("no JSON at all")]
     run(make_agent_async(CHAT, output_type=Shop))
     assert len(server.requests) == 1
+
+
+def test_a_tools_arguments_that_take_too_long_to_validate_are_sent_back_to_the_model(server, run):
+    """The model chooses how deep they are: pydantic would list a million errors."""
+
+    def weigh(tree: Left | Right, deep: bool = False) -> str:
+        return "weighed"
+
+    deep = '{"tree": ' + '{"c": ' * 18 + "1" + "}" * 19
+    server.answers = [Said(arguments=deep), "done"]
+    start = time.process_time()
+    result, _ = run(make_agent_async(CHAT, tools=[weigh], retries=1))
+    assert time.process_time() - start < 2
+    assert result.output == "done"
+    assert "discriminator" in server.bodies[1]["messages"][-1]["content"]
 
 
 def test_the_rendered_prompt_and_one_system_message_are_on_the_wire(server, run):

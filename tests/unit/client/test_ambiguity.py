@@ -2,18 +2,22 @@
 
 import json
 import time
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
+from flujo_client import safe_deserialize
 from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.contract.context import PipelineContext
-from flujo_client.errors import AgentIOValidationError, ContextMergeError, HumanInputError
+from flujo_client.errors import AgentIOValidationError, ContextMergeError, HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.step import Step
 from flujo_worker.aros.typed import decoded, validated
 from flujo_worker.runtime.write_context import absorb
+from flujo_worker.user_code.contexts import snapshot
+from flujo_worker.user_code.question import checked, put
 
 
 class Left(BaseModel):
@@ -95,6 +99,47 @@ def test_a_deep_answer_is_refused_where_it_could_be_read_in_too_many_ways(depth,
     refused_in_time(lambda: absorb(Step("s", len, sink_to="tree"), value, Holder()), ContextMergeError)
 
 
+@pytest.mark.parametrize("depth", [18, 200])
+def test_a_context_refuses_a_deep_value_where_it_gets_in(depth):
+    class Loose(BaseModel):
+        tree: Left | Right | None = None
+
+    value, context = nested(depth, 1), Loose.model_construct(tree=nested(depth, 1))
+    question = SimpleNamespace(value=lambda place: context, data={"include": ["tree"]})
+
+    refused_in_time(lambda: put(Holder(), "tree", value), ContextMergeError)
+    refused_in_time(lambda: snapshot(question), ContextMergeError)
+    refused_in_time(lambda: safe_deserialize(value, Left), SerializationError)
+
+
+def test_a_context_refuses_a_large_value_with_a_few_errors():
+    class Loose(PipelineContext):
+        numbers: list[int] = Field(default_factory=list)
+
+    value, context = ["x"] * 20_000, Loose.model_construct(numbers=["x"] * 20_000)
+    question = SimpleNamespace(value=lambda place: context, data={"include": ["numbers"]})
+    step = HumanInTheLoopStep("ask", input_schema=list[int])
+    for work, kind in (
+        (lambda: put(Loose(), "numbers", value), ContextMergeError),
+        (lambda: snapshot(question), ContextMergeError),
+        (lambda: checked(context), ContextMergeError),
+        (lambda: absorb(Step("s", len, sink_to="numbers"), value, Loose()), ContextMergeError),
+        (lambda: step.read(value), HumanInputError),
+    ):
+        with pytest.raises(kind) as refused:
+            work()
+        assert len(str(refused.value)) < 300
+
+
+def test_a_context_takes_a_large_value_that_fits():
+    class Loose(PipelineContext):
+        numbers: list[int] = Field(default_factory=list)
+
+    context = Loose()
+    put(context, "numbers", ["1"] * 20_000)
+    assert context.numbers == [1] * 20_000
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -132,6 +177,17 @@ def test_a_type_of_the_users_own_checks_is_trusted_less():
 
     assert ambiguity(EITHER, nested(14, "x")) is None
     assert ambiguity(Strict, nested(14, "x")) is not None
+
+
+def test_a_field_may_have_the_name_of_a_key_of_pydantics_own():
+    class Metadata(BaseModel):
+        metadata: "Metadata | Config | str"
+
+    class Config(BaseModel):
+        metadata: "Metadata | Config | str"
+
+    Metadata.model_rebuild(_types_namespace={"Metadata": Metadata, "Config": Config})
+    assert may_be_ambiguous(Metadata)
 
 
 @pytest.mark.parametrize("kind", [int, list[int], int | str, Tagged, Left | None, dict[str, Any]])

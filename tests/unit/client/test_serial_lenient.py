@@ -24,11 +24,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr
 
+from flujo_client import safe_deserialize
 from flujo_client.errors import SerializationError
 from flujo_client.serial import (
     register_custom_deserializer,
     register_custom_serializer,
-    safe_deserialize,
     safe_serialize,
 )
 

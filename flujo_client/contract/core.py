@@ -1,0 +1,53 @@
+"""Pydantic's core schemas: how pydantic goes about validating a type. Pure. In: a type, or a validator. Out: its core schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+from pydantic_core import SchemaValidator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Core = dict[str, Any]
+
+
+def core_of(kind: Any) -> Core | None:
+    """Return the core schema of a type or of a validator; None where pydantic has none.
+
+    Args:
+        kind: anything a `TypeAdapter` takes, or what pydantic-core or a `TypeAdapter` validates with.
+    """
+    validator = getattr(kind, "_schema_validator", kind)  # under pydantic's plugins
+    try:
+        core: Any
+        if isinstance(validator, SchemaValidator):
+            made: Any = validator.__reduce__()  # what it is pickled as; nothing else tells its schema
+            core = made[1][0]
+        else:
+            core = TypeAdapter(kind).core_schema
+    except (PydanticUserError, TypeError):
+        return None
+    return core  # type: ignore[no-any-return]
+
+
+def schemas_in(core: Any) -> Iterator[Core]:
+    """Yield every schema inside a core schema, itself among them."""
+    pending = [core]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            if isinstance(each.get("type"), str):
+                yield each
+            for name, value in each.items():
+                if name not in {"metadata", "config", "serialization"}:
+                    pending.extend(value.values() if is_by_name(name, value) else [value])
+        elif isinstance(each, list | tuple):
+            pending.extend(each)
+
+
+def is_by_name(name: str, value: Any) -> bool:
+    """Tell whether a part of a core schema holds schemas under names of the author's, which may be those of pydantic's own keys."""
+    return name in {"fields", "choices"} and isinstance(value, dict)
