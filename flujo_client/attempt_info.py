@@ -8,12 +8,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_current: ContextVar[AttemptInfo | None] = ContextVar("flujo_attempt", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +35,33 @@ class AttemptInfo:
     trace_parent: str | None = None
 
 
+class RunningAttempt(Protocol):
+    """What a worker keeps of the attempt that it performs."""
+
+    @property
+    def info(self) -> AttemptInfo | None:
+        """What user code may know of it."""
+
+
+_running: ContextVar[RunningAttempt | None] = ContextVar("flujo_attempt", default=None)
+
+
 def current_attempt() -> AttemptInfo | None:
     """Tell which attempt this code runs in; None outside of one, as in a loop's condition or in a test of a bare function."""
-    return _current.get()
+    running = _running.get()
+    return None if running is None else running.info
+
+
+def running_attempt() -> RunningAttempt | None:
+    """Give the worker's own record of the attempt that this code runs in. For workers."""
+    return _running.get()
 
 
 @contextmanager
-def performing(info: AttemptInfo) -> Iterator[None]:
+def performing(running: RunningAttempt) -> Iterator[None]:
     """Let all that runs inside know its attempt. For workers."""
-    token = _current.set(info)
+    token = _running.set(running)
     try:
         yield
     finally:
-        _current.reset(token)
+        _running.reset(token)

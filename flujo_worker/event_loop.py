@@ -36,6 +36,12 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
+def is_cancelled() -> bool:
+    """Tell whether somebody has cancelled the task that runs here, and it has not ended yet."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class within:  # noqa: N801 - used as asyncio.timeout is
     """Bound a block of user code in time: `async with within(seconds)`. An answer after that is a timeout too.
 

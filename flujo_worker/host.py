@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config.manager import Settings
-    from flujo_worker.attempts.delivered import Delivered
+    from flujo_worker.attempts.isolation import Delivered
     from flujo_worker.ports import OwedCall, Room
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.outcome import Event
-from flujo_worker.attempts.delivered import Delivered
-from flujo_worker.attempts.isolation import NoPlace, NoProcess
+from flujo_worker.attempts.isolation import Delivered, NoPlace, NoProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

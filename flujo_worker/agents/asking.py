@@ -13,7 +13,7 @@ from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.telling import hidden, most_told, text_of
-from flujo_worker.runtime.attempt_context import current_work, in_thread
+from flujo_worker.runtime.attempt_run import charge, current_run, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ async def ask(
     shaping: Shaping | None = None,
     instructions: str | None = None,
 ) -> AgentAnswer:
-    """Run a pydantic-ai agent once; what it spent is on the answer, or on the exception as `flujo_usage`.
+    """Run a pydantic-ai agent once; what it spent is on the answer, or the attempt is charged with it.
 
     Args:
         agent: who is asked.
@@ -68,7 +68,7 @@ async def ask(
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
-        error.flujo_usage = usage_of(spent, asked=model_name(agent))  # type: ignore[attr-defined]
+        charge(error, usage_of(spent, asked=model_name(agent)))
         raise
     usage = usage_of(spent, result.response, model_name(agent))
     return AgentAnswer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
@@ -86,8 +86,8 @@ def _telling(data: Any, guidance: str | None, history: str | None) -> list[Any]:
 
 def _shown(history: str | None) -> str | None:
     """A history as it may be told: that of the attempt without its secrets, for a name in JSON inside JSON is not known as such."""
-    work = current_work()
-    own = None if work is None else work.history
+    run = current_run()
+    own = None if run is None else run.history
     return own.shown if own is not None and own.text == history else history
 
 

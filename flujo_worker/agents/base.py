@@ -18,7 +18,7 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.telling import text_of, whole
-from flujo_worker.runtime.attempt_context import in_thread
+from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

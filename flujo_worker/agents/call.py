@@ -16,6 +16,7 @@ from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.event_loop import is_async
+from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.threads import carried
 
@@ -62,7 +63,7 @@ async def call_agent(
 
 def _refused(result: AgentResult) -> AgentError:
     error = AgentError(result.error or "the agent says that it could not do its task")
-    error.flujo_usage = result.usage  # type: ignore[attr-defined]
+    charge(error, result.usage)
     return error
 
 

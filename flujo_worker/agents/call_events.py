@@ -1,7 +1,7 @@
 """What is told of a step's talk with its model: the input, the response, the usage (requirements §2.9).
 
 What a model is sent is told where it is sent, see `agents/telling.py`. Only agents that ask a model through the library have any of it: of
-a plain function there is nothing to see that its author could not log. It must not change or refuse anything. In: an attempt's work and
+a plain function there is nothing to see that its author could not log. It must not change or refuse anything. In: an agent, its input and
 the answer. Out: events, cut short and without secrets.
 """
 
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.redact import preview
 from flujo_worker.agents.factory import asks_by_library
-from flujo_worker.agents.telling import MOST, hidden, text_of
+from flujo_worker.agents.telling import hidden, most_told, text_of
 from flujo_worker.observe.log import emit
+from flujo_worker.runtime.attempt_run import current_run
 from flujo_worker.runtime.call_args import unwrap
 
 if TYPE_CHECKING:
@@ -23,35 +24,36 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Usage
     from flujo_worker.agents.answer import AgentAnswer
-    from flujo_worker.runtime.work import Work
 
 
 @contextmanager
-def recording_call(work: Work, *, call: str = "agent") -> Iterator[None]:
+def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[None]:
     """Tell what a step's agent is about to be given inside, and if that fails what it has cost.
 
     Args:
-        work: the attempt's work, with its input.
+        agent: who is asked.
+        data: the input.
         call: whose call it is, for what it costs.
     """
-    if not asks_by_library(unwrap(work.agent)):
+    if not asks_by_library(unwrap(agent)):
         yield
         return
-    if work.prompts in MOST:
-        emit("agent.input", "debug", input_preview=_preview(work.data, MOST[work.prompts]))
+    if most := most_told():
+        emit("agent.input", "debug", input_preview=_preview(data, most))
     try:
         yield
     except Exception as error:
-        _tell_usage(getattr(error, "flujo_usage", NO_USAGE), call)
+        run = current_run()
+        _tell_usage(NO_USAGE if run is None else run.charged(error), call)
         raise
 
 
-def record_answer(work: Work, answer: AgentAnswer, *, call: str = "agent") -> None:
+def record_answer(agent: Any, answer: AgentAnswer, *, call: str = "agent") -> None:
     """Tell what a model said, and what that has cost."""
-    if not asks_by_library(unwrap(work.agent)):
+    if not asks_by_library(unwrap(agent)):
         return
-    if work.prompts in MOST:
-        emit("agent.response", "debug", response_preview=_preview(answer.output, MOST[work.prompts]))
+    if most := most_told():
+        emit("agent.response", "debug", response_preview=_preview(answer.output, most))
     _tell_usage(answer.usage, call)
 
 

@@ -8,27 +8,14 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from flujo_worker.agents.factory import asks_by_library, service_of
+from flujo_worker.runtime.attempt_run import ModelCall, current_run
 from flujo_worker.runtime.faults import asked_wait, is_outage
-from flujo_worker.runtime.work import ModelCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_calls: ContextVar[list[ModelCall] | None] = ContextVar("calls", default=None)
-
-
-@contextmanager
-def collecting_calls(calls: list[ModelCall]) -> Iterator[None]:
-    """Note every call inside."""
-    token = _calls.set(calls)
-    try:
-        yield
-    finally:
-        _calls.reset(token)
 
 
 @contextmanager
@@ -39,10 +26,11 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
         agent: who is called.
         most_s: seconds it may take; a timeout after that is the model's.
     """
-    calls, model = _calls.get(), service_of(agent)
-    if calls is None or model is None:
+    run, model = current_run(), service_of(agent)
+    if run is None or model is None:
         yield
         return
+    calls = run.calls
     began = time.monotonic()
     try:
         yield

@@ -19,7 +19,7 @@ from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.identity import agent_traits, identify, model_name
 from flujo_worker.agents.asking import ask
 from flujo_worker.event_loop import is_async
-from flujo_worker.runtime.attempt_context import in_thread
+from flujo_worker.runtime.attempt_run import charge, in_thread
 from flujo_worker.runtime.call_args import accepts_param
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class FlujoAgent:
             try:
                 return replace(answer, output=await through(self.processors.output_processors, answer.output))
             except Exception as error:
-                error.flujo_usage = answer.usage  # type: ignore[attr-defined]
+                charge(error, answer.usage)
                 raise
 
 

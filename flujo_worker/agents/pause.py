@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import decode
-from flujo_worker.runtime.attempt_context import current_work, in_thread
+from flujo_worker.runtime.attempt_run import current_run, in_thread
 from flujo_worker.runtime.fault_text import message_of
 
 if TYPE_CHECKING:
@@ -22,21 +22,22 @@ async def answer_to(pause: PausedException, tool: str) -> Any:
     Raises:
         PausedException: `pause` itself; nobody has answered yet.
     """
-    work = current_work()
-    if work is None or work.notes.pause is pause:  # of a tool inside this one
+    run = current_run()
+    work = None if run is None else run.work
+    if run is None or work is None or run.pause is pause:  # of a tool inside this one
         raise pause
     said = message_of(pause, None).strip()
-    work.notes.questions[tool, said] += 1
+    run.questions[tool, said] += 1
     replies = await in_thread(work.replies)
     given = [
         (each, each.answer.value)
         for each in replies
         if each.answer is not None and each.question.get("tool") == tool and said in ("", each.question["message"])
     ]
-    if len(given) < work.notes.questions[tool, said]:
-        work.notes.pause, work.notes.paused_in = pause, tool
+    if len(given) < run.questions[tool, said]:
+        run.pause, run.paused_in = pause, tool
         raise pause
-    reply, packed = given[work.notes.questions[tool, said] - 1]
+    reply, packed = given[run.questions[tool, said] - 1]
     value = decode(packed.tree(), resolve=work.resolve, path="answer")
-    work.notes.replies.append((reply, value))
+    run.replies.append((reply, value))
     return value

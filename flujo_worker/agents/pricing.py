@@ -1,7 +1,7 @@
 """What a model call cost: the project's prices, else the library's, else nothing, or a refusal where costs are strict.
 
 Must not call a model. In: what the library counted, and who answered; or what an output says of itself. Out: a `Usage`. Prices are
-bound for an attempt by `priced_by`, because agents are called from many places in it. Where costs are strict a model without a price is
+those of the running attempt's settings, because agents are called from many places in it. Where costs are strict a model without a price is
 refused before it is asked; one whose name is only known from its answer, then.
 """
 
@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import logging
 import math
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.config.models import Cost
 from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PricingNotConfiguredError
+from flujo_worker.runtime.attempt_run import charge, current_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pydantic_ai.usage import RunUsage
 
     from flujo_client.config.models import ModelPrice
@@ -33,18 +29,7 @@ logger = logging.getLogger(__name__)
 FREE = ("function", "test")
 """What the library calls models that are functions of ours: nobody bills them."""
 
-_cost: ContextVar[Cost] = ContextVar("cost", default=Cost())  # noqa: B039 - frozen
 _told: set[str] = set()
-
-
-@contextmanager
-def priced_by(cost: Cost) -> Iterator[None]:
-    """Price every call inside by the project's settings."""
-    token = _cost.set(cost)
-    try:
-        yield
-    finally:
-        _cost.reset(token)
 
 
 def require_price(model: Any) -> None:
@@ -56,7 +41,7 @@ def require_price(model: Any) -> None:
     Raises:
         PricingNotConfiguredError: neither the project nor the library knows a price.
     """
-    if not _cost.get().strict:
+    if not current_settings().cost.strict:
         return
     for provider, name, url in _asked(model):
         if provider not in FREE and _price(provider, name) is None and not _is_known(provider, name, url):
@@ -86,7 +71,7 @@ def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) ->
         asked: the model as the agent names it; providers may answer with a dated name.
 
     Raises:
-        PricingNotConfiguredError: costs are strict and the model has no price; the usage is on it, as `flujo_usage`.
+        PricingNotConfiguredError: costs are strict and the model has no price; the attempt is charged with the usage.
     """
     counted = Usage(spent.input_tokens, spent.output_tokens, spent.requests, float(spent.cost or 0))
     provider, model = getattr(response, "provider_name", None), getattr(response, "model_name", None)
@@ -134,15 +119,15 @@ def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
 
 def _price(provider: str | None, *models: str | None) -> ModelPrice | None:
     providers = [provider, *(name.partition(":")[0] for name in models if name and ":" in name)]
-    table = next((found for each in providers if (found := _cost.get().providers.get(each or ""))), {})
+    table = next((found for each in providers if (found := current_settings().cost.providers.get(each or ""))), {})
     names = [name.rpartition(":")[2] for name in models if name]
     return next((table[name] for name in names if name in table), None)
 
 
 def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
-    if _cost.get().strict:
+    if current_settings().cost.strict:
         error = PricingNotConfiguredError(provider, model)
-        error.flujo_usage = counted  # type: ignore[attr-defined]
+        charge(error, counted)
         raise error
     if model not in _told:
         _told.add(model)

@@ -1,7 +1,7 @@
 """An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it (M-327).
 
 It must not decide what is accepted; the tool does. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits
-are the calling agent's. In: a tool and a call. Out: what came of it; what it spent stands in the notes of the attempt it runs in.
+are the calling agent's. In: a tool and a call. Out: what came of it; what it spent is added to the attempt that it runs in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from pydantic import BaseModel
 
-from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
 from flujo_client.pipeline.identity import agent_name
 from flujo_client.redact import preview, redact_tree
@@ -32,17 +31,15 @@ from flujo_worker.agents.pause import answer_to
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.usage import record_usage
 from flujo_worker.observe.log import bound, emit
-from flujo_worker.runtime.attempt_context import current_work, in_thread
+from flujo_worker.runtime.attempt_run import AttemptRun, charge, current_run, in_thread, take_charge
 from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.runtime.fault_text import message_of
-from flujo_worker.runtime.work import Notes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from flujo_worker.agents.shaping import Shaping
     from flujo_worker.agents.tool import AgentTool, Asked
-    from flujo_worker.runtime.work import Work
 
 _LONGEST: Final = 200
 _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -50,11 +47,8 @@ _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a tool's agent for another agent; what it spends is the attempt's."""
-    work = current_work()
     try:
-        judged: Judgement = await record_usage(
-            _called(tool, given, _ask_or_read), Notes() if work is None else work.notes
-        )
+        judged: Judgement = await record_usage(_called(tool, given, _ask_or_read), current_run() or AttemptRun())
     except AgentError as error:
         if type(error) is not AgentError:  # what the agent says of itself; a kind of it is said by others
             raise
@@ -76,7 +70,7 @@ async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: S
     if refusal["error"] == INPUT_INVALID:
         raise NonRetryableError(said, suggestion=refusal["hint"])
     misfit = AgentIOValidationError(said, suggestion=refusal["hint"])
-    misfit.flujo_usage = answer.usage  # type: ignore[attr-defined]
+    charge(misfit, answer.usage)
     raise misfit
 
 
@@ -110,31 +104,30 @@ def _named(data: Any) -> dict[str, Any]:
 
 async def _ask_or_read(tool: AgentTool, asked: Asked, prompt: str) -> AgentAnswer:
     """Ask, or give what a person has answered in the agent's place."""
-    work = current_work()
+    run = current_run()
     try:
-        return await (_ask(tool, asked, prompt) if work is None else _ask_watched(tool, asked, prompt, work))
+        return await (_ask(tool, asked, prompt) if run is None else _ask_watched(tool, asked, prompt))
     except PausedException as pause:
         given = await answer_to(pause, tool.name)
-        return AgentAnswer(given, pause.__dict__.pop("flujo_usage", NO_USAGE))
+        return AgentAnswer(given, take_charge(pause))
 
 
-async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str, work: Work) -> AgentAnswer:
+async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str) -> AgentAnswer:
     """Ask inside another agent's call, with what is told and counted of any call."""
-    its = replace(work, agent=tool.agent, data={"task": asked.task, **asked.context}, guidance=None)
-    with timed_call(tool.agent), recording_call(its, call=tool.name):
+    with timed_call(tool.agent), recording_call(tool.agent, {"task": asked.task, **asked.context}, call=tool.name):
         answer = await _ask(tool, asked, prompt)
-    record_answer(its, answer, call=tool.name)
+    record_answer(tool.agent, answer, call=tool.name)
     return answer
 
 
 async def _ask(
     tool: AgentTool, asked: Asked, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS, shaping: Shaping | None = None
 ) -> AgentAnswer:
-    agent, work = tool.agent, current_work()
+    agent, run = tool.agent, current_run()
     at_hand = dict(options)
     if not is_pydantic_agent(agent):
-        at_hand |= {**asked.options, "context": asked.context, "resources": work.resources if work else None}
-    threads = work.threads if work else None
+        at_hand |= {**asked.options, "context": asked.context, "resources": run.resources if run else None}
+    threads = run.work.threads if run and run.work else None
     answer = await call_agent(agent, prompt, at_hand, threads=threads, shaping=shaping)
     return replace(answer, usage=declared(answer.output, answer.usage))
 
@@ -170,14 +163,14 @@ def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _numbered(name: str) -> Iterator[None]:
-    work = current_work()
-    if work is None:
+    run = current_run()
+    if run is None:
         with bound(tool=name):
             yield
         return
-    work.notes.tool_calls += 1
+    run.tool_calls += 1
     within = structlog.contextvars.get_contextvars().get("tool_call")
-    with bound(tool=name, tool_call=work.notes.tool_calls, within=within):
+    with bound(tool=name, tool_call=run.tool_calls, within=within):
         yield
 
 

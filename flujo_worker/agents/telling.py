@@ -5,17 +5,14 @@ It must not know of the agent library: what is sent is told by `sent.py`. In: va
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from flujo_client.redact import PREVIEW, preview, redact_tree
 from flujo_client.serial import safe_serialize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from flujo_worker.observe.log import emit
+from flujo_worker.runtime.attempt_run import current_settings
 
 MOST: Final = {"preview": PREVIEW, "full": 65_536}
 """Characters of each text, by the setting `log.prompts`."""
@@ -23,29 +20,15 @@ MOST: Final = {"preview": PREVIEW, "full": 65_536}
 _ALL: Final = 2**31
 """Nodes of a tree."""
 
-_most: ContextVar[int] = ContextVar("most", default=0)
-
-
-@contextmanager
-def telling_prompts(mode: str) -> Iterator[None]:
-    """Tell of every request inside, so much of each text as `log.prompts` says."""
-    token = _most.set(MOST.get(mode, 0))
-    try:
-        yield
-    finally:
-        _most.reset(token)
-
 
 def most_told() -> int:
-    """Give the characters that are told of a text; 0 where nothing is told."""
-    return _most.get()
+    """Give the characters that are told of a text in this attempt; 0 where nothing is told."""
+    return MOST.get(current_settings().prompts, 0)
 
 
 def tell_variables(template: str, variables: dict[str, Any]) -> None:
     """Tell which variables a system prompt was rendered with."""
-    if most := _most.get():
-        from flujo_worker.observe.log import emit
-
+    if most := most_told():
         values = {name: preview(text_of(hidden(value, name)), most) for name, value in variables.items()}
         emit("agent.system.vars", "debug", template=template, variables=values)
 

@@ -14,7 +14,7 @@ from flujo_client.serial import digest, safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.telling import tell_variables, whole
-from flujo_worker.runtime.attempt_context import in_thread
+from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

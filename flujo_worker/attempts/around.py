@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.hooks import OnStepFailurePayload, PostStepPayload, PreRunPayload, PreStepPayload
 from flujo_client.contract.results import StepResult
 from flujo_client.serial import decode
-from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.domain.human import asks_again
 from flujo_worker.domain.retry import may_retry
 from flujo_worker.observe.log import emit
@@ -62,7 +61,7 @@ class StepHooks:
 
     def after(self, outcome: Outcome) -> Outcome:
         """Tell what came of the step, if this was its last attempt."""
-        if outcome.kind == "success" and self.envelope.kind in POLICIES:
+        if outcome.kind == "success":
             stop = self._tell(self._own, PostStepPayload, lambda: PostStepPayload(**self._came_of(outcome)))
         elif outcome.kind == "failure" and self._is_last(outcome.fault):
             stop = self._tell(self._own, OnStepFailurePayload, lambda: OnStepFailurePayload(**self._came_of(outcome)))

@@ -1,4 +1,4 @@
-"""What an attempt under limits reserves before it may call anybody (M-044).
+"""What an attempt under limits reserves before it may call anybody, and what earlier attempts have cost (M-044, requirements §2.7).
 
 Must not know where budgets are kept. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
 budget that the attempt stands under, each of the same estimate.
@@ -6,7 +6,10 @@ budget that the attempt stands under, each of the same estimate.
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
+import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -14,18 +17,24 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_worker.agents.factory import model_of, tools_of
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.history import learned, place_of
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
     from datetime import date
 
-    from flujo_client.config.models import Cost
+    from flujo_client.config.models import Cost, Historical
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.processing import PrecheckSettings
     from flujo_client.pipeline.step import Step
     from flujo_worker.agents.tool import AgentTool
+    from flujo_worker.domain.history import Place
+    from flujo_worker.ports import Ledger
     from flujo_worker.user_code.code_registry import LoadedPipeline
+
+logger = logging.getLogger(__name__)
 
 _BUILT_IN = (
     (re.compile(r"(?i)\bgpt-?4"), UsageEstimate(cost_usd=0.10, tokens=500)),
@@ -149,3 +158,48 @@ def _scopes(
 def _reservation(scope: str, limits: Mapping[str, Any], asked: Amount) -> Reservation:
     usd, tokens = limits["total_cost_usd_limit"], limits["total_tokens_limit"]
     return Reservation(scope, asked, None if usd is None else money(usd), tokens)
+
+
+class History:
+    """Expects of an attempt what those before it have cost. Safe for several threads.
+
+    It does not make an attempt wait: what is not known yet, or too old, is read in a thread, once for each pipeline, and counts from the
+    next attempt on. A store that does not answer leaves what was known.
+
+    Args:
+        ledger: where spending is kept.
+        wanted: how much of it counts.
+        threads: where it is read.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self, ledger: Ledger, wanted: Historical, threads: Executor, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ledger, self._wanted, self._threads, self._clock = ledger, wanted, threads, clock
+        self._known: dict[str, dict[Place, UsageEstimate]] = {}
+        self._read_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def expected(self, envelope: Envelope) -> UsageEstimate | None:
+        """Give what attempts at this place have cost, if that is known by now."""
+        reference = envelope.ticket.reference
+        if self._is_due(reference):
+            self._threads.submit(self._read, reference)
+        return self._known.get(reference, {}).get(place_of(envelope.address, envelope.step))
+
+    def _is_due(self, reference: str) -> bool:
+        """Tell whether to read; to one of those who ask at once."""
+        with self._lock:
+            now, before = self._clock(), self._read_at.get(reference)
+            if before is not None and now - before < self._wanted.refresh_s:
+                return False
+            self._read_at[reference] = now
+            return True
+
+    def _read(self, reference: str) -> None:
+        try:
+            spent = self._ledger.spent_lately(reference, self._wanted.runs)
+            self._known[reference] = learned(spent, least=self._wanted.attempts, quantile=self._wanted.quantile)
+        except Exception:
+            logger.warning("what attempts of %s have cost could not be read", reference, exc_info=True)

@@ -1,7 +1,7 @@
-"""Plugins and validators: judges of a well-formed output. What they refuse is terminal (C-01, M-288).
+"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge (M-049, M-288).
 
-It must not call the agent that a plugin asks for: whoever asks the plugins does. In: the attempt's work and an output; out: the output, what a plugin put in its
-place, or where it wants the input to go instead.
+What a judge refuses is terminal (C-01). It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
+attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, ValidationError
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.usage import record_usage
+from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
-    from flujo_worker.runtime.work import Work
+    from collections.abc import Sequence
+
+    from flujo_worker.runtime.attempt_run import AttemptRun, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,27 @@ class Redirect:
     plugin: str
 
 
-async def consult_plugins(work: Work, output: Any) -> Any:
+async def processed(processors: Sequence[Any], data: Any, work: Work, run: AttemptRun, *, tells: bool = False) -> Any:
+    """Pass data through processors, in order.
+
+    Args:
+        processors: objects with `process(data, context)`, or callables; sync or async.
+        data: what they get, and give back changed or not.
+        work: says where sync ones run.
+        run: has what they may take by keyword.
+        tells: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
+    """
+    for processor in processors:
+        before = data
+        target = getattr(processor, "process", processor)
+        data = await _called(work, run, target, data)
+        if tells and data is not before and data != before:
+            name = getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__)
+            emit("output.coercion.success", stage="custom", transforms=[str(name)])
+    return data
+
+
+async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
     """Ask the plugins, higher priority first; return the output, what a plugin put in its place, or a `Redirect`.
 
     Raises:
@@ -38,7 +61,7 @@ async def consult_plugins(work: Work, output: Any) -> Any:
     pairs = [each if isinstance(each, tuple) else (each, 0) for each in work.step.plugins]
     for plugin, _ in sorted(pairs, key=lambda pair: -pair[1]):
         name = type(plugin).__name__
-        verdict = await _asked(work, plugin.validate, output)
+        verdict = await _called(work, run, plugin.validate, output)
         if not isinstance(verdict, PluginOutcome):
             raise TypeError(f"plugin {name} answers with a PluginOutcome, not {type(verdict).__name__}")
         if verdict.redirect_to is not None:
@@ -49,7 +72,7 @@ async def consult_plugins(work: Work, output: Any) -> Any:
     return output
 
 
-async def consult_validators(work: Work, output: Any) -> None:
+async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
     """Ask every validator, and name all that refuse.
 
     Raises:
@@ -59,7 +82,7 @@ async def consult_validators(work: Work, output: Any) -> None:
     refused = []
     for validator in work.step.validators:
         judge = getattr(validator, "validate", validator)
-        verdict = result_of(await _asked(work, judge, output))
+        verdict = result_of(await _called(work, run, judge, output))
         if not verdict.is_valid:
             name = verdict.validator_name or _name(validator)
             refused.append(f"{name}: {verdict.feedback or 'refused the output'}")
@@ -67,8 +90,8 @@ async def consult_validators(work: Work, output: Any) -> None:
         raise ValidationError("; ".join(refused))
 
 
-async def _asked(work: Work, judge: Any, output: Any) -> Any:
-    return await record_usage(call_agent(judge, output, work.at_hand, threads=work.threads), work.notes)
+async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:
+    return await record_usage(call_agent(part, data, run.at_hand, threads=work.threads), run)
 
 
 def _name(validator: Any) -> str:

@@ -1,7 +1,7 @@
-"""What a step of a conversational loop is told, and how what it says becomes a turn (requirements §2.6).
+"""What was said and answered at a step, as its context keeps it: turns of a conversation, answers of people (requirements §2.6, §2.11, U-36).
 
-Turns stand in the attempt's own copy of the context, so they are merged with its success or not at all, and once. In: an attempt's work,
-what came of it. Out: a text for its agent; the context.
+All of it is written into the attempt's own copy of the context, so it is merged with its success or not at all, and once. In: what an
+attempt was given, what came of it. Out: a text for its agent; the context.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from flujo_client.contract.context import ConversationTurn
+from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
 from flujo_client.pipeline.agentic_protocol import record
 from flujo_client.pipeline.compiled_text import Changes, Filling, current_filling
 from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.telling import hidden
 from flujo_worker.domain.conversation import bounded, role_of
-from flujo_worker.runtime.attempt_context import attempt_context, in_thread
-from flujo_worker.runtime.work import ConversationHistory
+from flujo_worker.runtime.attempt_run import History, in_thread
 from flujo_worker.user_code.question import checked, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flujo_worker.domain.conversation import Rules
-    from flujo_worker.runtime.work import Work
+    from flujo_worker.ports import Reply
+    from flujo_worker.runtime.attempt_run import Work
 
 
-async def history_of(work: Work) -> ConversationHistory | None:
+async def history_of(work: Work, context: Any) -> History | None:
     """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
 
     None outside of conversations and before the first turn. Names that are missing in a template of the user's are told, or refused,
@@ -37,16 +37,15 @@ async def history_of(work: Work) -> ConversationHistory | None:
     rules = work.conversation
     if rules is None:
         return None
-    with attempt_context(work):
-        return await in_thread(lambda: _history(work.context, rules))
+    return await in_thread(lambda: _history(context, rules))
 
 
-def _history(context: Any, rules: Rules) -> ConversationHistory | None:
+def _history(context: Any, rules: Rules) -> History | None:
     turns = list(_turns(context))
     if not turns:
         return None
     filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
-    return ConversationHistory(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
+    return History(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
 
 
 def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:
@@ -90,18 +89,40 @@ def said(work: Work, output: Any, context: Any) -> Any:
     return _added(context, ConversationTurn(role=role, content=_written(output), step=step.name))
 
 
-def answered(work: Work, question: str, answer: Any) -> Any:
+def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
     """Write down what a person was asked and answered; in a conversation, where people are among the user's sources.
 
     A question that hands on what an agent has just said stands there once.
     """
     sources = (HITL,) if work.conversation is None else work.conversation["users"]
     if HITL not in sources and work.step.name not in sources:
-        return work.context
-    newest = _kept(work.context)[-1:]
+        return context
+    newest = _kept(context)[-1:]
     is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
     asked = ConversationTurn(role="assistant", content=question)
-    return _added(work.context, asked, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
+    return _added(context, asked, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
+
+
+def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:
+    """Write down who answered what: the answer is kept whole."""
+    answer = reply.answer
+    question = str(reply.question["message"])
+    if answer is not None and (work.conversation is not None or isinstance(context, PipelineContext)):
+        context = _answered(work, context, question, output)
+    if not isinstance(context, PipelineContext):
+        return context
+    done = HumanInteraction(step=work.step.name, question=question, answer=output)
+    if answer is not None:
+        done = done.model_copy(update={"actor": answer.actor, "note": answer.note, "at": answer.at})
+    context.hitl_history = [*context.hitl_history, done]
+    return context
+
+
+def going_on(context: Any) -> Any:
+    """Say in a context that nobody is waited for any more."""
+    if isinstance(context, PipelineContext):
+        context.status, context.pause_message = ContextState.RUNNING, None
+    return context
 
 
 def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:

@@ -11,16 +11,16 @@ import logging
 import random
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from flujo_client.contract.outcome import Event
-from flujo_worker.attempts.delivered import Delivered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Ledger, OwedCall, Room
+    from flujo_worker.ports import Ledger, OwedCall, Refusal, Room, Verdict
 
 T = TypeVar("T")
 
@@ -30,6 +30,18 @@ ALONE_AFTER = 4
 """A suspect that was lost so often in company went down with the whole worker: in a container all processes die together."""
 NO_PLACE_S = 1.0, 3.0
 """After how long a suspect that found no place is published again, drawn at random from between."""
+
+
+Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What became of a delivery; it crosses from a process that ran an attempt apart. `counts`: it is its chord's part. `in_company`: how often a suspect was lost so."""
+
+    disposition: Verdict | Refusal | Disposition
+    counts: bool = False
+    in_company: int = 0
 
 
 class NoPlace(Exception):

@@ -7,30 +7,29 @@ Out: its outcome, or None where it was cancelled.
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome
+from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
-from flujo_client.errors import AgentError, FlujoError, PausedException, SnapshotTooLarge
+from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.pipeline.identity import defaults_of
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, decode, encode
-from flujo_worker.agents.call_stats import collecting_calls
-from flujo_worker.agents.pricing import priced_by
-from flujo_worker.agents.prompts.render import rendering_by
-from flujo_worker.agents.telling import telling_prompts
 from flujo_worker.aros.metrics import tally
 from flujo_worker.attempts.around import StepHooks
-from flujo_worker.attempts.policies import POLICIES
 from flujo_worker.attempts.resources import holding
+from flujo_worker.attempts.resume import perform_resume
+from flujo_worker.attempts.step import perform_step
 from flujo_worker.domain.conversation import conversation_at
+from flujo_worker.event_loop import is_cancelled
 from flujo_worker.observe.log import emit, filling_of
+from flujo_worker.runtime.attempt_run import StageError, Work
 from flujo_worker.runtime.faults import ErrorCategory, fault_of
-from flujo_worker.runtime.work import Done, Notes, StageError, Work
 from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
@@ -41,12 +40,20 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
+    from flujo_client.pipeline.compiled_text import Filling
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.event_loop import Loop
     from flujo_worker.frames import Place
     from flujo_worker.ports import Ledger, Reply
+    from flujo_worker.runtime.attempt_run import AttemptRun, Done
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller
+
+
+Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
+
+POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
+"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else (M-041, C-18)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class Outcomes:
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
 
-    def of(self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], notes: Notes) -> Outcome | None:
+    def of(self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun) -> Outcome | None:
         """Perform an attempt, between what its pipeline's hooks are told; work with nothing to perform is a success."""
         envelope = claimed.envelope
         around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
@@ -87,7 +94,7 @@ class Outcomes:
             return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=tuple(story))
         if envelope.kind not in POLICIES:
             return Outcome("success", events=tuple(story))
-        outcome = self._performed(claimed, entry, story, notes)
+        outcome = self._performed(claimed, entry, story, run)
         if outcome is None or around is None:
             return outcome
         return replace(around.after(outcome), events=tuple(story))
@@ -96,90 +103,84 @@ class Outcomes:
         return StepHooks(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
 
     def _performed(
-        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], notes: Notes
+        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
     ) -> Outcome | None:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         try:
-            done = self._run(self._work(claimed, entry, notes), envelope, held)
+            run.work = self._work(claimed, entry, run)
+            done = self._run(run.work, run, envelope, held)
             output, context = self._packed(envelope, done)
         except CancelledError:
             if held.cancelled or self._lease.is_stopping or self._loop.is_given_up:
                 return None
-            fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), NO_USAGE
-        except StageError as stumble:
-            fault, usage = fault_of(stumble.error, stumble.during, stumble.timeout_s), stumble.usage
-            _tell_left(stumble.error)
+            fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
+        except StageError as failure:
+            fault, usage = fault_of(failure.error, failure.during, failure.timeout_s), failure.usage
+            _tell_left(failure.error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
-            fault, usage = fault_of(error, "system", None), NO_USAGE
+            fault, usage = fault_of(error, "system", None), run.spent
         else:
             latency = time.monotonic() - started
-            return _told(Outcome("success", output, context, usage=done.usage, latency_s=latency), story, notes)
-        if notes.paused_in and fault.code == PausedException.code:
-            fault = replace(fault, tool=notes.paused_in)
-        if notes.guidance:
-            fault = replace(fault, feedback=f"{fault.feedback}\n{redact(notes.guidance)}")
-        return _told(failed(fault, usage, started), story, notes)
+            return _told(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
+        if run.paused_in and fault.code == PausedException.code:
+            fault = replace(fault, tool=run.paused_in)
+        if run.guidance:
+            fault = replace(fault, feedback=f"{fault.feedback}\n{redact(run.guidance)}")
+        return _told(failed(fault, usage, started), story, run)
 
-    def _work(self, claimed: Claimed, entry: LoadedPipeline, notes: Notes) -> Work:
+    def _work(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> Work:
         envelope = claimed.envelope
         if envelope.references:
             envelope = envelope.inline(fetched(self._ledger, envelope.references))
         path = entry.node_of(envelope).path
         step = entry.steps[path]
-        context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
+        run.context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
         agent = self._catalog.agent(step.agent)
         own_timeout = step.config.timeout_s or defaults_of(agent).get("timeout_s")
         return Work(
             step=step,
             agent=agent,
             data=decode(envelope.input.tree(), resolve=self._resolve),
-            context=context,
             guidance=envelope.guidance,
             timeout_s=own_timeout or self._settings.agents.agent_timeout_s,
             threads=self._threads,
             processing=resolve(step.processing, envelope.ticket.aros),
             agent_of=self._catalog.agent,
-            notes=notes,
             resources=self._catalog.resources(entry.resources_at(path)),
-            prompts=self._settings.log.prompts,
             reply=claimed.reply,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
             conversation=conversation_at(entry.plan, envelope.address),
         )
 
-    def _run(self, work: Work, envelope: Envelope, held: ActiveAttempt) -> Done:
-        late = partial(self._spend_late, envelope, held, work.notes)
-        future = self._loop.submit(_perform(envelope.kind, work, self._settings), envelope.key, late)
+    def _run(self, work: Work, run: AttemptRun, envelope: Envelope, held: ActiveAttempt) -> Done:
+        late = partial(self._spend_late, envelope, held, run)
+        performing = _perform(POLICIES[envelope.kind], work, run, filling_of(self._settings.template))
+        future = self._loop.submit(performing, envelope.key, late)
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
         return future.result()
 
-    def _spend_late(self, envelope: Envelope, held: ActiveAttempt, notes: Notes, ended: asyncio.Task[Done]) -> None:
+    def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
-        error = None if ended.cancelled() else ended.exception()
-        own = getattr(error, "usage", NO_USAGE) if ended.cancelled() or error is not None else ended.result().usage
-        self._threads.submit(self._ledger.spend, envelope.ticket.run, envelope.key, held.fence or 0, own + notes.spent)
+        self._threads.submit(self._ledger.spend, envelope.ticket.run, envelope.key, held.fence or 0, run.spent)
 
     def _packed(self, envelope: Envelope, done: Done) -> tuple[Packed, Packed | None]:
-        output = self._pack(done.output, f"output of step '{envelope.step}'", done.usage)
+        output = self._pack(done.output, f"output of step '{envelope.step}'")
         if done.context is None:
             return output, None
-        context = self._pack(done.context, "context", done.usage)
+        context = self._pack(done.context, "context")
         before = envelope.context
         return output, None if before is not None and before.digest == context.digest else context
 
-    def _pack(self, value: object, what: str, usage: Usage) -> Packed:
+    def _pack(self, value: object, what: str) -> Packed:
         """Pack a value strictly; a value that cannot travel fails the step, and trying again would not help."""
         most = self._settings.limits.snapshot_max_bytes
-        try:
-            packed = Packed.of(encode(value, path=what))
-            length = len(packed.json())
-            if length > most:
-                raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {most:,} may travel", path=what)
-        except FlujoError as error:
-            raise StageError(error, "system", usage) from error
+        packed = Packed.of(encode(value, path=what))
+        length = len(packed.json())
+        if length > most:
+            raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {most:,} may travel", path=what)
         return packed
 
 
@@ -195,18 +196,25 @@ def _tell_left(error: BaseException) -> None:
         emit("step.left_behind", "warning", function=place.function, place=place.at)
 
 
-def _told(outcome: Outcome, story: Sequence[Event], notes: Notes) -> Outcome:
+def _told(outcome: Outcome, story: Sequence[Event], run: AttemptRun) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
-    usage, corrections = outcome.usage + notes.spent, tuple(notes.corrections)
-    return replace(outcome, usage=usage, metadata=tally(story), events=tuple(story), corrections=corrections)
+    return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(run.corrections))
 
 
-async def _perform(kind: str, work: Work, settings: Settings) -> Done:
-    with (
-        priced_by(settings.cost),
-        rendering_by(settings.template),
-        filling_by(filling_of(settings.template)),
-        telling_prompts(settings.log.prompts),
-        collecting_calls(work.notes.calls),
-    ):
-        return await holding(work, POLICIES[kind])
+async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:
+    """Carry out a policy. Whatever it raises is blamed on the place where the attempt was, with what it had spent.
+
+    That is everything: a `sys.exit()` of user code would end the event loop, a cancellation of its own the attempt. Only where the attempt
+    itself is cancelled nobody asks any more.
+
+    Raises:
+        StageError: where it failed, and on what.
+    """
+    try:
+        with filling_by(filling):
+            return await holding(work, run, policy)
+    except BaseException as error:
+        run.spent += run.take(error)
+        if is_cancelled():
+            raise
+        raise run.failed(error) from error

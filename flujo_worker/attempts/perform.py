@@ -8,29 +8,22 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flujo_client.attempt_info import AttemptInfo, performing
-from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import NO_USAGE, Outcome
-from flujo_client.contract.processing import resolve
 from flujo_client.redact import redact
 from flujo_worker import failpoints
-from flujo_worker.attempts.budget import calls_of, reservations, tell_calls
-from flujo_worker.attempts.delivered import Delivered
-from flujo_worker.attempts.guard import Guard
-from flujo_worker.attempts.history import CostHistory
-from flujo_worker.attempts.isolation import Isolation, isolated
+from flujo_worker.attempts.budget import tell_calls
+from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
+from flujo_worker.attempts.isolation import Delivered, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
-from flujo_worker.attempts.policies.resume import is_for_tool
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
 from flujo_worker.observe.log import collecting_events
-from flujo_worker.ports import PlanName
+from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.runtime.work import Notes
 from flujo_worker.user_code.code_registry import CodeMismatch
 
 if TYPE_CHECKING:
@@ -40,32 +33,17 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
-    from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.isolation import Processes
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.domain.budget import Reservation
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.ports import Claim, Ledger, Reply, Room
+    from flujo_worker.ports import Ledger, Room
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
-
-UNCOMMITTED_S = 1.0
-"""How long a sweep may take from sending a message to its commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What an attempt is claimed with, or why that cannot be told."""
-
-    reply: Reply | None = None
-    calls: Sequence[ExpectedCall] = ()
-    asks: Sequence[Reservation] = ()
-    error: Exception | None = None
 
 
 class Attempts:
@@ -98,11 +76,10 @@ class Attempts:
     ) -> None:
         self._breakers, self.isolation = breakers, Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
-        self.catalog, self._settings = hooks.catalog, settings
+        self.catalog = hooks.catalog
+        self._claims = Claims(ledger, lease, hooks.catalog, threads, settings)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings)
-        cost = settings.cost
-        is_historical = cost.estimation_strategy == "historical"
-        self._history = CostHistory(ledger, cost.historical or Historical(), threads) if is_historical else None
+        self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
 
     def deliver(self, envelope: Envelope) -> bool:
         """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part.
@@ -150,8 +127,8 @@ class Attempts:
             return Delivered("unreadable")
 
     def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
-        wanted = self._wanted(envelope)
-        claim = self._claim(envelope, held, wanted.asks, room)
+        wanted = self._claims.wanted(envelope)
+        claim = self._claims.claim(envelope, held, wanted.asks, room)
         if claim.refusal is not None:
             logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
             counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
@@ -169,73 +146,8 @@ class Attempts:
         if claim.over is not None:
             return self._conclude(AttemptReport(envelope, held.fence or 0, Outcome("limit", fault=claim.over)), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
-            reply = self._reply(envelope)
+            reply = self._claims.reply(envelope)
         return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
-
-    def _wanted(self, envelope: Envelope) -> _Wanted:
-        """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
-        try:
-            reply = self._reply(envelope)
-            calls, asks = self._asks(envelope, reply)
-        except StoreError:
-            raise
-        except Exception as error:
-            logger.exception("what attempt %s needs cannot be told", envelope.key)
-            return _Wanted(error=error)
-        return _Wanted(reply, calls, asks)
-
-    def _claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
-        """Claim, in the incarnation that this process has by then.
-
-        A sweep sends an attempt that was lost before it commits that it was. Who may not judge sees it as somebody's until then.
-        """
-        until = time.monotonic() + UNCOMMITTED_S
-        while True:
-            worker, may_judge = self._lease.worker, self._lease.may_judge()
-            claim = self._ledger.claim(
-                envelope.key,
-                worker,
-                max_lost=self._settings.worker.max_lost,
-                may_judge=may_judge,
-                fan_outs=tuple(envelope.lanes),
-                asks=asks,
-                room=room,
-                plan=PlanName(envelope.ticket.reference, envelope.ticket.fingerprint),
-            )
-            if claim.fence is not None:
-                held.fence, held.is_limited = claim.fence, bool(asks)
-                return replace(claim, refusal=None)
-            if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
-                time.sleep(UNCOMMITTED_S / 20)
-                continue
-            if claim.refusal != "unleased":
-                return claim
-            if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
-                return claim
-
-    def _reply(self, envelope: Envelope) -> Reply | None:
-        return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
-
-    def _asks(self, envelope: Envelope, reply: Reply | None) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
-        """The calls that the attempt may make under limits, and what it is to reserve for them.
-
-        Code that is not here reserves nothing: it is parked, not run.
-        """
-        ticket = envelope.ticket
-        if ticket.limits is None or not _performs_step(envelope, reply):
-            return (), ()
-        with suppress(CodeMismatch):
-            entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
-            path = entry.node_of(envelope).path
-            calls = self._calls(envelope, entry.steps[path])
-            return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
-        return (), ()
-
-    def _calls(self, envelope: Envelope, step: Step) -> list[ExpectedCall]:
-        wanted = resolve(step.processing, envelope.ticket.aros)
-        precheck = None if wanted is None else wanted.precheck
-        known = None if self._history is None else self._history.expected(envelope)
-        return calls_of(step, precheck, self._settings.cost, agent_of=self.catalog.agent, known=known)
 
     def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
@@ -247,22 +159,24 @@ class Attempts:
         guard = self._guard(claimed, entry)
         if guard.holds_back(fence):
             return Delivered("waiting")
-        notes = Notes()
-        with collecting_events(envelope, worker=self._lease.worker) as story, performing(_info(envelope)):
+        run = AttemptRun(_info(envelope), self._call_settings)
+        with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 tell_calls(calls)
-            outcome = self._outcome(claimed, entry, story, notes)
-        guard.report(notes.calls)
+            outcome = self._outcome(claimed, entry, story, run)
+        guard.report(run.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return Delivered("cancelled")
         return self._conclude(AttemptReport(envelope, fence, outcome), started)
 
-    def _outcome(self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], notes: Notes) -> Outcome | None:
+    def _outcome(
+        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
+    ) -> Outcome | None:
         """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
         try:
-            return self._outcomes.of(claimed, entry, story, notes)
+            return self._outcomes.of(claimed, entry, story, run)
         except StoreError:
             raise
         except Exception as error:
@@ -301,23 +215,18 @@ class Attempts:
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
         return Delivered(concluded.verdict, concluded.counts)
 
-    def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> Guard:
+    def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
         envelope, agent = claimed.envelope, None
-        if self._breakers is not None and _performs_step(envelope, claimed.reply):
+        if self._breakers is not None and performs_step(envelope, claimed.reply):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
-        return Guard(self._breakers, self._ledger, envelope, agent)
+        return BreakerGate(self._breakers, self._ledger, envelope, agent)
 
 
 def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
     if isinstance(error, Unreadable):
         raise error
     return failed(fault_of(error, "system", None), usage, started)
-
-
-def _performs_step(envelope: Envelope, reply: Reply | None) -> bool:
-    """Tell whether agents may be called: at a step, or when it is performed again with a person's answer."""
-    return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
 
 
 def _info(envelope: Envelope) -> AttemptInfo:

@@ -8,7 +8,6 @@ asked for, what the gates spent, and feedback for the attempt's successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +30,9 @@ from flujo_worker.aros.precheck import (
     verdict_of,
 )
 from flujo_worker.observe.log import emit
+from flujo_worker.runtime.attempt_run import charge, take_charge
 from flujo_worker.runtime.faults import ErrorHandler
+from flujo_worker.runtime.write_context import keep, lend
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,7 +68,7 @@ class PlanCheckValidator:
         """Ask once.
 
         Raises:
-            TypeError: the agent answered with what is no verdict; what it spent is on the error, as `flujo_usage`.
+            TypeError: the agent answered with what is no verdict; the attempt is charged with what it spent.
             Exception: whatever the agent raises, unchanged.
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}
@@ -77,7 +78,7 @@ class PlanCheckValidator:
         try:
             return verdict_of(answer.output), usage
         except TypeError as error:
-            error.flujo_usage = usage  # type: ignore[attr-defined]
+            charge(error, usage)
             raise
 
 
@@ -113,7 +114,7 @@ class Precheck:
         self._agent_of, self._threads, self._resources = agent_of, threads, resources
         self._data: Any = None
         self._is_waiting = False
-        self._forget: Callable[[], None] = _nothing
+        self._forget: Callable[[], None] = keep
         self.usage = NO_USAGE
         self.feedback: str | None = None
 
@@ -163,7 +164,7 @@ class Precheck:
     def forget(self) -> None:
         """Take the guidance out of the context again, unless the context's model declares its key (M-122)."""
         self._forget()
-        self._forget = _nothing
+        self._forget = keep
 
     async def _in_time(self, plan: str) -> GateFinding:
         """Judge a plan in the time the precheck has; one attempt judges one plan, before generation or after it (M-125)."""
@@ -203,7 +204,7 @@ class Precheck:
         try:
             return await gate
         except Exception as error:
-            is_capped = self._book(reason.partition("_")[0], getattr(error, "flujo_usage", NO_USAGE))
+            is_capped = self._book(reason.partition("_")[0], take_charge(error))
             if ErrorHandler().handle_error(error, "validator").action == "raise":
                 raise
             return GateFinding("skipped", reason, error=type(error).__name__) if is_capped else _OVER_CAP
@@ -256,10 +257,10 @@ class Precheck:
             return f"{settings.retry_guidance_prefix}{self.feedback}\n\n{data}"
         forget = None
         if settings.inject_feedback == "context_key":
-            forget = _put(self._context, settings.context_feedback_key, self.feedback)
+            forget = lend(self._context, settings.context_feedback_key, self.feedback)
         if forget is None:
             emit("aros.guidance.not_injected", level="warning", inject_feedback=settings.inject_feedback)
-        self._forget = forget or _nothing
+        self._forget = forget or keep
         return data
 
     def _conclude(self, finding: GateFinding) -> None:
@@ -267,40 +268,6 @@ class Precheck:
         emit(f"aros.reasoning.precheck.{finding.result}", **finding.attributes())
         if finding.feedback is not None and not self._shadow:
             self.feedback = finding.feedback[:MAX_FEEDBACK]
-
-
-def _nothing() -> None:
-    """Forget nothing: nothing was put anywhere."""
-
-
-def _put(context: Any, key: str, feedback: str) -> Callable[[], None] | None:
-    """Put the feedback where the agent finds it; give back what takes it out again, or None if the context cannot hold it.
-
-    A model that does not declare the key keeps it in its `__dict__`, past its validation and its extra fields, where its
-    serialiser does not look.
-    """
-    if _declares(type(context), key):
-        try:
-            setattr(context, key, feedback)
-        except (AttributeError, TypeError, ValueError):
-            return None
-        return _nothing
-    place = context if isinstance(context, MutableMapping) else getattr(context, "__dict__", None)
-    if place is None:
-        return None
-    earlier = {key: place[key]} if key in place else {}
-    place[key] = feedback
-
-    def forget() -> None:
-        place.pop(key, None)
-        place.update(earlier)
-
-    return forget
-
-
-def _declares(kind: type, key: str) -> bool:
-    declared = ("model_fields", "__private_attributes__", "__dataclass_fields__")
-    return any(key in getattr(kind, names, ()) for names in declared)
 
 
 def _written(output: Any) -> str:

@@ -1,6 +1,6 @@
 """A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends (§2.4).
 
-It must not know what an attempt does. In: a policy and its work; out: what the policy gave. What is entered is left once, also where
+It must not know what an attempt does. In: a policy and its attempt; out: what the policy gave. What is entered is left once, also where
 nobody waits for the entering any more. Sync code runs in threads, which need not be the same for entering and leaving.
 """
 
@@ -9,41 +9,42 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
-from flujo_worker.attempts.blame import bounded
 from flujo_worker.event_loop import is_async, within
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.runtime.work import Done, StageError, Work
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor, Future
 
+    from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
+
 logger = logging.getLogger(__name__)
 
 
-async def holding(work: Work, policy: Callable[[Work], Awaitable[Done]]) -> Done:
+async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRun], Awaitable[Done]]) -> Done:
     """Carry out a policy while its resources are open. Making and entering may take the attempt's `timeout_s`, and leaving again.
 
     Raises:
-        Stumble: the policy's own; else what making, entering or leaving raised, in the domain `system`.
+        BaseException: the policy's own; else what making, entering or leaving raised, in the domain `system`.
     """
     if work.resources is None:
-        return await policy(work)
-    async with bounded("system", NO_USAGE, work.timeout_s):
+        return await policy(work, run)
+    run.enter("system", work.timeout_s)
+    async with within(work.timeout_s, run.failed):
         held = await _enter(await _made(work.resources, work.threads), work.threads)
+    run.resources = held.value
     try:
-        done = await policy(replace(work, resources=held.value))
+        done = await policy(work, run)
     except BaseException as error:
-        await _leave_after(held, error, work)
+        await _leave_after(held, error, work, run)
         raise
-    async with bounded("system", done.usage, work.timeout_s):
+    run.enter("system", work.timeout_s)
+    async with within(work.timeout_s, run.failed):
         await held.leave(None)
     return done
 
@@ -95,14 +96,13 @@ class _Held:
             await asyncio.wrap_future(_in_thread(self._threads, self._manager.__exit__, *_details(error)))
 
 
-async def _leave_after(held: _Held, error: BaseException, work: Work) -> None:
+async def _leave_after(held: _Held, error: BaseException, work: Work, run: AttemptRun) -> None:
     """Leave after a failure, which stays the attempt's: what leaving raises besides is only logged."""
-    cause = error.error if isinstance(error, StageError) else error
     try:
-        async with within(work.timeout_s, lambda _: error):
-            await held.leave(cause)
+        async with within(work.timeout_s, lambda _: run.failed(error)):
+            await held.leave(error)
     except BaseException as own:  # noqa: BLE001 - the failure before it is told
-        if own is not cause:
+        if own is not error:
             said = fault_of(own, "system", work.timeout_s).feedback
             logger.warning("step '%s': its resources could not be left: %s", work.step.name, said)
 

@@ -22,7 +22,7 @@ from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import CUT
-from flujo_worker.aros.typed import schema_hash
+from flujo_worker.aros.typed import decoded, schema_hash, schema_of, structured_type, validated
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from flujo_client.contract.processing import ProcessingConfigModel
+    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.aros.outcome import ParseOutcome, Preview
 
 POLICY_VERSION: Final = "1"
@@ -55,20 +56,27 @@ class OutputParser:
         step: its name, for the ledger.
         agent, model: who is asked, as events and the ledger name them.
         threads: where long texts are read.
+        corrections: gets what was repaired, if the project keeps a ledger.
 
     Attributes:
         raw: the text that was read last, for who looks for a plan in it.
-        corrections: what was repaired, for the ledger; empty unless the project keeps one.
     """
 
     def __init__(
-        self, settings: ProcessingConfigModel, *, step: str, agent: str | None, model: str | None, threads: Executor
+        self,
+        settings: ProcessingConfigModel,
+        *,
+        step: str,
+        agent: str | None,
+        model: str | None,
+        threads: Executor,
+        corrections: list[Correction],
     ) -> None:
         self.settings, self.agent, self.model = settings, agent, model
         self._step, self._threads = step, threads
         self._began = time.monotonic()
         self.raw: str | None = None
-        self.corrections: list[Correction] = []
+        self._corrections = corrections
 
     @property
     def looks(self) -> bool:
@@ -182,7 +190,7 @@ class OutputParser:
 
     def _keep(self, outcome: ParseOutcome, schema: Mapping[str, Any] | None) -> None:
         if self.settings.ledger:
-            self.corrections.append(
+            self._corrections.append(
                 Correction(
                     step_name=self._step,
                     agent_id=self.agent,
@@ -195,6 +203,40 @@ class OutputParser:
                     latency_ms_saved=1000 * (time.monotonic() - self._began),
                 )
             )
+
+
+async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:
+    """Give the output that an answer stands for.
+
+    A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
+    the step's own schema; an agent's own side may have done all this already.
+
+    Raises:
+        AgentIOValidationError: it cannot be made to hold.
+    """
+    output, own = answer.output, shape.settings.schema
+    if answer.is_shaped or not shape.looks:
+        return output
+    if isinstance(output, str):
+        return await _read(output, structured_type(agent), shape)
+    if own is not None and isinstance(output, dict | list):
+        return await shape.read(output, own)
+    return output
+
+
+async def _read(text: str, declared: Any, shape: OutputParser) -> Any:
+    own = shape.settings.schema
+    is_fast = shape.settings.typed_fast_path and shape.changes and not shape.settings.enforce_grammar
+    if is_fast and declared is not None and own is None:
+        try:
+            return decoded(text, declared)
+        except ValueError:
+            pass  # the usual way says what is wrong with it
+    schema = own or (None if declared is None else schema_of(declared))
+    if schema is None:
+        return text
+    read = await shape.read(text, schema)
+    return validated(read, declared) if shape.changes else text
 
 
 def _written(value: Any) -> str:

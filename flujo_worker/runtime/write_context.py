@@ -1,7 +1,8 @@
-"""How an output enters the attempt's own copy of the context: `sink_to`, `updates_context`, `step_outputs` (requirements §2.4)."""
+"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs` (requirements §2.4); loans."""
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import pydantic
@@ -12,7 +13,7 @@ from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextMergeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from flujo_client.pipeline.step import Step
 
@@ -89,3 +90,37 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
         message = f"step '{step.name}': the output does not fit {model.__name__}: {places}"
         raise ContextMergeError(message) from None  # pydantic's own words hold the values
     return checked
+
+
+def keep() -> None:
+    """Take nothing out of a context."""
+
+
+def lend(context: Any, key: str, value: Any) -> Callable[[], None] | None:
+    """Put a value into a context for a while; give back what takes it out again, or None if the context cannot hold it.
+
+    A model that does not declare the key keeps it in its `__dict__`, past its validation and its extra fields, where its
+    serialiser does not look.
+    """
+    if _declares(type(context), key):
+        try:
+            setattr(context, key, value)
+        except (AttributeError, TypeError, ValueError):
+            return None
+        return keep
+    place = context if isinstance(context, MutableMapping) else getattr(context, "__dict__", None)
+    if place is None:
+        return None
+    earlier = {key: place[key]} if key in place else {}
+    place[key] = value
+
+    def forget() -> None:
+        place.pop(key, None)
+        place.update(earlier)
+
+    return forget
+
+
+def _declares(kind: type, key: str) -> bool:
+    declared = ("model_fields", "__private_attributes__", "__dataclass_fields__")
+    return any(key in getattr(kind, names, ()) for names in declared)

@@ -13,8 +13,7 @@ import pytest
 from celery import Celery
 from fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
 
-from flujo_worker.attempts.delivered import Delivered
-from flujo_worker.attempts.isolation import NoPlace, NoProcess
+from flujo_worker.attempts.isolation import Delivered, NoPlace, NoProcess
 from flujo_worker.quarantine import PLACES, Quarantine
 from flujo_worker.store.postgres.store import PostgresStore
 

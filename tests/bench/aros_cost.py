@@ -24,8 +24,7 @@ from flujo_client.contract.schema import Check
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.aros import prepare
 from flujo_worker.aros.decode import decode
-from flujo_worker.attempts.output import shaped
-from flujo_worker.attempts.shape import OutputParser
+from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.observe.log import collecting_events, configure
 from flujo_worker.testing import LocalEngine
 from tests.bench.aros_timing import Row, awaited, brief, interleaved, late, middle
@@ -146,7 +145,7 @@ def in_an_attempt() -> list[Row]:
 
             async def read(text: str) -> None:
                 told.clear()
-                shape = OutputParser(settings, step="judge", agent="says", model=None, threads=threads)
+                shape = OutputParser(settings, step="judge", agent="says", model=None, threads=threads, corrections=[])
                 await shaped(AgentAnswer(text), None, shape)
 
             texts = {"right as it came": right, UNTIDY: untidy}

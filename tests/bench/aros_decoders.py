@@ -19,8 +19,7 @@ from pydantic_core import from_json
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.aros.decode import decode
-from flujo_worker.attempts.output import shaped
-from flujo_worker.attempts.shape import OutputParser
+from flujo_worker.attempts.shape import OutputParser, shaped
 from tests.bench.aros_cost import rows_of
 from tests.bench.aros_timing import Row, awaited, brief, interleaved, late, middle
 
@@ -105,7 +104,7 @@ async def _beside(kind: type, convert: Callable[[str], Any], size: int, *, round
     with ThreadPoolExecutor(1) as threads:
 
         async def read(settings: ProcessingConfigModel) -> Any:
-            shape = OutputParser(settings, step="judge", agent="says", model=None, threads=threads)
+            shape = OutputParser(settings, step="judge", agent="says", model=None, threads=threads, corrections=[])
             return await shaped(AgentAnswer(text), agent, shape)
 
         async def by_orjson() -> Any:

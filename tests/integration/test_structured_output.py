@@ -19,12 +19,14 @@ from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from structlog.testing import capture_logs
 
+from flujo_client.attempt_info import performing
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.serial import digest
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.shaping import Shaping
+from flujo_worker.runtime.attempt_run import AttemptRun
 from flujo_worker.runtime.faults import root_cause
 
 
@@ -111,12 +113,18 @@ def call(threads, loop):
 
 
 def caller(threads, loop):
+    run = AttemptRun()
+
+    async def asked(*args, **options):
+        with performing(run):
+            return await call_agent(*args, **options)
 
     def call(agent, shaping=None, **options):
         with capture_logs() as told:
-            answer = loop.run(call_agent(agent, "one kiwi?", options, threads=threads, shaping=shaping))
+            answer = loop.run(asked(agent, "one kiwi?", options, threads=threads, shaping=shaping))
         return answer, [{key: value for key, value in each.items() if key != "log_level"} for each in told]
 
+    call.run = run
     return call
 
 
@@ -489,7 +497,7 @@ def test_what_does_not_fit_is_named_by_place_and_booked(server, call, output_typ
         call(agent(server, output_type, retries=3), shaping())
     assert (caught.value.rule, caught.value.pointer) == ("schema", "/count")
     assert root_cause(caught.value) is caught.value  # pydantic's own text repeats the whole output
-    spent = caught.value.flujo_usage
+    spent = call.run.charged(caught.value)
     assert (spent.input_tokens, spent.output_tokens, spent.requests, len(server.requests)) == (10, 5, 1, 1)
     assert spent.cost_usd > 0
 
@@ -505,7 +513,7 @@ def test_what_read_refuses_leaves_the_run_as_it_is(server, call, output_type):
     with pytest.raises(AgentIOValidationError) as caught:
         call(agent(server, output_type, retries=3), shaping(read=Reader(refuse)))
     assert caught.value is refused
-    assert (caught.value.flujo_usage.requests, len(server.requests)) == (1, 1)
+    assert (call.run.charged(caught.value).requests, len(server.requests)) == (1, 1)
 
 
 def test_an_answer_that_was_cut_and_holds_is_marked(server, call):

@@ -30,11 +30,13 @@ class Meter:
         chars: characters that may still be made, printed or not.
         until: the monotonic time at which it is over.
         steps: steps that may still be made.
+        missing: the names that it used and that are not there, in order.
     """
 
     chars: int
     until: float
     steps: int = field(default=MOST_STEPS)
+    missing: dict[str, None] = field(default_factory=dict)
 
     def spend(self, chars: int = 0) -> None:
         """Make one step that makes so many characters, or items.
@@ -61,11 +63,17 @@ def spend(chars: int = 0) -> None:
     _meter.get().spend(chars)
 
 
+def note_missing(name: str) -> None:
+    """Note a name that the rendering that this is part of has used, and that is not there."""
+    _meter.get().missing[name] = None
+
+
 @contextmanager
-def metered(chars: int, seconds: float) -> Iterator[None]:
+def metered(chars: int, seconds: float) -> Iterator[Meter]:
     """Give everything inside one meter."""
-    token = _meter.set(Meter(chars, time.monotonic() + seconds))
+    meter = Meter(chars, time.monotonic() + seconds)
+    token = _meter.set(meter)
     try:
-        yield
+        yield meter
     finally:
         _meter.reset(token)

@@ -7,8 +7,6 @@ any of them. In: a template's name, or its text, and variables. Out: text, or a 
 from __future__ import annotations
 
 import importlib.util
-from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,32 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 from jinja2 import BaseLoader, ChainableUndefined, FileSystemLoader, StrictUndefined
 from jinja2.exceptions import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
-from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_client.serial import safe_serialize
-from flujo_worker.agents.prompts.meter import Exhausted, metered
+from flujo_worker.agents.prompts.meter import Exhausted, metered, note_missing
 from flujo_worker.agents.prompts.sandbox import MOST_SOURCE, Sandbox
 from flujo_worker.observe.log import emit
+from flujo_worker.runtime.attempt_run import current_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import jinja2
 
+    from flujo_client.config.models import TemplateSettings
+
 SHIPPED: Final = Path(__file__).parent / "templates"
-
-_section: ContextVar[TemplateSettings] = ContextVar("template", default=TemplateSettings())  # noqa: B039 - frozen
-_missing: ContextVar[dict[str, None] | None] = ContextVar("missing", default=None)
-
-
-@contextmanager
-def rendering_by(section: TemplateSettings) -> Iterator[None]:
-    """Render every template inside by the project's settings."""
-    token = _section.set(section)
-    try:
-        yield
-    finally:
-        _section.reset(token)
 
 
 def render_template(name: str, /, **variables: Any) -> str:
@@ -65,19 +52,15 @@ def render_text(source: str, /, **variables: Any) -> str:
 
 
 def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: dict[str, Any]) -> str:
-    section = _section.get()
-    missing: dict[str, None] = {}
-    token = _missing.set(missing)
+    section = current_settings().template
     try:
-        with metered(section.max_chars, section.max_s):
+        with metered(section.max_chars, section.max_s) as meter:
             plain = safe_serialize(variables, max_nodes=section.max_chars)
             text = find(_sandbox(section)).render(plain)
     except Exception as error:
         raise _told(name, error) from error
-    finally:
-        _missing.reset(token)
-    if missing:
-        emit("template.undefined", "warning", template=name, variables=list(missing))
+    if meter.missing:
+        emit("template.undefined", "warning", template=name, variables=list(meter.missing))
     if section.log_resolution:
         emit("template.resolved", template=name, names=sorted(variables))
     return text
@@ -128,9 +111,7 @@ class _Told(ChainableUndefined):
     __slots__ = ()
 
     def __str__(self) -> str:
-        missing = _missing.get()
-        if missing is not None:
-            missing[str(self._undefined_name)] = None
+        note_missing(str(self._undefined_name))
         return ""
 
     def __iter__(self) -> Iterator[Any]:

@@ -85,6 +85,23 @@ def test_timeout_is_the_steps_where_it_says_nothing(engine):
         asyncio.run(agent.run("alone"))
 
 
+class Sealed(Exception):
+    """An error that takes no attributes but Python's own."""
+
+    def __setattr__(self, name, value):
+        if not name.startswith("__"):
+            raise AttributeError(name)
+        super().__setattr__(name, value)
+
+
+def test_an_error_that_cannot_be_written_to_stays_the_one_that_is_named(engine):
+    def fail(*_):
+        raise Sealed("no")
+
+    result, _ = story(engine, make_agent_async(FunctionModel(fail)))
+    assert "AttributeError" not in result.step_history[0].feedback
+
+
 def test_auto_repair_turns_aros_on_for_a_step_without_a_block(engine):
     """C-05: nothing is repaired unless somebody asked for it."""
     untidy = TestModel(custom_output_text='Sure: {"name": "kiwi",}')

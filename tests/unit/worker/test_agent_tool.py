@@ -25,6 +25,7 @@ from flujo_client.errors import (
 from flujo_worker.agents import AgentResult, AgentTool, make_agent_async
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.observe.log import emit
+from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -415,7 +416,7 @@ def test_what_a_sub_agent_spends_is_the_attempts():
 
     def fail(task):
         error = ValueError("no")
-        error.flujo_usage = spend
+        charge(error, spend)
         raise error
 
     for sub, success in ((dear, True), (fail, False)):

@@ -13,14 +13,14 @@ from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.errors import PluginError, ValidationError
 from flujo_client.pipeline.step import Step
 from flujo_worker.attempts.checks import consult_plugins, consult_validators
-from flujo_worker.runtime.work import Notes
+from flujo_worker.runtime.attempt_run import AttemptRun
 
 CONTEXT = object()
-AT_HAND = {"context": CONTEXT, "resources": None}
+RUN = AttemptRun(context=CONTEXT)
 
 
 def work(step, threads):
-    return SimpleNamespace(step=step, at_hand=AT_HAND, threads=threads, notes=Notes())
+    return SimpleNamespace(step=step, threads=threads)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def threads():
 @pytest.fixture
 def judged(threads):
     def judge(*validators, output="out"):
-        return asyncio.run(consult_validators(work(Step("s", echo, validators=validators), threads), output))
+        return asyncio.run(consult_validators(work(Step("s", echo, validators=validators), threads), RUN, output))
 
     return judge
 
@@ -40,7 +40,7 @@ def judged(threads):
 @pytest.fixture
 def plugged(threads):
     def plug(*plugins, output="out"):
-        return asyncio.run(consult_plugins(work(Step("s", echo, plugins=plugins), threads), output))
+        return asyncio.run(consult_plugins(work(Step("s", echo, plugins=plugins), threads), RUN, output))
 
     return plug
 

@@ -13,7 +13,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.attempts.history import CostHistory
+from flujo_worker.attempts.budget import History
 from flujo_worker.domain.history import learned, place_of
 from flujo_worker.testing import LocalEngine
 
@@ -61,7 +61,7 @@ def test_iterations_are_one_place_and_branches_are_not():
 @pytest.fixture
 def asked():
     books, times = Books(), [0.0]
-    history = CostHistory(books, Historical(runs=5, refresh_s=60), Now(), clock=lambda: times[0])
+    history = History(books, Historical(runs=5, refresh_s=60), Now(), clock=lambda: times[0])
     return books, times, lambda: history.expected(enqueued(pipeline_of("a")).first)
 
 
@@ -107,7 +107,7 @@ def reserved(engine, pipeline):
 def test_an_attempt_reserves_what_those_before_it_have_cost(settings, config, asked):
     pipeline = twice(config)
     with LocalEngine(Settings.model_validate(settings)) as engine:
-        if history := engine.attempts._history:
+        if history := engine.attempts._claims._history:
             history._threads = Now()
         engine.run(pipeline, "in")
         assert reserved(engine, pipeline) == asked

@@ -11,8 +11,7 @@ import pytest
 from builders import enqueued
 from celery import Celery
 
-from flujo_worker.attempts.delivered import Delivered
-from flujo_worker.attempts.isolation import ALONE_AFTER, Gate, Isolation, NoPlace, NoProcess
+from flujo_worker.attempts.isolation import ALONE_AFTER, Delivered, Gate, Isolation, NoPlace, NoProcess
 from flujo_worker.quarantine import import_path_of
 
 ENVELOPE = enqueued().first

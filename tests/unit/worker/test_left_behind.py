@@ -189,3 +189,26 @@ def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
         engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")
         began = time.monotonic()
     assert time.monotonic() - began < 3
+
+
+def test_an_attempt_that_is_cancelled_after_its_agents_answer_has_spent_what_that_cost(engine):
+    """Whoever comes after the agent may be the one that is stopped: the answer was paid for."""
+    begun = threading.Event()
+
+    class Slow:
+        async def validate(self, _data):
+            begun.set()
+            await asyncio.sleep(60)
+
+    def cancel():
+        begun.wait(10)
+        for held in list(engine.lease._held.values()):
+            held.cancel()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    paid = Step("s", lambda data: AgentAnswer(data, Usage(3, 4, 1, 0.5)), plugins=[Slow()])
+    result = engine.run(Pipeline([paid]), "in")
+    canceller.join()
+
+    wait_until(lambda: engine.store.read_run(result.run_id).cost_usd == 0.5)

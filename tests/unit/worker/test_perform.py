@@ -28,6 +28,7 @@ from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim
+from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code.code_registry import LoadedPipeline
 
@@ -380,9 +381,12 @@ def test_what_was_spent_is_added_up_over_the_attempts(engine):
 
 
 def test_what_a_failed_call_had_spent_is_recorded(engine):
-    error = ValueError("no")
-    error.flujo_usage = Usage(10, 5, 1, 0.25)
-    result = run_one(engine, Agent(error))
+    def fail(_data):
+        error = ValueError("no")
+        charge(error, Usage(10, 5, 1, 0.25))
+        raise error
+
+    result = run_one(engine, fail)
 
     assert result.total_tokens == 60
 

@@ -12,6 +12,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import InfiniteRedirectError
 from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.testing import LocalEngine
 
 SPENT = Usage(10, 5, 1, 0.25)
@@ -28,7 +29,7 @@ class Agent:
         if context is not None:
             context.scratchpad["asked"] = type(self).__name__
         if self.error is not None:
-            self.error.flujo_usage = SPENT
+            charge(self.error, SPENT)
             raise self.error
         return AgentAnswer(self.answer, SPENT)
 

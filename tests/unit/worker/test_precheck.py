@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from builders import enqueued
 
+from flujo_client.attempt_info import performing
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.contract.processing import PrecheckSettings
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.precheck import PlanCheckValidator, Precheck
 from flujo_worker.observe.log import collecting_events
+from flujo_worker.runtime.attempt_run import AttemptRun
 
 PLAN = "look, then leap"
 PLANNED = f"<thinking>{PLAN}</thinking> go"
@@ -68,7 +70,7 @@ class Desk:
         return [data for name, data in self.told if name == "reasoning.validation"]
 
     def _run(self, work: Any) -> Any:
-        with collecting_events(enqueued().first, worker="w") as story:
+        with collecting_events(enqueued().first, worker="w") as story, performing(AttemptRun()):
             try:
                 return asyncio.run(work)
             finally:

@@ -12,6 +12,7 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.contract.processing import PrecheckSettings
 from flujo_client.errors import PipelineAbortSignal
 from flujo_worker.attempts.precheck import Precheck
+from flujo_worker.runtime.attempt_run import charge
 
 WITHIN, ABOVE = Usage(10, 200, 1, 0.5), Usage(10, 201, 1, 0.5)
 FOREVER_S = 60
@@ -155,9 +156,14 @@ def test_a_validator_that_answers_nonsense_is_skipped_and_paid_for():
 
 def test_what_a_failing_validator_had_spent_is_kept():
     """M-125."""
-    error = ValueError("no")
-    error.flujo_usage = WITHIN
-    desk = Desk(validator_agent=Recorder(error))
+
+    class Spends:
+        def run(self, _plan):
+            error = ValueError("no")
+            charge(error, WITHIN)
+            raise error
+
+    desk = Desk(validator_agent=Spends())
     desk.before()
 
     assert desk.precheck.usage == WITHIN

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 from pydantic_ai.usage import RunUsage
 
 from flujo_client import Step, StepConfig
+from flujo_client.attempt_info import performing
 from flujo_client.config.models import Cost
 from flujo_client.errors import PricingNotConfiguredError
-from flujo_worker.agents.pricing import priced_by, usage_of
+from flujo_worker.agents.pricing import usage_of
 from flujo_worker.attempts.budget import calls_of
+from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 
 SPENT = RunUsage(requests=1, input_tokens=2000, output_tokens=1000)
 OWN = Cost.model_validate(
     {"providers": {"acme": {"m1": {"prompt_tokens_per_1k": 0.5, "completion_tokens_per_1k": 2.0}}}}
 )
 STRICT = Cost(strict=True)
+
+
+@contextmanager
+def priced_by(cost):
+    """Be in an attempt of a project with these prices."""
+    run = AttemptRun(settings=CallSettings(cost))
+    with performing(run):
+        yield run
 
 
 def response(model, provider="acme"):
@@ -39,9 +50,9 @@ def test_the_projects_price_goes_before_the_known_one():
 
 
 def test_strict_refuses_a_model_without_a_price_and_keeps_what_was_spent():
-    with priced_by(STRICT), pytest.raises(PricingNotConfiguredError, match=r"'acme\.m2'") as raised:
+    with priced_by(STRICT) as run, pytest.raises(PricingNotConfiguredError, match=r"'acme\.m2'") as raised:
         usage_of(SPENT, response("m2"))
-    assert raised.value.flujo_usage.input_tokens == 2000
+    assert run.charged(raised.value).input_tokens == 2000
     assert "[cost.providers.acme.m2]" in raised.value.suggestion
 
 

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from flujo_client.attempt_info import performing
 from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_worker.agents.prompts import render_text
-from flujo_worker.agents.prompts.render import rendering_by
+from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 
 TOO_MUCH = {
     "loops in loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -54,6 +55,11 @@ REFUSED = {
     "a global": "{{ range.__globals__.x() }}",
     "data that is called": "{{ data() }}",
 }
+
+
+def rendering_by(section):
+    """Be in an attempt of a project with these settings of templates."""
+    return performing(AttemptRun(settings=CallSettings(template=section)))
 
 
 def refusal(source):

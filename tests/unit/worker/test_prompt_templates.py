@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from flujo_client.attempt_info import performing
 from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_worker.agents.plan_generator import PlanGeneratorAgent
 from flujo_worker.agents.prompts import render_template, render_text
 from flujo_worker.agents.prompts.markdown import nested_markdown
-from flujo_worker.agents.prompts.render import rendering_by
 from flujo_worker.observe.log import tell_outside_attempts_to
+from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
 DEFAULT = "default_user_prompt.md.j2"
@@ -163,6 +164,11 @@ def test_a_missing_variable_is_empty_and_told(told):
 def test_a_variable_that_is_only_tested_is_not_missed(told):
     assert render_text("{% if a %}x{% endif %}{{ b | default('d') }}{{ 'no' if c is not defined }}") == "dno"
     assert told == []
+
+
+def rendering_by(section):
+    """Be in an attempt of a project with these settings of templates."""
+    return performing(AttemptRun(settings=CallSettings(template=section)))
 
 
 def test_a_missing_variable_can_be_ignored_or_an_error(told):

@@ -12,13 +12,15 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 
 from flujo_client import AgentProcessors, ImportStep, Pipeline, PluginOutcome, Step, StepConfig, ValidationResult
+from flujo_client.attempt_info import performing
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Cost
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.pricing import declared, priced_by, require_price
+from flujo_worker.agents.pricing import declared, require_price
+from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, charge
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
@@ -108,7 +110,7 @@ class Judge:
     def validate(self, _output):
         if self.raises:
             error = ValueError("the judge's model is away")
-            error.flujo_usage = Usage(1, 1, 1, 0.5)
+            charge(error, Usage(1, 1, 1, 0.5))
             raise error
         return ValidationResult(is_valid=self.is_valid, cost_usd=0.5, token_counts=2)
 
@@ -201,7 +203,7 @@ def test_a_priced_model_is_asked():
 )
 def test_a_price_is_asked_of_every_model_that_may_answer(model, priced):
     """A model that does not say who serves it is judged by its answer."""
-    with priced_by(Cost(strict=True)):
+    with performing(AttemptRun(settings=CallSettings(Cost(strict=True)))):
         if priced:
             require_price(model)
             return

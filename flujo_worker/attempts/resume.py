@@ -5,44 +5,39 @@ An answer to the question of a tool's agent is that agent's: the step is perform
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.serial import decode
-from flujo_worker.attempts.policies.step import perform_step
-from flujo_worker.attempts.remembering import going_on, remember
+from flujo_worker.attempts.conversation import going_on, remember
+from flujo_worker.attempts.step import perform_step
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
-from flujo_worker.runtime.work import Done, StageError, Work
+from flujo_worker.runtime.attempt_run import Done
 from flujo_worker.runtime.write_context import absorb
 
 if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.ports import Reply
+    from flujo_worker.runtime.attempt_run import AttemptRun, Work
 
 
-async def perform_resume(work: Work) -> Done:
+async def perform_resume(work: Work, run: AttemptRun) -> Done:
     """Read what became of the question.
 
     Raises:
-        Stumble: the answer does not fit, or there is none and the step does not go on without.
+        StoreError: there was no question.
+        Exception: the answer does not fit, or there is none and the step does not go on without.
     """
+    run.enter("system")
     if work.reply is None:
-        raise StageError(StoreError(f"no question was asked by step '{work.step.name}'"), "system")
-    try:
-        output = _output(work, work.reply)
-        context = going_on(work.context)
-    except Exception as error:
-        raise StageError(error, "system") from error
+        raise StoreError(f"no question was asked by step '{work.step.name}'")
+    output = _output(work, work.reply)
+    context = going_on(run.context)
     if is_for_tool(work.reply):  # what it is given of people's answers, it remembers
-        return await perform_step(replace(work, context=context))
-    try:
-        return Done(output, absorb(work.step, output, remember(work, work.reply, output)), NO_USAGE)
-    except Exception as error:
-        raise StageError(error, "system") from error
+        return await perform_step(work, run)
+    return Done(output, absorb(work.step, output, remember(work, context, work.reply, output)))
 
 
 def is_for_tool(reply: Reply) -> bool:

@@ -1,0 +1,204 @@
+"""Whether an attempt may begin: its claim, with what it reserves, and the circuit breaker of its model.
+
+It must not carry anything out, or decide when a breaker turns. In: an attempt's envelope, the code that it names and its agent. Out: a
+claim or why there is none; whether it may call its model, or how long it is to wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.config.models import Historical
+from flujo_client.contract.outcome import Event
+from flujo_client.contract.processing import resolve
+from flujo_worker.agents.factory import service_of
+from flujo_worker.attempts.budget import History, calls_of, reservations
+from flujo_worker.attempts.resume import is_for_tool
+from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
+from flujo_worker.errors import StoreError
+from flujo_worker.ports import PlanName
+from flujo_worker.user_code.code_registry import CodeMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.budget import ExpectedCall
+    from flujo_worker.attempts.lease import ActiveAttempt, Lease
+    from flujo_worker.domain.budget import Reservation
+    from flujo_worker.guards.breakers import Breakers, Turned
+    from flujo_worker.ports import Claim, Ledger, Reply, Room
+    from flujo_worker.runtime.attempt_run import ModelCall
+    from flujo_worker.user_code.code_registry import CodeRegistry
+
+logger = logging.getLogger(__name__)
+
+UNCOMMITTED_S = 1.0
+"""How long a sweep may take from sending a message to its commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an attempt is claimed with, or why that cannot be told."""
+
+    reply: Reply | None = None
+    calls: Sequence[ExpectedCall] = ()
+    asks: Sequence[Reservation] = ()
+    error: Exception | None = None
+
+
+class Claims:
+    """Claims attempts for this process.
+
+    Args:
+        ledger: where attempts are claimed.
+        lease: this process's right to work.
+        catalog: the live pipelines of this process.
+        threads: where the costs of earlier attempts are read.
+        settings: limits and prices.
+    """
+
+    def __init__(
+        self, ledger: Ledger, lease: Lease, catalog: CodeRegistry, threads: Executor, settings: Settings
+    ) -> None:
+        self._ledger, self._lease, self._catalog, self._settings = ledger, lease, catalog, settings
+        cost = settings.cost
+        is_historical = cost.estimation_strategy == "historical"
+        self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
+
+    def wanted(self, envelope: Envelope) -> Wanted:
+        """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
+        try:
+            reply = self.reply(envelope)
+            calls, asks = self._asks(envelope, reply)
+        except StoreError:
+            raise
+        except Exception as error:
+            logger.exception("what attempt %s needs cannot be told", envelope.key)
+            return Wanted(error=error)
+        return Wanted(reply, calls, asks)
+
+    def claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
+        """Claim, in the incarnation that this process has by then.
+
+        A sweep sends a lost attempt before it commits the loss. A process that may not judge leases sees the dead worker's row until then.
+        """
+        until = time.monotonic() + UNCOMMITTED_S
+        while True:
+            worker, may_judge = self._lease.worker, self._lease.may_judge()
+            claim = self._ledger.claim(
+                envelope.key,
+                worker,
+                max_lost=self._settings.worker.max_lost,
+                may_judge=may_judge,
+                fan_outs=tuple(envelope.lanes),
+                asks=asks,
+                room=room,
+                plan=PlanName(envelope.ticket.reference, envelope.ticket.fingerprint),
+            )
+            if claim.fence is not None:
+                held.fence, held.is_limited = claim.fence, bool(asks)
+                return replace(claim, refusal=None)
+            if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
+                time.sleep(UNCOMMITTED_S / 20)
+                continue
+            if claim.refusal != "unleased":
+                return claim
+            if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
+                return claim
+
+    def reply(self, envelope: Envelope) -> Reply | None:
+        return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
+
+    def _asks(self, envelope: Envelope, reply: Reply | None) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
+        """The calls that the attempt may make under limits, and what it is to reserve for them.
+
+        Code that is not here reserves nothing: it is parked, not run.
+        """
+        ticket = envelope.ticket
+        if ticket.limits is None or not performs_step(envelope, reply):
+            return (), ()
+        with suppress(CodeMismatch):
+            entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
+            path = entry.node_of(envelope).path
+            calls = self._calls(envelope, entry.steps[path])
+            return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
+        return (), ()
+
+    def _calls(self, envelope: Envelope, step: Step) -> list[ExpectedCall]:
+        wanted = resolve(step.processing, envelope.ticket.aros)
+        precheck = None if wanted is None else wanted.precheck
+        known = None if self._history is None else self._history.expected(envelope)
+        return calls_of(step, precheck, self._settings.cost, agent_of=self._catalog.agent, known=known)
+
+
+def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
+    """Tell whether agents may be called: at a step, or when it is performed again with a person's answer."""
+    return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
+
+
+class BreakerGate:
+    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went (M-463, C-44).
+
+    Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are told and not asked.
+
+    Args:
+        breakers: shared by all workers; None where the project has none.
+        ledger: where waits and a breaker's turns are written down.
+        envelope: the attempt's.
+        agent: its live agent.
+    """
+
+    def __init__(self, breakers: Breakers | None, ledger: Ledger, envelope: Envelope, agent: Any) -> None:
+        self._breakers, self._ledger, self._envelope = breakers, ledger, envelope
+        self._model = None if breakers is None or agent is None else service_of(agent)
+        self._permit = Permit()
+
+    def holds_back(self, fence: int) -> bool:
+        """Ask; if the breaker is open, give the attempt back, to be published again when it may be tried."""
+        if self._breakers is None or self._model is None:
+            return False
+        self._permit, turned = self._breakers.ask(self._model)
+        self._tell(self._model, turned)
+        if self._permit.wait_s is None:
+            return False
+        key, step = self._envelope.key, self._envelope.step
+        wait = spread(self._permit.wait_s, self._breakers.rules, f"{key} {fence}")
+        data = {"step": step, "model": self._model, "delay_seconds": round(wait, 3)}
+        self._ledger.defer(key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
+        return True
+
+    def report(self, calls: Sequence[ModelCall]) -> None:
+        """Tell the breakers how the attempt's calls went; the one that let it through, that it called nobody, too."""
+        if self._breakers is None:
+            return
+        by_model: dict[str, list[ModelCall]] = (
+            {} if self._permit.turn is None or self._model is None else {self._model: []}
+        )
+        for call in calls:
+            by_model.setdefault(call.model, []).append(call)
+        for model, its_calls in by_model.items():
+            turn = self._permit.turn if model == self._model else None
+            self._tell(model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s)))
+
+    def _tell(self, model: str, turned: Turned | None) -> None:
+        if turned is None:
+            return
+        logger.warning("circuit breaker of %s: %s, %s", model, turned.how, turned.figures)
+        level = "warning" if turned.how == "opened" else "info"
+        event = Event(f"flujo.breaker.{turned.how}", {"model": model, **turned.figures}, level)
+        self._ledger.note(self._envelope.ticket.run, [event], key=self._envelope.key)
+
+
+def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> BreakerReport:
+    slow = sum(call.seconds > slow_s for call in calls)
+    counts = Counts(len(calls), sum(call.failed for call in calls), slow)
+    return BreakerReport(counts, turn, max((call.asked_s for call in calls), default=0.0))

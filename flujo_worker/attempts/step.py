@@ -1,0 +1,287 @@
+"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom (M-049).
+
+Every stage has a place that its failures are blamed on (C-01, C-02), and most may take the attempt's time. A plugin may send the prompt to
+another agent: its answer goes `REDIRECTED`, under what is left of that time. What is raised goes through; `outcome.py` makes a fault of it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from flujo_client.errors import InfiniteRedirectError, PluginError
+from flujo_client.pipeline.compiled_text import Templated
+from flujo_client.pipeline.identity import agent_name, identify
+from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.call_events import record_answer, recording_call
+from flujo_worker.agents.call_stats import timed_call
+from flujo_worker.agents.factory import model_of
+from flujo_worker.agents.pricing import declared
+from flujo_worker.agents.shaping import Shaping
+from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, processed
+from flujo_worker.attempts.conversation import history_of, remember, said
+from flujo_worker.attempts.precheck import Precheck
+from flujo_worker.attempts.shape import OutputParser, shaped
+from flujo_worker.event_loop import is_cancelled, within
+from flujo_worker.observe.log import bound, emit
+from flujo_worker.runtime.attempt_run import Done
+from flujo_worker.runtime.write_context import absorb
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from flujo_worker.runtime.attempt_run import AttemptRun, Work
+    from flujo_worker.runtime.faults import During
+
+_LONGEST_NAME: Final = 64
+"""Characters of a schema's name, by OpenAI's rules, which are the narrowest."""
+
+
+async def perform_step(work: Work, run: AttemptRun) -> Done:
+    """Carry out one attempt of an agent step."""
+    return await StepAttempt(work, run).perform()
+
+
+class StepAttempt:
+    """One attempt of an agent step, on its way through the stages.
+
+    Attributes:
+        work: what it was given.
+        run: what it has come to so far.
+        agent: who is asked: the step's own, or where a plugin sends the prompt; `guidance` goes with it.
+        prompt: what the agents are asked, and `question` the same with the precheck's feedback.
+        answer: the agent's, as it came; `output` is what became of it.
+        shape: how this agent's output is read; None where AROS is not to act.
+        check: the precheck, while it is under way.
+        is_redirected: a plugin has sent the prompt to another agent, which was not asked yet.
+    """
+
+    def __init__(self, work: Work, run: AttemptRun) -> None:
+        self.work, self.run = work, run
+        self.agent, self.guidance = work.agent, work.guidance
+        self.prompt: Any = None
+        self.question: Any = None
+        self.answer = AgentAnswer(None)
+        self.output: Any = None
+        self.shape: OutputParser | None = None
+        self.check: Precheck | None = None
+        self.is_redirected = False
+        self._tried: list[dict[str, Any]] = []
+        self._began = time.monotonic()
+        self._asks_since: float | None = None
+
+    async def perform(self) -> Done:
+        """Go through the stages; after a redirect through those of another agent, until no plugin wants one."""
+        try:
+            for stage in STAGES:
+                await self._pass(stage)
+                while self.is_redirected:
+                    for again in REDIRECTED:
+                        await self._pass(again)
+        except BaseException:
+            await self._break_off_precheck()
+            raise
+        return Done(self.output, self.run.context)
+
+    async def _pass(self, stage: Stage) -> None:
+        """Go through one stage. Where AROS is to act, what is told in an agent's stages says which agent and model it was."""
+        self.run.enter(stage.during, None if stage.during == "system" else self.work.timeout_s)
+        if self.shape is None or stage.during != "agent":
+            await self._act(stage)
+            return
+        with bound(agent=self.shape.agent, model=self.shape.model):
+            await self._act(stage)
+
+    async def _act(self, stage: Stage) -> None:
+        if not stage.is_bounded:
+            await stage.act(self)
+            return
+        async with self._bounded():
+            await stage.act(self)
+
+    def _bounded(self) -> within:
+        return within(self.work.timeout_s, self.run.failed)
+
+    # The stages, in their order.
+
+    async def load_conversation(self) -> None:
+        """Write what was said so far, for the agent."""
+        self.run.history = await history_of(self.work, self.run.context)
+
+    async def choose_reading(self) -> None:
+        """Find out who is asked, and how the output is to be read."""
+        self.is_redirected = False
+        if self.work.processing is not None:
+            self.shape = OutputParser(
+                self.work.processing,
+                step=self.work.step.name,
+                agent=agent_name(self.agent),
+                model=model_of(self.agent),
+                threads=self.work.threads,
+                corrections=self.run.corrections,
+            )
+
+    async def render_prompt(self) -> None:
+        """Fill in the template of the input, if there is one; then the prompt processors."""
+        step, data = self.work.step, self.work.data
+        if step.input is not None:
+            data = Templated(step.input)(data, self.run.context)
+        self.prompt = self.question = await processed(step.processors.prompt_processors, data, self.work, self.run)
+
+    async def precheck(self) -> None:
+        """Look at the plan in the prompt; what that takes is taken from the agent's time."""
+        if self.shape is None:
+            return
+        self._asks_since, wanted = time.monotonic(), self.shape.settings
+        self.check = Precheck(
+            replace(wanted.precheck, timeout_s=min(wanted.precheck.timeout_s, self.work.timeout_s)),
+            context=self.run.context,
+            agent_of=self.work.agent_of,
+            threads=self.work.threads,
+            schema=wanted.schema,
+            shadow=wanted.shadow,
+            resources=self.run.resources,
+        )
+        async with self._bounded():
+            self.question = await self.check.before(self.prompt)
+
+    async def ask(self) -> None:
+        """Ask the agent, in what is left of its time."""
+        work, run, since = self.work, self.run, self._asks_since
+        left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
+        told = {"guidance": self.guidance, "history": run.history and run.history.text}
+        options = {**run.at_hand, **told, **work.step.config.options()}
+        with timed_call(self.agent, most_s=left_s), recording_call(self.agent, work.data):
+            call = call_agent(self.agent, self.question, options, threads=work.threads, shaping=self._shaping())
+            self.answer = await self._in_time(left_s, call)
+        run.spent += self.answer.usage
+        record_answer(self.agent, self.answer)
+        self.output = self.answer.output
+
+    async def read(self) -> None:
+        """Make the output fit: AROS's reading, then the declared type."""
+        if self.shape is not None:
+            self.output = await shaped(self.answer, self.agent, self.shape)
+
+    async def conclude_precheck(self) -> None:
+        """Look at the plan in the answer, if the prompt had none; keep the feedback for the next attempt."""
+        if self.check is None or self.shape is None:
+            return
+        text = self.answer.output if isinstance(self.answer.output, str) else None
+        async with self._bounded():
+            await self.check.after(self.shape.raw or text, self.output)
+        self._close(self.check)
+
+    async def process_output(self) -> None:
+        """Pass the output through the user's own processors."""
+        own, tells = self.work.step.processors.output_processors, self.work.processing is not None
+        self.output = await processed(own, self.output, self.work, self.run, tells=tells)
+
+    async def consult_plugins(self) -> None:
+        """Ask the plugins. One may put another output in its place, or send the prompt to another agent."""
+        verdict = await consult_plugins(self.work, self.run, self.output)
+        if not isinstance(verdict, Redirect):
+            self.output = verdict
+            return
+        self.agent, self.is_redirected = self._untried(verdict), True
+        self.guidance = verdict.feedback or self.work.guidance
+        self.question, self._asks_since = self.prompt, self._began
+        emit("step.redirected", plugin=verdict.plugin, agent=agent_name(self.agent), feedback=verdict.feedback)
+
+    async def consult_validators(self) -> None:
+        """Ask the validators; what they refuse is terminal."""
+        await consult_validators(self.work, self.run, self.output)
+
+    async def write_context(self) -> None:
+        """Put the output where the step says; write down what people have answered, and what was said."""
+        work, context = self.work, self.run.context
+        for reply, value in self.run.replies:
+            context = remember(work, context, reply, value)
+        self.run.context = said(work, self.output, absorb(work.step, self.output, context))
+
+    # What they need.
+
+    def _shaping(self) -> Shaping | None:
+        if self.shape is None:
+            return None
+        step, wanted, mode = self.work.step, self.shape.settings, self.shape.settings.structured_output
+        if mode == "openai_json" and "structured_output" not in (step.processing or {}):
+            mode = "auto"  # a project's default asks for JSON where it is expected; only a step's own word makes a text agent give it
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", step.name)[:_LONGEST_NAME]
+        return Shaping(mode, name, wanted.schema, wanted.shadow, self.shape.read, reads=self.shape.changes)
+
+    async def _in_time(self, left_s: float, call: Awaitable[AgentAnswer]) -> AgentAnswer:
+        """Give an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
+        answer = None
+        try:
+            async with within(left_s, self.run.failed):
+                answer = await call
+                answer = replace(answer, usage=declared(answer.output, answer.usage))
+        except TimeoutError as error:
+            if answer is not None:
+                self.run.charge(error, answer.usage)
+            raise
+        return answer
+
+    def _untried(self, redirect: Redirect) -> Any:
+        """Find the agent that a plugin wants, unless the attempt would go in circles."""
+        agent = self.work.agent_of(redirect.agent)
+        if not (callable(agent) or callable(getattr(agent, "run", None))):
+            raise PluginError(f"{redirect.plugin}: redirect_to is a {type(agent).__name__}, no agent")
+        identity = identify(agent)
+        self._tried.append(identify(self.agent))
+        if identity in self._tried:
+            raise InfiniteRedirectError(
+                f"step '{self.work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which was tried already",
+                suggestion="let the plugin refuse when there is no other agent to try",
+            )
+        return agent
+
+    async def _break_off_precheck(self) -> None:
+        """Close a precheck that is under way; if the attempt failed, and was not cancelled, it says that it found no plan."""
+        check, shape = self.check, self.shape
+        if check is None or shape is None:
+            return
+        if not is_cancelled():
+            with bound(agent=shape.agent, model=shape.model):
+                await check.after(None, None)
+        self._close(check)
+
+    def _close(self, check: Precheck) -> None:
+        """Take the guidance out of the context, and keep what the precheck has spent and found."""
+        check.forget()
+        self.run.spent += check.usage
+        self.run.guidance, self.check = check.feedback, None
+
+
+class Stage(NamedTuple):
+    """One stage: where its failures come from, what it does, and whether it may take as long as the agent and no longer."""
+
+    during: During
+    act: Callable[[StepAttempt], Awaitable[None]]
+    is_bounded: bool = True
+
+
+_CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False)
+_ASK: Final = Stage("agent", StepAttempt.ask, is_bounded=False)  # it has what is left
+_READ: Final = Stage("agent", StepAttempt.read, is_bounded=False)
+_PROCESS: Final = Stage("agent", StepAttempt.process_output)
+_PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins)
+
+STAGES: Final = (
+    Stage("agent", StepAttempt.load_conversation, is_bounded=False),
+    _CHOOSE,
+    Stage("agent", StepAttempt.render_prompt),
+    Stage("agent", StepAttempt.precheck, is_bounded=False),  # it bounds what it awaits
+    _ASK,
+    _READ,
+    Stage("agent", StepAttempt.conclude_precheck, is_bounded=False),  # likewise
+    _PROCESS,
+    _PLUGINS,
+    Stage("validator", StepAttempt.consult_validators),
+    Stage("system", StepAttempt.write_context, is_bounded=False),
+)
+REDIRECTED: Final = (_CHOOSE, _ASK, _READ, _PROCESS, _PLUGINS)

@@ -1,0 +1,216 @@
+"""The running attempt: what it was given, how far it is, what it has spent, and what it has to say however it ends.
+
+All code that runs inside of an attempt finds it by `current_run`, in tasks and threads too: settings, tools and prices need no variables
+of their own. It must not decide what follows. In: the attempt's message, decoded. Out: values, and one error that says where it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from flujo_client.attempt_info import running_attempt
+from flujo_client.config.models import Cost, TemplateSettings
+from flujo_client.contract.outcome import NO_USAGE
+from flujo_worker.threads import carried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from flujo_client.attempt_info import AttemptInfo
+    from flujo_client.contract.outcome import Correction, Usage
+    from flujo_client.contract.processing import ProcessingConfigModel
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.ports import Reply
+    from flujo_worker.runtime.faults import During
+
+T = TypeVar("T")
+
+
+class History(NamedTuple):
+    """What was said in a conversation: `text` for the agent, and `shown`, the same without its secrets, for the run's story."""
+
+    text: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call: the model, seconds it took, whether the provider failed, seconds it asked to wait, and what the call raised."""
+
+    model: str
+    seconds: float
+    failed: bool = False
+    asked_s: float = 0.0
+    raised: BaseException | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an attempt was given.
+
+    Attributes:
+        step: the live step, its agent found.
+        agent: the step's own.
+        data: its input.
+        timeout_s: seconds the agent may take.
+        threads: where sync code runs.
+        processing: what AROS is to do; None where it is not to act.
+        agent_of: finds the live agent of a reference; gives any other thing back.
+        resolve: finds the classes that values are made of.
+        guidance: why the attempt before this one failed.
+        resources: what the pipeline names as its resources, not open yet.
+        reply: the question this attempt waited with, and its answer; None for work that asks nobody.
+        replies: reads what was asked and answered at this step so far.
+        conversation: the rules of the conversational loop that it stands in; None outside of one.
+    """
+
+    step: Step
+    agent: Any
+    data: Any
+    timeout_s: float
+    threads: Executor
+    processing: ProcessingConfigModel | None
+    agent_of: Callable[[Any], Any]
+    resolve: Callable[[str], Any]
+    guidance: str | None = None
+    resources: Any = None
+    reply: Reply | None = None
+    replies: Callable[[], Sequence[Reply]] = tuple
+    conversation: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """The project's settings for what is called in an attempt: prices, templates, and how much of prompts and answers is told."""
+
+    cost: Cost = field(default_factory=Cost)
+    template: TemplateSettings = field(default_factory=TemplateSettings)
+    prompts: str = "off"
+
+
+@dataclass(slots=True)
+class AttemptRun:
+    """One attempt as it runs.
+
+    Attributes:
+        info: what user code may know of it.
+        settings: the project's, for what is called in it.
+        work: what it was given; None until that is decoded.
+        context: its own copy, or None.
+        resources: what is open of the pipeline's resources.
+        history: what was said so far in its conversation; None before the first turn.
+        during: where it is, for the error that it may end with, and `limit_s` the limit in force there.
+        spent: by all who were asked so far (M-044).
+        guidance: what the next attempt is told besides this one's fault (C-03).
+        corrections: for the correction ledger.
+        calls: how the models that it called were, for their circuit breakers.
+        tool_calls: how many calls of agents as tools it has begun.
+        questions: how often a tool's agent has asked a person the same.
+        replies: the answers that a tool's agent was given, each with its value.
+        pause: the question that nobody has answered yet, and `paused_in` the tool it came up in.
+    """
+
+    info: AttemptInfo | None = None
+    settings: CallSettings = field(default_factory=CallSettings)
+    work: Work | None = None
+    context: Any = None
+    resources: Any = None
+    history: History | None = None
+    during: During = "system"
+    limit_s: float | None = None
+    spent: Usage = NO_USAGE
+    guidance: str | None = None
+    corrections: list[Correction] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
+    tool_calls: int = 0
+    questions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    replies: list[tuple[Reply, Any]] = field(default_factory=list)
+    pause: BaseException | None = None
+    paused_in: str | None = None
+    _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
+
+    @property
+    def at_hand(self) -> dict[str, Any]:
+        """What user code in the attempt may take by name (M-021, M-024)."""
+        return {"context": self.context, "resources": self.resources}
+
+    def enter(self, during: During, limit_s: float | None = None) -> None:
+        """Say where the attempt is from now on: whatever is raised there is blamed on that place (C-01, C-02)."""
+        self.during, self.limit_s = during, limit_s
+
+    def charge(self, error: BaseException, usage: Usage) -> None:
+        """Note what a call had spent that fails with this error. It counts once whoever made the call has taken it."""
+        self._charges[id(error)] = error, usage
+
+    def charged(self, error: BaseException) -> Usage:
+        """Give what the call had spent that failed with this error."""
+        return self._charges.get(id(error), (error, NO_USAGE))[1]
+
+    def take(self, error: BaseException) -> Usage:
+        """Give what the call had spent that failed with this error, and forget it: it must not count twice."""
+        return self._charges.pop(id(error), (error, NO_USAGE))[1]
+
+    def failed(self, error: BaseException) -> StageError:
+        """Blame an error on the place where the attempt is, with what was spent until now."""
+        return StageError(error, self.during, self.spent + self.charged(error), self.limit_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a policy gives for a success."""
+
+    output: Any
+    context: Any
+
+
+class StageError(Exception):
+    """Where an attempt failed, and what it had spent until then. Nobody outside the attempt sees it."""
+
+    def __init__(self, error: BaseException, during: During, usage: Usage, timeout_s: float | None) -> None:
+        super().__init__(str(error))
+        self.error, self.during, self.usage, self.timeout_s = error, during, usage, timeout_s
+
+
+_DEFAULTS: Final = CallSettings()
+
+
+def current_run() -> AttemptRun | None:
+    """The attempt that this code runs in; None outside of attempts."""
+    running = running_attempt()
+    return running if isinstance(running, AttemptRun) else None
+
+
+def current_work() -> Work | None:
+    """What the attempt was given that this code runs in; None outside of attempts."""
+    run = current_run()
+    return None if run is None else run.work
+
+
+def current_settings() -> CallSettings:
+    """The settings of the attempt that this code runs in; the defaults outside of attempts."""
+    run = current_run()
+    return _DEFAULTS if run is None else run.settings
+
+
+def charge(error: BaseException, usage: Usage) -> None:
+    """Note what a call had spent that fails with this error, if it is made in an attempt."""
+    run = current_run()
+    if run is not None:
+        run.charge(error, usage)
+
+
+def take_charge(error: BaseException) -> Usage:
+    """Give what a call had spent that failed with this error, for whoever made the call and adds it up; see `AttemptRun.take`."""
+    run = current_run()
+    return NO_USAGE if run is None else run.take(error)
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Call in a thread of the attempt's: the loop's own, which serve outside of attempts, are few, and one that hangs keeps its place."""
+    work = current_work()
+    threads = None if work is None else work.threads
+    return await asyncio.get_running_loop().run_in_executor(threads, carried(call))

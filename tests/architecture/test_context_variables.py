@@ -1,0 +1,25 @@
+"""Code inside an attempt finds everything by one context variable; who adds another one says here what its scope is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SCOPES = {
+    "flujo_client/attempt_info.py": "an attempt",
+    "flujo_client/pipeline/compiled_text.py": "templates of blueprints, which conditions outside of attempts fill in too",
+    "flujo_worker/agents/prompts/meter.py": "the rendering of one prompt",
+    "flujo_worker/event_loop.py": "a call on the event loop",
+    "flujo_worker/observe/log.py": "the lines that are collected, in attempts and in decisions",
+}
+
+
+def test_every_context_variable_has_a_scope_of_its_own():
+    found = [
+        str(path.relative_to(ROOT))
+        for package in ("flujo_client", "flujo_worker")
+        for path in (ROOT / package).rglob("*.py")
+        for _ in re.findall(r"= ContextVar\(", path.read_text(encoding="utf-8"))
+    ]
+    assert sorted(found) == sorted(SCOPES)
