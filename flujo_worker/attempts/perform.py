@@ -150,12 +150,14 @@ class Attempts:
             return Delivered("unreadable")
 
     def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+        if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
+            claim = self._import_claimed(envelope, held, room)
+            if claim.refusal is not None:
+                return self._refused(envelope, claim)
         wanted = self._wanted(envelope)
         claim = self._claim(envelope, held, wanted.asks, room)
         if claim.refusal is not None:
-            logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
-            counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
-            return Delivered(claim.refusal, counts, claim.in_company)
+            return self._refused(envelope, claim)
         failpoints.hit("after_claim")
         if room != "shared":
             self._ledger.note(envelope.ticket.run, [isolated(room, self._lease.worker)], key=envelope.key)
@@ -171,6 +173,21 @@ class Attempts:
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = self._reply(envelope)
         return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
+
+    def _import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
+        """Import, under a claim of its own, the code that tells what to reserve: a death at its import is this attempt's loss (ADR 55)."""
+        claim = self._claim(envelope, held, (), room)
+        if claim.fence is not None:
+            with suppress(CodeMismatch):
+                self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
+            self._ledger.defer(envelope.key, claim.fence, 0.0)
+            held.fence = None
+        return claim
+
+    def _refused(self, envelope: Envelope, claim: Claim) -> Delivered:
+        logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
+        counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
+        return Delivered(claim.refusal or "busy", counts, claim.in_company)
 
     def _wanted(self, envelope: Envelope) -> _Wanted:
         """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""

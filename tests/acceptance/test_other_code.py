@@ -10,6 +10,8 @@ from datetime import timedelta
 import pytest
 from fleet import BRISK, STEPS, Site, wait_until
 
+from flujo_client import UsageLimits
+
 pytestmark = pytest.mark.acceptance
 
 MODULE = """
@@ -103,3 +105,19 @@ def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_
     run.cancel()
     wait_until(lambda: run.status() == "cancelled", 10, what=site.log)
     assert (fleet.pids, imported.read_text()) == (pids, "once ")
+
+
+@pytest.mark.parametrize("limits", [None, UsageLimits(total_tokens_limit=10)])
+def test_code_that_ends_its_process_at_import_is_lost_like_a_step_that_does(services, tmp_path, versions, limits):
+    """M-013, C-37: whoever imports it has claimed the attempt, so its deaths are counted, and bounded."""
+    harmful = tmp_path / "harmful"
+    harmful.mkdir()
+    (harmful / "moving.py").write_text("import os\nos.abort()")
+    with Site(services, tmp_path, worker={**BRISK, "max_lost": 1}) as site:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
+            run = site.client.enqueue("moving:pipeline", [], limits=limits)
+        sys.modules.pop("moving")
+        fleet = site.workers(code=os.pathsep.join([str(harmful), str(STEPS)]))
+        wait_until(lambda: fleet.mend() * 0 or run.status() == "failed", 60, what=site.log)
+        assert run.result().error.code == "ATTEMPT_LOST"
