@@ -58,6 +58,7 @@ class HookDelivery:
         may_judge: tells whether this process may call others dead.
         isolation: where calls are made whose processes died before.
         max_lost: how often a call may be lost while nothing else ran.
+        may_load: tells whether code can be loaded without harm to this process.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -71,10 +72,11 @@ class HookDelivery:
         may_judge: Callable[[], bool],
         isolation: Isolation,
         max_lost: int = 3,
+        may_load: Callable[[str, str], bool] = lambda *_: True,
     ) -> None:
         self._store, self._hooks, self._coordinator, self._resolve = store, hooks, coordinator, resolve
         self._worker, self._may_judge, self._max_lost = worker, may_judge, max_lost
-        self._isolation = isolation
+        self._isolation, self._may_load = isolation, may_load
         self._unfit_until: dict[tuple[str, str], float] = {}
 
     def due(self) -> list[OwedCall]:
@@ -143,7 +145,7 @@ class HookDelivery:
     def _is_fit(self, call: OwedCall) -> bool:
         """Tell whether its code is here. What did not load is left alone for a while: a module may do much until it raises."""
         code, now = (call.reference, call.fingerprint), time.monotonic()
-        if now < self._unfit_until.get(code, now):
+        if now < self._unfit_until.get(code, now) or not self._may_load(*code):
             return False
         is_fit = self._entry(call) is not None
         if not is_fit:

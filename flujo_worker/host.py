@@ -28,6 +28,7 @@ from flujo_worker.guards.cells import RedisCells
 from flujo_worker.guards.result_cache import RedisCache
 from flujo_worker.health import HealthCheck
 from flujo_worker.hook_delivery import HookDelivery, HookThread
+from flujo_worker.import_trials import ImportTrials
 from flujo_worker.liveness.heartbeat import Heartbeat
 from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.watchdog import Steps, Watchdog
@@ -113,6 +114,7 @@ class Host:
             breakers=breakers_of(settings, self._cells),
             processes=self._quarantine,
         )
+        trials = ImportTrials(settings, catalog, self._threads)
         neighbours = Neighbours(self._store, member.host, place, max_lost=own.max_lost)
         self._sweeper = Sweeper(
             self._store,
@@ -125,6 +127,7 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
+            may_load=trials.may_load,
             look_beside=neighbours.bury,
         )
         self._hook_delivery = HookDelivery(
@@ -136,6 +139,7 @@ class Host:
             may_judge=self._lease.may_judge,
             isolation=self._attempts.isolation,
             max_lost=own.max_lost,
+            may_load=trials.may_load,
         )
         self._hook_calls = HookThread(
             self._hook_delivery, self._threads, rung, every_s=own.sweep_s, at_once=own.concurrency

@@ -223,7 +223,7 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back."""
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
         """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
 
         What this claim reserved is given back too. `told` is written once for each attempt, however often it is put off. False: it

@@ -56,6 +56,7 @@ class Sweeper:
         max_lost: how often an attempt may be lost.
         control_queue: where doorbells wait.
         keep_events_days: for how many days events are kept; None: for ever.
+        may_load: tells whether code can be loaded without harm to this process.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
     """
 
@@ -72,6 +73,7 @@ class Sweeper:
         max_lost: int = 3,
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
+        may_load: Callable[[str, str], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
@@ -79,7 +81,7 @@ class Sweeper:
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
-        self._keep_events_days, self._look_beside = keep_events_days, look_beside
+        self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -184,7 +186,7 @@ class Sweeper:
         self._strand()
         unfit = set()  # what does not load is tried once, however many runs wait for it
         for run, *code in self._store.parked(BATCH):
-            if tuple(code) in unfit:
+            if tuple(code) in unfit or not self._may_load(*code):
                 continue
             try:
                 self._catalog.entry(*code)

@@ -115,6 +115,16 @@ class Claims:
             if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
                 return claim
 
+    def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
+        """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 55)."""
+        claim = self.claim(envelope, held, (), room)
+        if claim.fence is not None:
+            with suppress(CodeMismatch):
+                self._catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
+            self._ledger.defer(envelope.key, claim.fence, 0.0)
+            held.fence = None
+        return claim
+
     def reply(self, envelope: Envelope) -> Reply | None:
         return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
 

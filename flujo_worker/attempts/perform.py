@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.ports import Ledger, Room
+    from flujo_worker.ports import Claim, Ledger, Room
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller
 
@@ -127,12 +127,14 @@ class Attempts:
             return Delivered("unreadable")
 
     def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+        if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
+            claim = self._claims.import_claimed(envelope, held, room)
+            if claim.refusal is not None:
+                return self._refused(envelope, claim)
         wanted = self._claims.wanted(envelope)
         claim = self._claims.claim(envelope, held, wanted.asks, room)
         if claim.refusal is not None:
-            logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
-            counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
-            return Delivered(claim.refusal, counts, claim.in_company)
+            return self._refused(envelope, claim)
         failpoints.hit("after_claim")
         if room != "shared":
             self._ledger.note(envelope.ticket.run, [isolated(room, self._lease.worker)], key=envelope.key)
@@ -148,6 +150,11 @@ class Attempts:
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = self._claims.reply(envelope)
         return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
+
+    def _refused(self, envelope: Envelope, claim: Claim) -> Delivered:
+        logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
+        counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
+        return Delivered(claim.refusal or "busy", counts, claim.in_company)
 
     def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started

@@ -112,6 +112,10 @@ class CodeRegistry:
         self._entries: dict[str, LoadedPipeline] = {}
         self._live: dict[Any, Any] = {}
 
+    def has(self, reference: str) -> bool:
+        """Tell whether this process has loaded it."""
+        return reference in self._entries
+
     def entry(self, reference: str, fingerprint: str) -> LoadedPipeline:
         """Find the pipeline of a run.
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from datetime import timedelta
 
 import pytest
 from fleet import BRISK, STEPS, Site, wait_until
+
+from flujo_client import UsageLimits
 
 pytestmark = pytest.mark.acceptance
 
@@ -78,3 +81,43 @@ def test_a_client_without_the_code_can_enqueue_what_was_enqueued_before(run, ver
     again = site.client.enqueue("moving:pipeline", [])
     site.workers(code=versions["old"])
     assert again.result(timeout=60).output == first.result(timeout=30).output == ["old", "last"]
+
+
+def swept_at(site):
+    return site.rows("SELECT swept_at FROM flujo_sweeps")[0]["swept_at"]
+
+
+@pytest.mark.parametrize("does", ["os.abort()", "os._exit(0)", "exec('while True: pass')"])
+def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_path, does):
+    """SYS-20: to look whether a parked run can go on, nobody dies and nobody is held."""
+    site, run = run
+    wrong = site.workers(code=versions["neither"])
+    wait_until(lambda: run.status() == "parked", what=site.log)
+    wrong.kill()
+    harmful, imported = tmp_path / "harmful", tmp_path / "imported"
+    harmful.mkdir()
+    (harmful / "moving.py").write_text(f"import os\nopen({str(imported)!r}, 'a').write('once ')\n{does}")
+    fleet = site.workers(code=os.pathsep.join([str(harmful), str(STEPS)]))
+    pids = fleet.pids
+    wait_until(imported.exists, what=site.log)
+    swept = swept_at(site)
+    wait_until(lambda: swept_at(site) > swept + timedelta(seconds=3), 15, what=site.log)
+    run.cancel()
+    wait_until(lambda: run.status() == "cancelled", 10, what=site.log)
+    assert (fleet.pids, imported.read_text()) == (pids, "once ")
+
+
+@pytest.mark.parametrize("limits", [None, UsageLimits(total_tokens_limit=10)])
+def test_code_that_ends_its_process_at_import_is_lost_like_a_step_that_does(services, tmp_path, versions, limits):
+    """M-013, C-37: whoever imports it has claimed the attempt, so its deaths are counted, and bounded."""
+    harmful = tmp_path / "harmful"
+    harmful.mkdir()
+    (harmful / "moving.py").write_text("import os\nos.abort()")
+    with Site(services, tmp_path, worker={**BRISK, "max_lost": 1}) as site:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
+            run = site.client.enqueue("moving:pipeline", [], limits=limits)
+        sys.modules.pop("moving")
+        fleet = site.workers(code=os.pathsep.join([str(harmful), str(STEPS)]))
+        wait_until(lambda: fleet.mend() * 0 or run.status() == "failed", 60, what=site.log)
+        assert run.result().error.code == "ATTEMPT_LOST"

@@ -29,6 +29,7 @@ ALLOWED = {
     "flujo_client/cli/timeouts.py": {"envvar FLUJO_LENS_TIMEOUT"},
     # Workers get their environment from ConfigManager.
     "flujo_client/embedded/local.py": {"subprocess with env"},
+    "flujo_worker/import_trials.py": {"subprocess with env"},
     "flujo_worker/quarantine.py": {"subprocess with env"},
     # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
     "flujo_client/embedded/process.py": {"subprocess"},

@@ -52,6 +52,13 @@ def test_only_its_holder_may_put_it_off(world, new, fence):
     assert (world.picture(RUN), len(waits(world))) == (before, 1)
 
 
+def test_it_may_be_put_off_in_silence(world, new):
+    """Nobody waits: whoever gave it back claims it again at once."""
+    before = len(world.events(RUN))
+    assert world.store.defer(new.first.key, world.claim(new), 0.0)
+    assert (world.status(new), len(world.events(RUN)), world.claim(new)) == ("ready", before, 2)
+
+
 def test_an_outcome_of_who_put_it_off_is_refused(world, new):
     put_off(world, new, world.claim(new))
 

@@ -110,14 +110,14 @@ class LedgerInMemory(BudgetsInMemory):
             self._tell(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
         with self._lock:
             row = self._given_back(key, fence, delay_s)
             if row is None:
                 return False
             if not row.losses:
                 self._unreserve(key)
-            if not any((each.attempt, each.name) == (key, told.name) for each in self._events):
+            if told and not any((each.attempt, each.name) == (key, told.name) for each in self._events):
                 self._tell(row.key.run, key, told.name, told.level, told.data)
             return True
 

@@ -199,9 +199,13 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
-        parameters |= {"name": as_text(told.name), "level": told.level, "data": shown(told.data)}
+        parameters |= {
+            "name": told and as_text(told.name),
+            "level": told and told.level,
+            "data": told and shown(told.data),
+        }
         return bool(self._rows("defer", parameters))
 
     def postpone(self, key: str, delay_s: float) -> None:

@@ -1,5 +1,5 @@
 -- The attempt waits in its row, without a message or a worker, and keeps its number. It has called nobody, so what its claim reserved goes
--- back, unless a worker was lost with it before: nobody knows what that one has spent. Its wait is told once.
+-- back, unless a worker was lost with it before: nobody knows what that one has spent. Its wait is told once, if it is to be told.
 WITH freed AS (
     UPDATE flujo_attempts SET status = 'ready', worker = NULL, started_at = NULL, available_at = now() + make_interval(secs => %(delay_s)s::float8)
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
@@ -24,7 +24,7 @@ story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)
     SELECT freed.run_id, %(key)s::text, %(fence)s::int, %(name)s::text, %(level)s::text, %(data)s::text::jsonb
     FROM freed
-    WHERE NOT EXISTS (
+    WHERE %(name)s::text IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM flujo_events e WHERE e.run_id = freed.run_id AND e.attempt = %(key)s::text AND e.name = %(name)s::text
     )
 )
