@@ -26,7 +26,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 DIES_BEFORE_PUBLISH = """
 import os, signal, sys
-from flujo_client import ConfigManager, verbs
+from flujo_client import ConfigManager
+from flujo_client.api import operations
 from flujo_client.gateway.door import Door
 from flujo_client.gateway.effects import Publish
 
@@ -37,7 +38,7 @@ def until_publish(verb):
         answer = yield effect
     os.kill(os.getpid(), signal.SIGKILL)
 
-Door(settings).perform(until_publish(verbs.enqueue(settings, "acceptance_pipelines:three", [], {"idempotency_key": sys.argv[1]})))
+Door(settings).perform(until_publish(operations.enqueue(settings, "acceptance_pipelines:three", [], {"idempotency_key": sys.argv[1]})))
 """
 
 

@@ -92,7 +92,7 @@ def test_a_lost_row_that_cannot_be_read_is_told_of_with_its_fence(engine):
     engine.empty()
     run = engine.enqueue("damage_pipelines:onlooker")
     engine.rows.execute(
-        "UPDATE flujo_attempts SET status = 'running', losses = 9, worker = NULL, fence = 4; UPDATE flujo_runs SET status = 'running'; "
+        "UPDATE flujo_attempts SET status = 'running', losses = 9, losses_alone = 9, worker = NULL, fence = 4; UPDATE flujo_runs SET status = 'running'; "
         "UPDATE flujo_scopes SET output = ''"
     )
     damaged = []
