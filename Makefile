@@ -46,7 +46,7 @@ test: $(STAMP) ## the tests; they start the services they need
 
 test-fast: $(STAMP) ## the tests that need no services: unit, laws, conformance in memory, architecture
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not services and not acceptance and not chaos" \
+	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not services and not acceptance and not chaos" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
 laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each

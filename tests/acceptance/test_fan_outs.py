@@ -20,7 +20,7 @@ from container_checks import (
     succeeded,
 )
 from container_pipelines import KINDS, LETTERS, ON_FAILURE, STRATEGIES
-from fleet import STEADY, Site, wait_until
+from fleet import PATIENCE_S, STEADY, Site, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -90,7 +90,7 @@ def matrix(site, fleet):
 def test_branches_that_succeed_are_merged_once(site, matrix, kind, strategy, on_failure):
     """SYS-13, SYS-14, M-440, M-442: outputs in declared order, each branch performed once, the context as by hand."""
     run = matrix[kind, strategy, on_failure, "succeed"]
-    result = run.result(timeout=60)
+    result = run.result(timeout=PATIENCE_S)
     assert_joined_once(site, run)
     expected = Counter([*LETTERS, *(["choose"] if kind == "router" else [])])
     if strategy == "error_on_conflict":
@@ -113,7 +113,7 @@ def test_branches_that_succeed_are_merged_once(site, matrix, kind, strategy, on_
 def test_a_branch_that_fails_is_told_and_merges_nothing(site, matrix, kind, strategy, on_failure):
     """M-443, M-006: ignored, the others are merged; propagated, the step has failed and the context is untouched."""
     run = matrix[kind, strategy, on_failure, "fail"]
-    result = run.result(timeout=60)
+    result = run.result(timeout=PATIENCE_S)
     assert_joined_once(site, run)
     fan = result.step_history[0]
     assert set(begun(site, run).values()) == {1}
@@ -131,7 +131,7 @@ def test_a_branch_that_fails_is_told_and_merges_nothing(site, matrix, kind, stra
 def test_a_run_cancelled_midway_has_merged_nothing_and_leaves_nothing(site, matrix, kind, strategy, on_failure):
     """M-010: whatever its branches had done, and whoever they were."""
     run = matrix[kind, strategy, on_failure, "cancel"]
-    result = run.result(timeout=60)
+    result = run.result(timeout=PATIENCE_S)
     assert (result.run_status, written(result)) == ("cancelled", NOTHING)
     assert_nothing_left(site, run)
     assert [each for each in site.attempts(run.id) if each["kind"] == "join"] == []
@@ -174,7 +174,7 @@ def test_a_thousand_branches(site, capsys):
     """SYS-13: all merged, in order, and the chord rang. Under `make chaos` for the seconds it takes."""
     began = time.monotonic()
     run = enqueue(site, "wide", items=list(range(1000)))
-    result = run.result(timeout=60)
+    result = run.result(timeout=PATIENCE_S)
     told(capsys, "1000 branches", began, by := rings(site, [run]))
     assert (result.output, result.final_pipeline_context.count) == (list(range(1, 1001)), 1000)
     assert set(begun(site, run).values()) == {1}
@@ -202,7 +202,7 @@ def test_branches_that_end_at_the_same_instant(site, capsys, failing, ends):
     wait_until(lambda: sum(begun_in(site)[run.id].total() for run in runs) == 45, what=site.log)
     began = time.monotonic()
     site.open_gate(gate)
-    assert {run.result(timeout=60).run_status for run in runs} == {ends}
+    assert {run.result(timeout=PATIENCE_S).run_status for run in runs} == {ends}
     told(capsys, f"15 runs with branches that {ends}", began, by := rings(site, runs))
     for run in runs:
         assert_joined_once(site, run)
@@ -216,7 +216,7 @@ def test_siblings_of_a_failed_branch_are_cancelled_promptly(site, capsys):
     wait_until(lambda: begun(site, run).total() == 3, what=site.log)
     began = time.monotonic()
     site.open_gate("prompt-c")
-    assert run.result(timeout=60).run_status == "failed"
+    assert run.result(timeout=PATIENCE_S).run_status == "failed"
     took = time.monotonic() - began
     assert took < STEADY["lease_s"] / 4
     assert_joined_once(site, run)
@@ -231,7 +231,7 @@ def told(capsys, what, began, by):
 def test_no_join_of_this_module_needed_the_sweeper(site, matrix):
     """Without faults its share is 0, and nothing is left of any run."""
     for run in matrix.values():
-        run.result(timeout=60)
+        run.result(timeout=PATIENCE_S)
     by = site.rows("SELECT DISTINCT data ->> 'by' AS by FROM flujo_events WHERE name = 'join.rung'")
     assert {row["by"] for row in by} <= {"chord", "worker"}
     assert site.rows("SELECT key FROM flujo_attempts WHERE status = ANY(%(live)s)", live=LIVE) == []

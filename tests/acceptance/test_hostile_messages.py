@@ -24,6 +24,12 @@ SECRET = "swordfish"
 
 
 @pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: a test here closes every connection to Redis."""
+    return services_to_break
+
+
+@pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
     """Clients and workers sign."""
     with Site(services, tmp_path_factory.mktemp("signed"), worker=STEADY, signing_keys=KEYS) as site:

@@ -6,8 +6,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import psycopg
 import pytest
 from builders import enqueued, envelopes
+from fleet import wait_until
 from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, ring, work
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
@@ -308,7 +310,7 @@ def test_scopes_are_locked_deepest_first(world, database_url, held, who):
 def test_one_of_many_joins_wins(world, race):
     """The doorbell rang twice, on two workers: one has the work."""
     world.register_worker("w2", "w3")
-    for _ in range(ROUNDS // 2):
+    for _ in range(ROUNDS):
         arms = fanned_out(world, 1)
         world.commit(*claimed(world, arms))
 
@@ -324,7 +326,7 @@ def test_one_of_many_joins_wins(world, race):
 
 
 def test_a_join_that_is_said_twice_is_done_once(world, race):
-    for _ in range(ROUNDS // 2):
+    for _ in range(ROUNDS):
         arms = fanned_out(world, 2)
         for decision in claimed(world, arms):
             world.commit(decision)
@@ -348,3 +350,42 @@ def test_a_ring_does_not_wait_for_the_merge_of_the_join(world, held):
             late.result(timeout=60)
         finally:
             held.rollback()
+
+
+WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+HELD_UP = """
+CREATE SEQUENCE rings_made;
+CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN IF nextval('rings_made') = 1 THEN PERFORM pg_advisory_xact_lock(42); END IF; RETURN NEW; END $$;
+CREATE TRIGGER held_up BEFORE INSERT ON flujo_attempts FOR EACH ROW WHEN (NEW.kind = 'join') EXECUTE FUNCTION hold_up();
+"""
+
+
+@pytest.fixture
+def held_up(database_url):
+    """Hold up the first ring when it is about to insert the join, until the test releases the lock 42."""
+    with psycopg.connect(database_url, autocommit=True) as gate:
+        gate.execute(HELD_UP)
+        gate.execute("SELECT pg_advisory_lock(42)")
+        yield gate
+        gate.execute("DROP FUNCTION hold_up CASCADE; DROP SEQUENCE rings_made")
+
+
+def test_a_slow_ring_does_not_wait_for_the_merge_of_another_rings_join(world, database_url, held_up):
+    """Law of one lock order: both look before either inserts; the other's join is merged while the slow one is held up."""
+    arms = fanned_out(world, 1)
+    world.commit(*claimed(world, arms))
+
+    def ring_and_join():
+        join = joined(world, arms[0])
+        moves = (moved(join, status="succeeded", merges=True), moved(world.scope(run_of(join)), cursor=2, merges=True))
+        return world.commit(concluded(join, *moves, fence=world.claim(join)))
+
+    with ThreadPoolExecutor(2) as threads:
+        slow = waits(database_url, lambda: ring(world, arms[0]))
+        quick = threads.submit(ring_and_join)
+        wait_until(lambda: len(held_up.execute(WAITING).fetchall()) == 2, 10)
+        held_up.execute("SELECT pg_advisory_unlock(42)")
+        assert quick.result(20) == "merged"
+        slow.result(20)
+    assert joins(world, arms[0]) == ["succeeded"]

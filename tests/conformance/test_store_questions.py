@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from builders import enqueued, envelopes, packed, pipeline_of
 from trees import FAN, closing, concluded, fanned_out, moved, ring
-from worlds import Postgres, World, key_of, run_of
+from worlds import ROUNDS, Postgres, World, key_of, run_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.transport.chords import NO_LANE
@@ -222,7 +222,6 @@ def test_an_aborted_fan_out_closes_its_questions(world):
 # races, on Postgres
 
 
-ROUNDS = 60
 real = pytest.mark.usefixtures("no_deadlock")
 
 

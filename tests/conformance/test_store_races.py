@@ -99,7 +99,7 @@ def test_a_cancel_against_a_claim_leaves_nothing_alive(world, race):
 
 
 def test_a_cancel_against_parking_and_unparking_leaves_nothing_alive(world, race):
-    for _ in range(ROUNDS // 2):
+    for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE))
         fence = world.claim(new)
         *_, stopped = race(
@@ -112,7 +112,7 @@ def test_a_cancel_against_parking_and_unparking_leaves_nothing_alive(world, race
 
 
 def test_two_cancels_are_acknowledged_once(world, race):
-    for _ in range(ROUNDS // 2):
+    for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE))
         stop = lambda new=new: world.store.stop(run_of(new), "cancelled", "enough")  # noqa: E731
         assert sorted(race(stop, stop, stop)) == [False, False, True]
@@ -162,7 +162,7 @@ def test_one_of_many_claims_wins(world, race):
 
 
 def test_the_same_outcome_at_once_is_merged_once(world, race):
-    for _ in range(ROUNDS // 2):
+    for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE, context={"n": 1}))
         decision = decided(new, succeeded("one", {"n": 2}, usage=SPENT), fence=world.claim(new))
         verdicts = race(*[lambda decision=decision: world.commit(decision)] * 4)

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Due, Room, Store, Verdict
     from flujo_worker.store.postgres.store import PostgresStore
 
-ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "12"))
-"""How often a race is run: every order of few acts comes up within a check; `make races` looks for what is rare."""
+ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
+"""How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
 MAX_LOST = 2
 LEASE_S = 30.0
 _TABLES = "runs scopes attempts contexts budgets reservations spends workers events inputs blobs broker_epochs hook_calls pipelines"

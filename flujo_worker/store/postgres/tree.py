@@ -40,8 +40,8 @@ class TreeInPostgres(RetryingPool):
 
     def ring(self, run: str, address: str, queue: str, by: str) -> bool:
         parameters = {"run": run, "address": address, "queue": queue, "by": by, "grace_s": grace_s(1)}
-        # A row that another ring made at this moment is seen by a statement of its own only.
-        return bool(self._rows("ring", parameters) or self._rows("live_join", {"run": run, "address": address}))
+        made = self._patiently(lambda connection: _ring(connection, parameters))
+        return made or bool(self._rows("live_join", {"run": run, "address": address}))
 
     def child_run(self, run: str) -> ChildRunRow | None:
         rows = self._rows("child_run", {"run": run})
@@ -89,6 +89,13 @@ def read_envelopes(rows: Iterable[Mapping[str, Any]], damaged: Damaged) -> list[
 
 def _log(_run: str, _key: str, _fence: int | None, error: Unreadable) -> None:
     logger.error("%s; a sweep will fail its run", error.message)
+
+
+def _ring(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
+    """Make the join's row, and tell whether it was made; one way to Postgres and back."""
+    with connection.transaction(), connection.pipeline():
+        execute(connection, "hold_fan_out", parameters)
+        return execute(connection, "ring", parameters).fetchone() is not None
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:

@@ -1,8 +1,10 @@
--- The join's work row, if all branches are closed and the child run, if that is what is waited for, has ended. Two rings make one row;
--- whoever rings after the last close sees them all closed.
--- A row that is there already is not tried again: an insert would wait for whoever is closing it, and that is the join's own merge,
--- which waits for the fan-out that is held here.
--- FOR KEY SHARE of the run, as in a merge: after a cancel no row is made. FOR SHARE of the fan-out: nobody closes it meanwhile.
+-- The join's work row, if all branches are closed and the child run, if that is what is waited for, has ended. It comes right after
+-- hold_fan_out.sql in one transaction, so two rings make one row, and the second sees it. Whoever rings after the last close sees all
+-- branches closed.
+-- A row that is there already is not tried again: an insert would wait for the join's own merge, which waits for the fan-out that is
+-- held here. For the same reason a ring may not look before it holds the fan-out: another ring's join could be at its merge by the
+-- time of the insert.
+-- FOR KEY SHARE of the run, as in a merge: after a cancel no row is made.
 WITH fit AS (
     SELECT p.run_id, p.address, p.step, p.run_id || ':' || p.address || ':' || p.step || ':join' AS key
     FROM flujo_scopes p JOIN flujo_runs r ON r.id = p.run_id
@@ -14,7 +16,7 @@ WITH fit AS (
           SELECT 1 FROM flujo_runs k
           WHERE k.parent_run = p.run_id AND k.parent_address = p.address AND k.status IN ('queued', 'running', 'parked')
       )
-    FOR SHARE OF p FOR KEY SHARE OF r
+    FOR KEY SHARE OF r
 ),
 made AS (
     INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
