@@ -18,6 +18,12 @@ from flujo_worker.store.migrate import migrate
 DAY_S = 86_400.0
 
 
+@pytest.fixture(scope="module")
+def services(services_to_break):
+    """A server of its own: a cursor waits for the transactions of all databases, other tests' among them."""
+    return services_to_break
+
+
 @pytest.fixture
 def new(world):
     return world.record(enqueued(pipeline_of("a", "b")))
