@@ -1,7 +1,7 @@
 """One candidate at one effort: from text to a value that the schema holds for, or why not.
 
 Effort grows from strict decoding over the slips of Stage 2 to the tolerant tiers; each is the one before with more allowed (M-091).
-It must not look at other candidates: `parse` chooses. In: a candidate and an effort; out: an `Accepted`, or `Refused`.
+It must not look at other candidates: `parse` chooses. In: a candidate and an effort; out: an `Accepted`, or `StageRefused`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ParseAttempt:
         """Decode, check, nothing else.
 
         Raises:
-            Refused: with the place.
+            StageRefused: with the place.
         """
         try:
             value = decode(self.text[candidate.start : candidate.stop])
@@ -86,7 +86,7 @@ class ParseAttempt:
         """Try one candidate.
 
         Raises:
-            Refused: with the rule and the place.
+            StageRefused: with the rule and the place.
         """
         if candidate.refusal is not None and (effort.level or 0) < REPAIR:
             raise _named(candidate.refusal)

@@ -37,7 +37,7 @@ def variants(text: str, level: int, budget: ParseBudget) -> list[str]:
     """Give the texts one bracket away from `text` whose brackets match; none when they match already.
 
     Raises:
-        Refused: when there are too many to try.
+        StageRefused: when there are too many to try.
     """
     found = [mark for mark in marks(text, level, budget) if mark[1] not in "()"]
     brackets = [mark for mark in found if mark[1] != ","]

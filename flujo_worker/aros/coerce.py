@@ -62,7 +62,7 @@ class Coercer:
         """Convert what may be converted.
 
         Raises:
-            Refused: at the budget's end, or for references without end.
+            StageRefused: at the budget's end, or for references without end.
         """
         return self._at(self.check.root, "", value, ())
 

@@ -79,7 +79,7 @@ def scan(text: str, level: int, budget: ParseBudget) -> Scan:
     """Find the regions of `text`.
 
     Raises:
-        Refused: at the limit of depth or tokens.
+        StageRefused: at the limit of depth or tokens.
     """
     return _Scanner(text, level, budget).run()
 

@@ -2,7 +2,7 @@
 
 It never guesses: each slip has one way to be read at its level, everything in the text lands in the value, and what is ambiguous is
 refused (rules 6 to 10). No recursion: depth is bounded by `DEEPEST`, work by the `Budget`. In: text and the bounds of the region;
-out: a `Reading`, or `Refused` with the rule and the path. What a text's end leaves open is reported, never closed in silence.
+out: a `Reading`, or `StageRefused` with the rule and the path. What a text's end leaves open is reported, never closed in silence.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Reader(Scalars):
             unclosed: close what is open where the text ends after a whole value, and say so in the reading.
 
         Raises:
-            Refused: with the rule and the path.
+            StageRefused: with the rule and the path.
         """
         try:
             return Reading(self._value(), self.position, self._repairs)
@@ -65,7 +65,7 @@ class Reader(Scalars):
         """See that nothing follows the value.
 
         Raises:
-            Refused: when something does.
+            StageRefused: when something does.
         """
         found = self._skip.match(self.text, self.position, self.stop)
         if found is not None and found.end() < self.stop:

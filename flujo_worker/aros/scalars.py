@@ -1,7 +1,7 @@
 """Reads one scalar of a text that is not quite JSON: a string, a number, a word, or a value without quotes.
 
 It must not know containers beyond which one it stands in. In: a text and a place; out: the value, the place after it and the slips
-that were read over, or `Refused`.
+that were read over, or `StageRefused`.
 """
 
 from __future__ import annotations

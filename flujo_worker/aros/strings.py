@@ -1,7 +1,7 @@
 """The text between two quotes: where it ends, and what it says.
 
 It must not lose a character: an escape that JSON does not know is kept as it stands or refused, never shortened (rule 8). In: the
-text and the place after the opening quote; out: the string and the place after the closing one, or `Refused`.
+text and the place after the opening quote; out: the string and the place after the closing one, or `StageRefused`.
 """
 
 # ruff: noqa: RUF001 - typographic quotes are what is spoken of
@@ -47,7 +47,7 @@ def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> 
         role: `key`, `member`, `element` or `in-tuple` where quotes may stand inside the string; None where the first one closes.
 
     Raises:
-        Refused: as cut, when none does.
+        StageRefused: as cut, when none does.
     """
     if role is None and quotes in PLAIN_BODY:
         found = PLAIN_BODY[quotes].match(text, start, stop)
@@ -127,7 +127,7 @@ def said(body: str, level: int) -> str:
     """Undo the escapes of a string's text.
 
     Raises:
-        Refused: for an escape that the level does not know, one beside others that it does, or half a character.
+        StageRefused: for an escape that the level does not know, one beside others that it does, or half a character.
     """
     spoken = _unescaped(body, level) if "\\" in body else body
     if _SURROGATE.search(spoken):

@@ -56,7 +56,7 @@ class Answering(Protocol):
     """Who answers what deciding asks of user code."""
 
     def answer(self, ticket: RunHeader, ask: CallUserCode) -> Any:
-        """Answer one question; raises Refused when user code does not."""
+        """Answer one question; raises UserCodeFailed when user code does not."""
 
     def keep(self, ticket: RunHeader, keeping: Keep) -> Event:
         """Give the cache what was merged, and tell what became of it."""
@@ -97,7 +97,7 @@ class Coordinator:
             merged: done. repeated: it had been done. stale or stopped: refused, only the spend was recorded.
 
         Raises:
-            Unfit: user code is to be asked, and this worker has not the code the run was started with.
+            CodeMismatch: user code is to be asked, and this worker has not the code the run was started with.
         """
         try:
             decision, heavy = offload_large_values(self._decide(notice), self._inline)

@@ -41,7 +41,7 @@ KINDS: dict[str, Kind] = {
 def decide(
     plan: Plan, notice: AttemptReport, *, backoff: Backoff | None = None, control_queue: str = CONTROL_QUEUE
 ) -> Deciding:
-    """Decide what follows. Send it the answers to what it yields; a `Refused` thrown in is an answer too.
+    """Decide what follows. Send it the answers to what it yields; a `UserCodeFailed` thrown in is an answer too.
 
     Args:
         plan: the pipeline the run was started with.

@@ -57,7 +57,7 @@ class Answers:
         """Give the recorded answer.
 
         Raises:
-            Refused: user code refused then.
+            UserCodeFailed: user code refused then.
             Unlike: something else was asked then, or nothing more.
         """
         meant = {"role": ask.role, "path": ask.path}

@@ -120,7 +120,7 @@ class CodeRegistry:
         """Find the pipeline of a run.
 
         Raises:
-            Unfit: with the reason that the run is parked for.
+            CodeMismatch: with the reason that the run is parked for.
         """
         entry = self._entries.get(reference)
         if entry is None:

@@ -90,8 +90,8 @@ class Evaluator:
         """Answer one question.
 
         Raises:
-            Refused: user code raised, took too long, or gave what cannot travel.
-            Unfit: this worker has not the code the run was started with.
+            UserCodeFailed: user code raised, took too long, or gave what cannot travel.
+            CodeMismatch: this worker has not the code the run was started with.
         """
         step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[ask.path]
         filling = filling_of(self._bench.template, step=ask.path.rpartition("/")[2], of=ask.role)

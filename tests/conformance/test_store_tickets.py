@@ -1,4 +1,4 @@
-"""What every message of a run carries alike, `Ticket.aros` above all: recorded once, and in each ticket that is rebuilt (M-149)."""
+"""What every message of a run carries alike, `RunHeader.aros` above all: recorded once, and in each ticket that is rebuilt (M-149)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HookCallsInMemory(Tables):
-    """The port `HookCalls`, but for reading a run."""
+    """The port `OwedHookCalls`, but for reading a run."""
 
     def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
         with self._lock:

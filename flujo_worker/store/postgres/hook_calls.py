@@ -21,7 +21,7 @@ _HOME: Final = "flujo_client.gateway"
 
 
 class HookCallsInPostgres(RetryingPool):
-    """The port `HookCalls`."""
+    """The port `OwedHookCalls`."""
 
     def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
         rows = self._rows("owed_calls", {"worker": worker, "limit": limit, "may_judge": may_judge})
