@@ -1,0 +1,139 @@
+"""The engine's event loop: attempts are coroutines on it, from their message to their merge. One in each process, in a thread of its own.
+
+Users' code never runs here but on the loop of `event_loop.py`, so an agent that blocks holds up no claim and no merge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from flujo_worker.runtime.effects import claim_alone
+from flujo_worker.threads import carried
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from concurrent.futures import Executor, Future
+    from typing import Unpack
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_worker.domain.values import Decision, FanOut
+    from flujo_worker.ports import Claim, Committed, Ledger
+    from flujo_worker.runtime.effects import ClaimTerms
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_AT_ONCE = 64
+"""How many are claimed, merged or sent together at most: all wait for the slowest."""
+
+
+class Engine:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out work on the loop, and wait for it in another thread."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the engine would wait for itself")
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def close(self) -> None:
+        """Stop the loop; what it still works on is dropped, and swept by others."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=5)
+
+
+class Gathering(Generic[T]):
+    """Does for many at once what they ask for one by one: one act under way, and what gathers meanwhile goes next. There is no timer.
+
+    Args:
+        act: what is done for some of them; what it raises is raised for each.
+    """
+
+    def __init__(self, act: Callable[[Sequence[T]], Awaitable[object]]) -> None:
+        self._act = act
+        self._waiting: deque[tuple[T, asyncio.Future[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, item: T) -> Awaitable[None]:
+        """Have it done; to be awaited until it is."""
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return done
+
+    async def _work(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
+            error: Exception | None = None
+            try:
+                await self._act([item for item, _ in some])
+            except Exception as raised:  # noqa: BLE001 - it is for those who asked
+                error = raised
+            for _, done in some:
+                if not done.done():
+                    done.set_result(None) if error is None else done.set_exception(error)
+        self._task = None
+
+
+class LoopEffects:
+    """Effects for attempts on the engine's loop: the common ones are awaited there, whatever else blocks goes to a thread.
+
+    Args:
+        engine: whose loop it is.
+        ledger: where attempts are claimed and decisions committed, one by one.
+        threads: for what blocks.
+        send: publishes what begins a fan-out, in a thread.
+        push: publishes everything else.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        threads: Executor,
+        send: Callable[[Sequence[Envelope], FanOut | None], None],
+        push: Callable[[Sequence[Envelope]], Awaitable[None]],
+    ) -> None:
+        self._engine, self._ledger, self._threads = engine, ledger, threads
+        self._send, self._push = send, push
+
+    async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        return await self.call(claim_alone, self._ledger, envelope, worker, **terms)
+
+    async def commit(self, decision: Decision) -> Committed:
+        return await self.call(self._ledger.commit, decision)
+
+    async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
+        if fan_out is None:
+            await self._push(envelopes)
+        else:
+            await self.call(self._send, envelopes, fan_out)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.result(self._threads.submit(carried(partial(function, *args, **kwargs))))
+
+    async def result(self, future: Future[T]) -> T:
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if future.cancelled():
+                raise CancelledError from None
+            raise
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._engine.run(work)
