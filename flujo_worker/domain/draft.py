@@ -191,11 +191,11 @@ class DecisionBuilder:
         self.scopes[address] = scope
         return scope
 
-    def children(self, box: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
+    def children(self, container: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
         """A container's children by their place, as this decision leaves them: the rows do not know yet what it did (law)."""
-        rows = () if box.seen is None else (yield ReadScope(box.address, children=True))
+        rows = () if container.seen is None else (yield ReadScope(container.address, children=True))
         found = {row.address: replace(_read(row), status=row.status) for row in rows}
-        found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == box.address}
+        found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == container.address}
         return list(found.values())
 
     def open(self, scope: ScopeState) -> ScopeState:

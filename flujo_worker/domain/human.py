@@ -104,9 +104,9 @@ def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message:
     """Refuse a question that an import it stands in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
     address: str | None = scope.address
     while address is not None:
-        box, _, address = draft.plan.locate(address)
-        if box is not None and "asks_nobody" in box.rules:
-            said = f"step '{node.name}' asks a person, which import '{box.name}' lets nobody do (propagate_hitl=False): {message}"
+        container, _, address = draft.plan.locate(address)
+        if container is not None and "asks_nobody" in container.rules:
+            said = f"step '{node.name}' asks a person, which import '{container.name}' lets nobody do (propagate_hitl=False): {message}"
             raise refusal(said, type_name="HumanInputError", code=KEPT, category="human")
 
 
