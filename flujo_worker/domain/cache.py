@@ -14,7 +14,7 @@ from flujo_client.serial import canonical
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, open_child, open_container, same
-from flujo_worker.domain.values import Cached, CallUserCode, Keep, UserCodeFailed
+from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
@@ -47,14 +47,14 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
         yield from give_up(draft, container, body.fault, context=body.context)
         return
     if KEY in container.metadata:
-        yield from _keep(draft, container, node, body)
+        yield from _store_result(draft, container, node, body)
     yield from finish(draft, container, body.output, body.context)
 
 
 def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Asked:
     """Ask for what is kept of this step for this input. Whatever goes wrong there, the step is run."""
     ticket = draft.notice.envelope.ticket
-    told = {
+    dependencies = {
         "tenant": ticket.tenant,
         "pipeline": bare(ticket.reference),
         "version": draft.plan.version,
@@ -64,21 +64,21 @@ def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Asked:
         "has_context": scope.context is not None,
     }
     try:
-        return (yield CallUserCode("cached", node.path, (scope.output, scope.context), {"told": told}))
+        return (yield CallUserCode("cached", node.path, (scope.output, scope.context), {"told": dependencies}))
     except UserCodeFailed as refused:
         return Cached(why=refused.fault.type_name)
 
 
-def _keep(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
+def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
     patch = None
     if not same(container.context, body.context):
         try:
             patch = yield CallUserCode("patch", node.path, (container.context, body.context))
         except UserCodeFailed as refused:
-            said = {"step": node.name, "reason": refused.fault.type_name}
-            draft.tell("flujo.cache.not_stored", "warning", **said)
+            data = {"step": node.name, "reason": refused.fault.type_name}
+            draft.tell("flujo.cache.not_stored", "warning", **data)
             return
-    draft.keeps.append(Keep(node.path, container.metadata[KEY], body.output, patch))
+    draft.cache_entries.append(CacheEntry(node.path, container.metadata[KEY], body.output, patch))
 
 
 def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
@@ -91,16 +91,16 @@ def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
     return False
 
 
-def cache_key(name: str, told: dict[str, Any], value: Tree) -> str:
+def cache_key(name: str, dependencies: dict[str, Any], value: Tree) -> str:
     """The key of a step's result: its name, and the SHA-256 of what the result depends on.
 
     Args:
         name: the step's.
-        told: the step and its place, as plain data.
+        dependencies: the step and its place, as plain data.
         value: the input's tree. Equal inputs give one key, in whatever order mappings and sets were filled; inputs of different
             types give different ones.
     """
-    digest = sha256(canonical({**told, "input": _ordered(value)})).hexdigest()
+    digest = sha256(canonical({**dependencies, "input": _ordered(value)})).hexdigest()
     return f"{name}:{digest}"
 
 

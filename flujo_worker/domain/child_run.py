@@ -82,8 +82,10 @@ def ended(draft: DecisionBuilder, container: ScopeState) -> Asked:
 
 
 def _stopped(row: ChildRunRow) -> Fault:
-    said = f"child run {row.run} was {row.status}" if row.status == "cancelled" else f"child run {row.run} {row.status}"
+    message = (
+        f"child run {row.run} was {row.status}" if row.status == "cancelled" else f"child run {row.run} {row.status}"
+    )
     if row.reason:
-        said = f"{said}: {row.reason}"
+        message = f"{message}: {row.reason}"
     code = f"CHILD_{row.status.upper()}"
-    return Fault("system", "ExecutionError", said, said, module="flujo_client.errors", code=code)
+    return Fault("system", "ExecutionError", message, message, module="flujo_client.errors", code=code)

@@ -18,8 +18,8 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Ask the condition and begin the path it names."""
     container = open_container(draft, scope, node)
     try:
-        said, key = yield from _choose(node, scope)
-        container.metadata.update(executed_branch_key=said, resolved_branch_key=key)
+        answer, key = yield from _choose(node, scope)
+        container.metadata.update(executed_branch_key=answer, resolved_branch_key=key)
         value = yield from ask(node, "branch_input", scope.output, scope.context, otherwise=scope.output)
     except UserCodeFailed as refused:
         yield from give_up(draft, container, refused.fault)
@@ -45,16 +45,16 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, path: Scop
 
 
 def _choose(node: Node, scope: ScopeState) -> Asked:
-    said, key = yield from ask(node, "condition", scope.output, scope.context)
+    answer, key = yield from ask(node, "condition", scope.output, scope.context)
     if key is None and node.rules["default"]:
         key = "default"
     if key is None:
         keys = ", ".join(sorted(node.bodies)) or "none"
         message = (
-            f"the condition of '{node.path}' answered {said!r:.80}; its branches are {keys}, and it has no default"
+            f"the condition of '{node.path}' answered {answer!r:.80}; its branches are {keys}, and it has no default"
         )
         raise refusal(message, type_name="ExecutionError", code="NO_BRANCH", category="agent")
-    return said, key
+    return answer, key
 
 
 KIND = Kind(enter=enter, closed=closed)

@@ -27,10 +27,10 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
     """Go on with what succeeded, or fall back once. What a loop or a map keeps when it fails is kept with the last failure (C-13)."""
     if body.status == "succeeded":
-        said = (
+        feedback = (
             f"Original error: {_original(container)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
         )
-        yield from finish(draft, container, body.output, body.context, feedback=said)
+        yield from finish(draft, container, body.output, body.context, feedback=feedback)
     elif body.name == PRIMARY and not is_final(body.fault) and not _is_limit(body.fault):
         yield from _fall_back(draft, container, body.fault)
     else:
@@ -45,9 +45,9 @@ def _is_limit(fault: Fault | None) -> bool:
 
 def _fall_back(draft: DecisionBuilder, container: ScopeState, fault: Fault | None) -> Steps:
     """Begin the fallback with the input and context that the step had: nothing it wrote is there."""
-    said = fault.feedback if fault else ""
-    container.metadata.update(fallback_triggered=True, original_error=said)
-    draft.tell("flujo.fallback.triggered", "warning", step=container.step, original_error=said)
+    original_error = fault.feedback if fault else ""
+    container.metadata.update(fallback_triggered=True, original_error=original_error)
+    draft.tell("flujo.fallback.triggered", "warning", step=container.step, original_error=original_error)
     yield from _begin(draft, container, FALLBACK)
 
 
@@ -65,8 +65,8 @@ def _both(container: ScopeState, fault: Fault | None) -> Fault | None:
 
 
 def _original(container: ScopeState) -> str:
-    said: str = container.metadata["original_error"]
-    return said
+    original_error: str = container.metadata["original_error"]
+    return original_error
 
 
 KIND = Kind(enter=enter, closed=closed)

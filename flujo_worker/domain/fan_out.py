@@ -75,10 +75,10 @@ def _settle(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Seq
         yield from give_up(draft, container, fault, executed_branches=names)
         return
     failures = sum(row.status != "succeeded" for row in rows)
-    said = f"all {len(rows)} branches succeeded"
+    feedback = f"all {len(rows)} branches succeeded"
     if failures:
-        said = f"{failures} failure{'s' if failures > 1 else ''} ignored"
-    yield from finish(draft, container, output, context, executed_branches=names, feedback=said)
+        feedback = f"{failures} failure{'s' if failures > 1 else ''} ignored"
+    yield from finish(draft, container, output, context, executed_branches=names, feedback=feedback)
 
 
 def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:

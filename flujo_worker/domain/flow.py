@@ -45,12 +45,12 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
 
 def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
     """A node of a sequence has failed for good, and a failed node stops its sequence."""
-    said = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
-    draft.tell("step.failed", "error", **said)
+    data = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
+    draft.tell("step.failed", "error", **data)
     scope.close("failed", fault)
     if scope.parent is None:
         draft.end = EndRun("failed", f"step '{node.name}' failed", fault)
-        draft.tell("run.failed", "error", **said)
+        draft.tell("run.failed", "error", **data)
         return
     yield from _closed(draft, scope)
 
@@ -235,15 +235,15 @@ def ask(
 
 
 def refusal(
-    said: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration"
+    message: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration"
 ) -> UserCodeFailed:
     """Make the refusal that decide itself gives, where no user code raised."""
-    return UserCodeFailed(Fault(category, type_name, said, said, module="flujo_client.errors", code=code))
+    return UserCodeFailed(Fault(category, type_name, message, message, module="flujo_client.errors", code=code))
 
 
-def within(fault: Fault, said: str) -> Fault:
+def within(fault: Fault, prefix: str) -> Fault:
     """Say where a failure happened, in front of what it was; control flow passes untouched."""
-    return fault if is_final(fault) else replace(fault, feedback=f"{said}: {fault.feedback}")
+    return fault if is_final(fault) else replace(fault, feedback=f"{prefix}: {fault.feedback}")
 
 
 def _branch_end(scope: ScopeState, *, aborts: bool, takes: bool) -> BranchClosed:

@@ -96,16 +96,16 @@ def _leave(draft: DecisionBuilder, container: ScopeState, node: Node, last: Pack
         yield from _stop(draft, container, refused, "loop_output_mapper_error")
         return
     if reason == "max_loops" and node.rules["fails_at_max"]:
-        said = f"loop '{node.path}' reached max_loops ({container.cursor}) without meeting its condition"
-        yield from _stop(draft, container, refusal(said, type_name="ExecutionError", category="agent"), reason)
+        feedback = f"loop '{node.path}' reached max_loops ({container.cursor}) without meeting its condition"
+        yield from _stop(draft, container, refusal(feedback, type_name="ExecutionError", category="agent"), reason)
         return
-    said = (
+    feedback = (
         f"reached max_loops ({container.cursor})"
         if reason == "max_loops"
         else f"condition met after {container.cursor}"
     )
     yield from finish(
-        draft, container, output, container.context, iterations=container.cursor, exit_reason=reason, feedback=said
+        draft, container, output, container.context, iterations=container.cursor, exit_reason=reason, feedback=feedback
     )
 
 

@@ -40,7 +40,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: Sco
         yield from _go_on(draft, container, node, state, "failure", state.output)
 
 
-def leads_on(draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None) -> Asked:
+def on_answer(draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None) -> Asked:
     """A question in a state's own pipeline was answered: a transition `on: pause` to another state leads on from there, with the answer."""
     if not any(each["on"] == PAUSE and each["from"] in (state.name, ANY) for each in node.rules["transitions"]):
         return False
@@ -91,8 +91,8 @@ def _move(
 ) -> Steps:
     """Go to a state; to one that runs nothing, the machine has come to its end."""
     if following in node.bodies and container.cursor >= node.rules["max_visits"]:
-        said = f"state machine '{node.path}' visited {container.cursor} states without coming to an end"
-        fault = refusal(said, type_name="ExecutionError", category="agent").fault
+        message = f"state machine '{node.path}' visited {container.cursor} states without coming to an end"
+        fault = refusal(message, type_name="ExecutionError", category="agent").fault
         yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
         return
     container.context, container.merges = context, True
@@ -111,9 +111,9 @@ def _stuck(draft: DecisionBuilder, container: ScopeState, node: Node, state: Sco
     if state is not None and state.fault is not None:
         fault = within(state.fault, f"state '{name}' failed")
     else:
-        said = f"state machine '{node.path}' has no transition from state '{name}', and that is no end state"
-        fault = refusal(said, type_name="ExecutionError", category="agent").fault
+        message = f"state machine '{node.path}' has no transition from state '{name}', and that is no end state"
+        fault = refusal(message, type_name="ExecutionError", category="agent").fault
     yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
 
 
-KIND = Kind(enter=enter, closed=closed, leads_on=leads_on)
+KIND = Kind(enter=enter, closed=closed, on_answer=on_answer)

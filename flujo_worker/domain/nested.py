@@ -42,9 +42,9 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
             fault = body.fault and within(body.fault, f"import '{node.name}' failed")
             yield from give_up(draft, container, fault)
             return
-        said = body.fault.feedback if body.fault else None
-        output = _instead(container, node, said)
-        yield from finish(draft, container, output, scope.context, on_failure=on_failure, feedback=said)
+        feedback = body.fault.feedback if body.fault else None
+        output = _instead(container, node, feedback)
+        yield from finish(draft, container, output, scope.context, on_failure=on_failure, feedback=feedback)
         return
     try:
         context = yield CallUserCode("export_context", node.path, (scope.context, body.context))
@@ -57,13 +57,13 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
     yield from finish(draft, container, output, context)
 
 
-def _instead(container: ScopeState, node: Node, said: str | None) -> Packed:
+def _instead(container: ScopeState, node: Node, feedback: str | None) -> Packed:
     """The output of an import that has failed and is passed over."""
     match node.rules["on_failure"]:
         case "skip":
             return container.output
         case "tell":
-            return Packed.of({"error": said})
+            return Packed.of({"error": feedback})
         case _:
             return Packed.of(node.rules["default"])
 
