@@ -89,10 +89,10 @@ def _without_userinfo(url: re.Match[str]) -> str:
 def _without_basic(found: re.Match[str]) -> str:
     """Hide what is base64 of a name, a colon and a password; "basic functionality" is not."""
     try:
-        said = base64.b64decode(found[2] + "=" * (-len(found[2]) % 4), altchars=b"-_", validate=True).decode()
+        decoded = base64.b64decode(found[2] + "=" * (-len(found[2]) % 4), altchars=b"-_", validate=True).decode()
     except ValueError:
         return found[0]
-    return f"{found[1]}***" if ":" in said and said.isprintable() else found[0]
+    return f"{found[1]}***" if ":" in decoded and decoded.isprintable() else found[0]
 
 
 def _without_option(found: re.Match[str]) -> str:

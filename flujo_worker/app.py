@@ -159,7 +159,7 @@ def _own_app(settings: Settings) -> Celery:
             "visibility_timeout": 3600,
         },
         task_publish_retry_policy=_BRIEFLY,
-        # A lane's worker is not to wait for Redis: a doorbell that is not rung is the sweeper's (ADR 0019).
+        # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 0019).
         result_backend_transport_options={"retry_policy": _BRIEFLY},
         redis_socket_timeout=10.0,
         redis_socket_connect_timeout=5.0,

@@ -125,7 +125,7 @@ class Sender:
         Args:
             envelopes: all of one run.
             fan_out: the one that begins with them. Its chord is opened first: were all its parts back before its size is known,
-                nobody would ring.
+                no signal would follow.
         """
         before = time.monotonic()
         try:

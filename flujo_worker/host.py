@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.manager import Settings
     from flujo_worker.attempts.isolation import Delivered
-    from flujo_worker.ports import OwedCall, Room
+    from flujo_worker.ports import PendingHookCall, Room
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Host:
         catalog = CodeRegistry(settings.allowed_imports, self._store.plan)
         bench = user_code_runtime(settings, self._loop, self._threads, self._results)
         hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
-        rung = threading.Event()
+        hooks_due = threading.Event()
         coordinator = Coordinator(
             self._store,
             self._sender.send,
@@ -90,7 +90,7 @@ class Host:
             backoff=Backoff(**settings.retry.model_dump()),
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
-            owes=rung.set,
+            on_hooks_due=hooks_due.set,
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
         member = _this_process(own.concurrency, place)
@@ -142,7 +142,7 @@ class Host:
             may_load=trials.may_load,
         )
         self._hook_calls = HookThread(
-            self._hook_delivery, self._threads, rung, every_s=own.sweep_s, at_once=own.concurrency
+            self._hook_delivery, self._threads, hooks_due, every_s=own.sweep_s, at_once=own.concurrency
         )
         self.steps = Steps()
         self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps)
@@ -217,7 +217,7 @@ class Host:
             envelope = Envelope.from_wire(wire)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
-        if envelope.key != task_id or envelope.kind == "join":  # joins come as doorbells
+        if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals
             raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
         return self._attempts.deliver(envelope)
 
@@ -225,26 +225,26 @@ class Host:
         """Perform an attempt in this process, which was started for it."""
         return self._attempts.perform_in(room, envelope)
 
-    def tell_hooks(self, call: OwedCall) -> None:
+    def call_hooks(self, call: PendingHookCall) -> None:
         """Call hooks in this process, which was started for it."""
         self._hook_delivery.tell(call)
 
     def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Join the fan-out that a doorbell names, if its branches are all closed.
+        """Join the fan-out that a join signal names, if its branches are all closed.
 
         Returns:
             whether the delivery counts as the part of a chord around it.
 
         Raises:
-            WireError: the message is not a doorbell, or was put under another task id; it is dropped and logged.
+            WireError: the message is not a join signal, or was put under another task id; it is dropped and logged.
         """
         try:
-            bell = JoinSignal.from_wire(wire)
+            join_signal = JoinSignal.from_wire(wire)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
-        if bell.key != task_id:
-            raise WireError(f"message {task_id} refused: what it holds is the doorbell {bell.key}")
-        return self._attempts.ring(bell.run, bell.address)
+        if join_signal.key != task_id:
+            raise WireError(f"message {task_id} refused: what it holds is the join signal {join_signal.key}")
+        return self._attempts.signal_join(join_signal.run, join_signal.address)
 
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""

@@ -25,7 +25,7 @@ from flujo_client.transport.wire import register
 from flujo_worker import failpoints
 from flujo_worker.app import FlujoWorker
 from flujo_worker.host import Host
-from flujo_worker.ports import OwedCall
+from flujo_worker.ports import PendingHookCall
 
 if TYPE_CHECKING:
     import socket
@@ -61,7 +61,7 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
             os._exit(0)
         line.tell({"worker": host.worker})
     host.end()
-    sys.exit(not line.has_told_end)
+    sys.exit(not line.has_sent_end)
 
 
 class _Line:
@@ -69,11 +69,11 @@ class _Line:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._lock = channel, threading.Lock()
-        self.is_broken = self.has_told_end = False
+        self.is_broken = self.has_sent_end = False
 
-    def tell(self, told: dict[str, Any]) -> None:
+    def tell(self, message: dict[str, Any]) -> None:
         with self._lock, suppress(OSError):
-            self._channel.sendall(json.dumps(told).encode() + b"\n")
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
 
     def hears_stop(self, seconds: float) -> bool:
         """Listen so long, or until there is something to hear; tell whether this process is to end."""
@@ -97,12 +97,12 @@ def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
         logger.exception("the outcome could not be recorded")
         return
     line.tell(done)
-    line.has_told_end = True
+    line.has_sent_end = True
 
 
 def _done(host: Host, order: dict[str, Any]) -> dict[str, Any]:
     if "call" in order:
-        host.tell_hooks(OwedCall(**order["call"]))
+        host.call_hooks(PendingHookCall(**order["call"]))
         return {}
     delivered = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
     return {"disposition": delivered.disposition, "counts": delivered.counts}

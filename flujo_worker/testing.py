@@ -252,15 +252,15 @@ class LocalEngine:
         """Deliver one message, and say what became of it."""
         wire = loads(message)
         if wire["task"] == TASK_JOIN:
-            bell = JoinSignal.from_wire(wire)
-            envelope = self.coordinator.answer_doorbell(bell.run, bell.address)
+            join_signal = JoinSignal.from_wire(wire)
+            envelope = self.coordinator.join_if_due(join_signal.run, join_signal.address)
             if envelope is None:
                 return "unknown"
         else:
             envelope = Envelope.from_wire(wire)
         delivered = self.attempts.perform(envelope)
         if delivered.counts:
-            self._rung(self._chords.part(envelope))
+            self._send_join_signal(self._chords.part(envelope))
         return delivered.disposition
 
     def result(self, run_id: str) -> PipelineResult:
@@ -290,25 +290,25 @@ class LocalEngine:
         return len(due)
 
     def recover(self) -> None:
-        """What a sweep does for those who wait: wind down what nobody waits for, ring for joins whose bell was lost."""
+        """What a sweep does for those who wait: wind down what nobody waits for, signal joins whose signal was lost."""
         self._stop_orphans()
         for run, fan_out in self.store.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")
         for run, fan_out in self.store.missed_joins(1000, 2.0):
-            self.coordinator.ring(run, fan_out, by="sweeper")
+            self.coordinator.signal_join(run, fan_out, by="sweeper")
 
     def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
         if fan_out is not None:
             self._chords.open(envelopes[0].ticket.run, fan_out)
         for envelope in envelopes:
             if envelope.kind == "join":
-                self._rung(JoinSignal(envelope.ticket.run, envelope.address))
+                self._send_join_signal(JoinSignal(envelope.ticket.run, envelope.address))
             else:
                 self.bus.append(dumps(envelope.to_wire()))
 
-    def _rung(self, bell: JoinSignal | None) -> None:
-        if bell is not None:
-            self.bus.append(dumps(bell.to_wire()))
+    def _send_join_signal(self, join_signal: JoinSignal | None) -> None:
+        if join_signal is not None:
+            self.bus.append(dumps(join_signal.to_wire()))
 
     def _skip_wait(self) -> bool:
         """Move the clock to the next row that becomes due, and publish it."""
@@ -330,7 +330,7 @@ class _Chords:
         self._sizes[run, fan_out.address] = fan_out.lanes
 
     def part(self, envelope: Envelope) -> JoinSignal | None:
-        """Count a part; the last one rings."""
+        """Count a part; the last one sends the join signal."""
         if not envelope.lanes:
             return None
         place = envelope.ticket.run, max(envelope.lanes, key=len)

@@ -9,7 +9,7 @@ from flujo_client.api.operations import open_questions, status_of
 from flujo_client.contract.approval import check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Ring, query
+from flujo_client.gateway.effects import RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, pack
 from flujo_client.serial import encode
 
@@ -59,7 +59,7 @@ def resume(  # noqa: PLR0913 - the seed's signature
     if not (yield from query(requests.answer(meant.key, packed, actor=actor, note=note))):
         asked = yield from query(requests.questions(run_id))
         raise closed(next(each for each in asked if each.key == meant.key))
-    yield Ring()
+    yield RequestSweep()
     return meant
 
 

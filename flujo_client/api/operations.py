@@ -26,7 +26,7 @@ from flujo_client.errors import (
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Depth, Operation, Publish, Reach, Ring, Sleep, query
+from flujo_client.gateway.effects import Depth, Operation, Publish, Reach, RequestSweep, Sleep, query
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
@@ -236,7 +236,7 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     yield from status_of(run_id)
     if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
         return (yield from status_of(run_id)) == "cancelled"
-    yield Ring()
+    yield RequestSweep()
     return (yield from wait_for(run_id, timeout)) == "cancelled"
 
 

@@ -58,8 +58,8 @@ class SettingsShape(MapOf):
     def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
         yield from super().findings(value, spot)
         if value.get("max_retries"):
-            told = "would try again inside an attempt, where it is not counted: `max_retries` stands on the agent, or in a step's `config`"
-            yield spot.at("max_retries").finding("Y-VALUE", told)
+            message = "would try again inside an attempt, where it is not counted: `max_retries` stands on the agent, or in a step's `config`"
+            yield spot.at("max_retries").finding("Y-VALUE", message)
 
 
 _MAKER: Final = Reference("model", is_function)

@@ -63,5 +63,5 @@ def refuse(name: str, findings: Sequence[Finding], **rest: Any) -> BlueprintErro
     """Make the error that tells all findings that refuse a blueprint, in the order of their places."""
     wrong = in_order(each for each in findings if each.severity == "error")
     more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
-    told = [*map(str, wrong[:_MOST_TOLD]), *more]
-    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), told=told, **rest)
+    messages = [*map(str, wrong[:_MOST_TOLD]), *more]
+    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), details=messages, **rest)

@@ -157,8 +157,8 @@ class StepShape:
     def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
         kind, known = value.get("kind", kinds.STEP.yaml_name), words()
         if not isinstance(kind, str) or kind not in known:
-            told = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
-            yield spot.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **told)
+            hints = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
+            yield spot.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **hints)
         else:
             yield from KINDS[word_of(value)].table.findings(value, spot)
 
@@ -172,8 +172,8 @@ class LoneStepShape(StepShape):
         table = None if kind is None else kind.init_table
         own = None if table is None else value.get(table)
         if table is not None and isinstance(own, Mapping) and INIT in own:
-            told = f"it runs as a step of its own before the {table}, and here is room for one: put a step before it"
-            yield spot.at(table, INIT).finding("Y-UNSUPPORTED", told)
+            message = f"it runs as a step of its own before the {table}, and here is room for one: put a step before it"
+            yield spot.at(table, INIT).finding("Y-UNSUPPORTED", message)
 
 
 class BodyShape:

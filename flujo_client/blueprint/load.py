@@ -124,8 +124,8 @@ class Loading:
         self._refuse(file)
         definition = "" if _is_larger(document) else dump({"version": VERSION, "name": name or NO_NAME, **document})
         if not definition or len(definition.encode()) > MAX_BYTES:
-            told = f"with what it imports and what its aliases repeat it has more than {MAX_BYTES:,} bytes"
-            self.findings.append(Finding("Y-LIMIT", told, file=file))
+            message = f"with what it imports and what its aliases repeat it has more than {MAX_BYTES:,} bytes"
+            self.findings.append(Finding("Y-LIMIT", message, file=file))
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
         found = findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
@@ -205,10 +205,10 @@ class Loading:
         if file is None:
             return {}
         if file in origin.above or len(origin.above) >= MAX_IMPORTS:
-            told = (
+            message = (
                 "imports itself" if file in origin.above else f"is the end of more than {MAX_IMPORTS} imports in a row"
             )
-            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {told}"))
+            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {message}"))
             return {}
         text = self._read(source, file, named, path)
         if text is None:
@@ -225,8 +225,8 @@ class Loading:
         if not isinstance(named, str):
             return None
         if origin.folder is None:
-            told = "a text stands in no folder, so it can name no file: write it out here, or load a file"
-            self.findings.append(source.finding("Y-FILE", path, told))
+            message = "a text stands in no folder, so it can name no file: write it out here, or load a file"
+            self.findings.append(source.finding("Y-FILE", path, message))
             return None
         try:
             file = (origin.folder / named).resolve()
@@ -236,12 +236,12 @@ class Loading:
         within = [file.relative_to(each) for each in (origin.folder.resolve(), File.cwd()) if file.is_relative_to(each)]
         if within and not all(map(_is_hidden, within)):
             return file
-        told = (
+        message = (
             "is hidden: no blueprint reads what has a name, or lies in a folder, that begins with a dot"
             if within
             else "lies outside the blueprint's folder and the working directory"
         )
-        self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' {told}"))
+        self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' {message}"))
         return None
 
     def _read(self, source: Source, file: File, named: str, path: Path) -> bytes | None:

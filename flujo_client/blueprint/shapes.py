@@ -71,10 +71,10 @@ def wrong(shape: FieldType, value: Any, spot: Spot) -> Iterator[Finding]:
     if shape.fits(value):
         yield from shape.findings(value, spot)
     else:
-        told = f"{_kind(value)} cannot stand here"
+        message = f"{_kind(value)} cannot stand here"
         if isinstance(value, int | float) and shape.fits(shown(value)):
-            told += IN_QUOTES
-        yield spot.finding("Y-TYPE", told, allowed=f"it takes {shape.said}")
+            message += IN_QUOTES
+        yield spot.finding("Y-TYPE", message, allowed=f"it takes {shape.said}")
 
 
 def _kind(value: Any) -> str:

@@ -87,8 +87,8 @@ def answer(*, value: str | None, json_text: str | None, **given: Any) -> None:
     """Answer with VALUE as text, or with JSON; '-' reads stdin."""
     if (value is None) == (json_text is None):
         raise click.UsageError("give the answer as VALUE, or with --input-json")
-    said = one_value(value or "", json_text)
-    _answer(lambda _: said, **given)
+    value_given = one_value(value or "", json_text)
+    _answer(lambda _: value_given, **given)
 
 
 def _answer(
@@ -117,5 +117,5 @@ def _verdict(asked: Approval, *, approved: bool) -> Any:
 
 
 def _shape(asked: Approval) -> dict[str, Any]:
-    told = asdict(asked)
-    return {"run": told.pop("run_id"), **told}
+    shape = asdict(asked)
+    return {"run": shape.pop("run_id"), **shape}

@@ -76,8 +76,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     waiting = machine.waiting
     yield "waiting", f"{counted(waiting.count, 'attempt')} could begin{_oldest(waiting)}"
     for name, queue in machine.queues.items():
-        told = "not to be counted" if queue.messages is None else counted(queue.messages, "message")
-        yield f"queue {name}", f"{told} in Redis, {queue.waiting} waiting in Postgres"
+        depth = "not to be counted" if queue.messages is None else counted(queue.messages, "message")
+        yield f"queue {name}", f"{depth} in Redis, {queue.waiting} waiting in Postgres"
     yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} owed{_oldest(machine.owed_hooks)}"
     yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"
     stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))

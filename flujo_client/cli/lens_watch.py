@@ -51,25 +51,25 @@ def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_j
         record = handle.record()
         if record.is_live:
             say(summary(record))
-        for told in _follow(handle, after):
-            if isinstance(told, Approval):
-                print_status(question_lines(told))
+        for event in _follow(handle, after):
+            if isinstance(event, Approval):
+                print_status(question_lines(event))
             elif as_json:
-                show_json(event_shape(told), in_a_line=True)
+                show_json(event_shape(event), in_a_line=True)
             else:
-                show(event_line(told, preview))
+                show(event_line(event, preview))
         say(summary(handle.record()))
 
 
 def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Approval]:
     """Give each event, and each question once it is seen to be open."""
-    told: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
-    threading.Thread(target=_tell, args=(handle, after, told), daemon=True).start()
+    events: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
+    threading.Thread(target=_tell, args=(handle, after, events), daemon=True).start()
     seen: set[str] = set()
     look_at = time.monotonic() + LOOK_EVERY_S
     while True:
         with suppress(queue.Empty):
-            each = told.get(timeout=max(0.0, look_at - time.monotonic()))
+            each = events.get(timeout=max(0.0, look_at - time.monotonic()))
             if each is None:
                 return
             if isinstance(each, Exception):
@@ -80,13 +80,13 @@ def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Appr
             look_at = time.monotonic() + LOOK_EVERY_S
 
 
-def _tell(handle: RunHandle, after: str | None, told: queue.Queue[EventRecord | Exception | None]) -> None:
+def _tell(handle: RunHandle, after: str | None, events: queue.Queue[EventRecord | Exception | None]) -> None:
     try:
         for event in handle.follow(after):
-            told.put(event)
-        told.put(None)
+            events.put(event)
+        events.put(None)
     except Exception as error:  # noqa: BLE001 - it is raised where the story is told
-        told.put(error)
+        events.put(error)
 
 
 def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:

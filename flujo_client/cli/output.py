@@ -127,12 +127,12 @@ def _tell_error(error: Exception, *, with_traceback: bool) -> None:
     if with_traceback:
         stderr.print(Text(printable(redact("".join(traceback.format_exception(error))))), soft_wrap=True)
     if isinstance(error, FlujoError):
-        code, said = error.error_code, str(error)
+        code, message = error.error_code, str(error)
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
         code = type(error).__name__
-        said = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
-    print_status(Text.assemble((code, "bold red"), " ", printable(said)))
+        message = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
+    print_status(Text.assemble((code, "bold red"), " ", printable(message)))
 
 
 def _write(text: str) -> None:

@@ -163,7 +163,7 @@ def _has_own_words(node: TraceNode) -> bool:
     if feedback is None or node.status == "succeeded":
         return False
     below = (feedback_of(child) for child in node.children if child.status != "succeeded")
-    return not any(said and said in feedback for said in below)
+    return not any(message and message in feedback for message in below)
 
 
 def _figures(node: TraceNode) -> Iterator[str]:
@@ -222,10 +222,10 @@ def happened(name: str, level: str, values: Iterable[tuple[str, Any]], preview: 
 
 def _event(event: TraceEvent, above: _Above, said: set[tuple[str, str]]) -> Text:
     """One line; what the places above have told already is not said again, nor who was asked, once it is `said`."""
-    told = [
+    shown_data = [
         (key, value)
         for key, value in event.data.items()
         if not above.has_told(key, value) and (key, str(value)) not in said
     ]
-    said |= {(key, str(value)) for key, value in told if key in _SAID_ONCE}
-    return Text(f"+{duration(event.offset_s)}  ", "dim") + happened(event.name, event.level, told, above.preview)
+    said |= {(key, str(value)) for key, value in shown_data if key in _SAID_ONCE}
+    return Text(f"+{duration(event.offset_s)}  ", "dim") + happened(event.name, event.level, shown_data, above.preview)

@@ -100,7 +100,7 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
 
     Each question to a person is told once, with the commands that answer it.
     """
-    began, told, seen = time.monotonic(), "", set[str]()
+    began, last_line, seen = time.monotonic(), "", set[str]()
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began
@@ -112,9 +112,9 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
                     raise _timed_out(run, timeout) from error
             now, asked = _progress(run, client)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
-            if now != told and not stderr.is_terminal:
+            if now != last_line and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
-            told = now
+            last_line = now
             for each in asked:
                 if each.key not in seen:
                     seen.add(each.key)

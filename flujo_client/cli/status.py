@@ -79,7 +79,7 @@ def _shape(
 def _ask(client: FlujoClient) -> dict[str, Any]:
     live: list[WorkerRecord] = [worker for worker in client.ask(requests.workers()) if worker.is_live]
     backlog = client.ask(requests.backlog())
-    owed, owed_since = client.ask(requests.owed_hooks())
+    owed, owed_since = client.ask(requests.pending_hooks())
     counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
     return {
         "schema": client.ask(requests.schema_version()),

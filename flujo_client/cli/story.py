@@ -27,11 +27,11 @@ def event_line(event: EventRecord, preview: int) -> Table:
     line.add_column(no_wrap=True)
     line.add_column(width=_PLACE_WIDTH, overflow="fold")
     line.add_column(overflow="fold")
-    told = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
+    data = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
     line.add_row(
         Text(f"{event.at.astimezone(UTC):%H:%M:%S}", "dim"),
         Text(printable(_place(event))),
-        happened(event.name, event.level, told, preview),
+        happened(event.name, event.level, data, preview),
     )
     return line
 
@@ -60,12 +60,12 @@ def summary(run: RunRecord) -> str:
 
 def _place(event: EventRecord) -> str:
     """Where it happened: what it says itself, with the address of its attempt where that is the same step's."""
-    said = event.data.get("step")
-    if event.attempt is None or (said is None and event.name.startswith(OF_THE_RUN)):
-        return str(said or "")
+    step = event.data.get("step")
+    if event.attempt is None or (step is None and event.name.startswith(OF_THE_RUN)):
+        return str(step or "")
     key = AttemptKey.parse(event.attempt)
-    if said not in (None, key.step):
-        return str(said)
+    if step not in (None, key.step):
+        return str(step)
     return f"{key.address}/{key.step}" if key.address else key.step
 
 

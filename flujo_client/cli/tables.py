@@ -157,8 +157,8 @@ def services_table(state: Mapping[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name in ("postgres", "redis"):
         service = state[name]
-        said = service["error"] or service["url"]
-        table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(said), overflow="fold"))
+        detail = service["error"] or service["url"]
+        table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(detail), overflow="fold"))
     refused = state["refused"]
     if refused and refused["count"]:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in refused["reasons"].items())

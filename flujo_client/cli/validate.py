@@ -141,10 +141,10 @@ def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, Fixed], *, in
     for each in reports:
         for finding in each.findings:
             show_value(printable(str(finding)))
-        told = [
+        parts = [
             counted(len(found), name) for found, name in ((each.errors, "error"), (each.warnings, "warning")) if found
         ]
-        say(f"{each.target}: {' and '.join(told) or 'nothing is wrong'}")
+        say(f"{each.target}: {' and '.join(parts) or 'nothing is wrong'}")
 
 
 def _shape(report: ValidationReport) -> dict[str, Any]:

@@ -29,9 +29,9 @@ Part = tuple[Schema, str]
 class UnusableSchema(ValueError):
     """A schema that cannot be compiled; `is_endless` if that is because it refers to itself without end."""
 
-    def __init__(self, told: str, *, is_endless: bool = False) -> None:
-        super().__init__(told)
-        self.told = told
+    def __init__(self, message: str, *, is_endless: bool = False) -> None:
+        super().__init__(message)
+        self.told = message
         self.is_endless = is_endless
 
 

@@ -94,7 +94,7 @@ def open_log(path: Path, *, anew: bool) -> BinaryIO:
 
 
 def spawn(
-    command: Sequence[str | Path], *, log: Path, account: Account | None, told: bytes = b""
+    command: Sequence[str | Path], *, log: Path, account: Account | None, stdin_data: bytes = b""
 ) -> subprocess.Popen[bytes]:
     """Start a server in its own session (Ctrl-C is for its owner, not for it), its output in `log`, begun anew.
 
@@ -102,7 +102,7 @@ def spawn(
         command: the program and its arguments, which every user of the machine can read.
         log: where it goes.
         account: who runs it; ourselves when None.
-        told: what it reads on stdin, which nobody else can.
+        stdin_data: what it reads on stdin, which nobody else can.
 
     Raises:
         ConfigurationError: the program cannot be run.
@@ -126,7 +126,7 @@ def spawn(
             ) from error
     assert server.stdin is not None
     with suppress(BrokenPipeError), server.stdin as stdin:  # one that ended at once is found out by who waits for it
-        stdin.write(told)
+        stdin.write(stdin_data)
     return server
 
 

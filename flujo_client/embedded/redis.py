@@ -98,8 +98,8 @@ class Redis:
 
     def _launch(self) -> bool:
         """Start on the chosen port; False if the server ended instead, as it does when another took the port."""
-        command, told = self._command()
-        self._process = server = process.spawn(command, log=self._log, account=self._account, told=told)
+        command, config = self._command()
+        self._process = server = process.spawn(command, log=self._log, account=self._account, stdin_data=config)
         process.wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=_START_SECONDS)
         if self._is_ready():
             return True
@@ -111,7 +111,7 @@ class Redis:
         if self.kind == "fakeredis":
             module = process.python_module("flujo_client.embedded.fake_redis")
             return [*module, self._directory, str(self._port)], self._password.encode()
-        told = {
+        config = {
             "port": self._port,
             "bind": _HOST,
             "databases": DATABASES,
@@ -120,7 +120,7 @@ class Redis:
             "appendonly": "no",
             "maxmemory-policy": "noeviction",
         }
-        return [self._executable, "-"], "".join(f"{name} {value}\n" for name, value in told.items()).encode()
+        return [self._executable, "-"], "".join(f"{name} {value}\n" for name, value in config.items()).encode()
 
     def _is_ready(self) -> bool:
         """Read it from the log, which only our own process writes: another server on the port would answer a PING too."""
@@ -162,10 +162,10 @@ def _candidates() -> Iterator[tuple[RedisKind, Path]]:
 def _version(executable: Path) -> tuple[int, int]:
     """Ask a server for its version; (0, 0) if it cannot even say that."""
     with suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(  # noqa: S603 - a program we found
+        output = subprocess.run(  # noqa: S603 - a program we found
             [executable, "--version"], capture_output=True, text=True, timeout=10, check=True
         ).stdout
-        if match := re.search(r"\bv=(\d+)\.(\d+)", said):
+        if match := re.search(r"\bv=(\d+)\.(\d+)", output):
             return int(match[1]), int(match[2])
     return 0, 0
 

@@ -15,7 +15,17 @@ import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
-from flujo_client.gateway.effects import CountRefused, Depth, Effect, Operation, Publish, Query, Reach, Ring, Sleep
+from flujo_client.gateway.effects import (
+    CountRefused,
+    Depth,
+    Effect,
+    Operation,
+    Publish,
+    Query,
+    Reach,
+    RequestSweep,
+    Sleep,
+)
 from flujo_client.gateway.post import ClientPublisher
 from flujo_client.gateway.requests import schema_version, statement
 from flujo_client.transport.postgres import fate, options, unreachable
@@ -90,8 +100,8 @@ class SyncRunner:
         try:
             return self._patiently(ask)
         except psycopg.Error as error:
-            told = ClientError("this client is closed") if self._pool.closed else _told(self._url, error)
-            raise told from told.__cause__
+            failure = ClientError("this client is closed") if self._pool.closed else _told(self._url, error)
+            raise failure from failure.__cause__
 
     def _patiently(self, ask: Query) -> list[dict[str, Any]]:
         """Ask; what met another statement is asked again at once."""
@@ -164,8 +174,8 @@ class AsyncRunner:
             await self._open()
             return await self._patiently(ask)
         except psycopg.Error as error:
-            told = _told(self._url, error)
-            raise told from told.__cause__
+            failure = _told(self._url, error)
+            raise failure from failure.__cause__
 
     async def _patiently(self, ask: Query) -> list[dict[str, Any]]:
         """Ask; what met another statement is asked again at once."""
@@ -241,8 +251,8 @@ def _send(post: ClientPublisher, effect: Effect) -> Any:
             post.reach()
         case Publish(envelopes):
             return post.publish(envelopes)
-        case Ring():
-            post.ring()
+        case RequestSweep():
+            post.request_sweep()
         case Depth(queues):
             return post.depths(queues)
         case CountRefused():

@@ -34,7 +34,7 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RequestSweep:
     """Ask a worker to sweep at once."""
 
 
@@ -57,7 +57,7 @@ class Sleep:
     seconds: float
 
 
-Effect = Query | Reach | Publish | Ring | Depth | CountRefused | Sleep
+Effect = Query | Reach | Publish | RequestSweep | Depth | CountRefused | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -300,9 +300,9 @@ def backlog() -> Request[dict[str, tuple[int, float]]]:
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
 
 
-def owed_hooks() -> Request[tuple[int, float | None]]:
+def pending_hooks() -> Request[tuple[int, float | None]]:
     """Count the calls of hooks that are owed, with the age of the oldest in seconds; None where there is none."""
-    return Request("owed_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
+    return Request("pending_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
 
 
 def only(rows: Sequence[Row], run_id: str) -> Row:
@@ -373,5 +373,5 @@ def _notice(row: Row) -> NoticeRecord:
 
 def _correction(row: Row) -> CorrectionRecord:
     own = {name: row[name] for name in CorrectionRecord.__slots__ if name in row}
-    told = {name: row[name] for name in Correction.__slots__}
-    return CorrectionRecord(**own, correction=Correction(**{**told, "transforms": tuple(row["transforms"])}))
+    values = {name: row[name] for name in Correction.__slots__}
+    return CorrectionRecord(**own, correction=Correction(**{**values, "transforms": tuple(row["transforms"])}))

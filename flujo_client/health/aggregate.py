@@ -44,7 +44,7 @@ def build(
     counters = aros.counters
     runs = sum(each.runs for each in aros.runs)
     sums = _sums(counters)
-    told = machine_of(machine, depths)
+    facts = machine_of(machine, depths)
     report = HealthReport(
         generated_at=aros.at,
         window=Window(
@@ -54,8 +54,8 @@ def build(
             limit=question.most_runs,
             filters=question.filters(),
         ),
-        verdict=judge(told, health),
-        machine=told,
+        verdict=judge(facts, health),
+        machine=facts,
         totals=_figures(sums, runs),
         stages=_stages(sums, _STAGE),
         pipelines=_pipelines(aros),

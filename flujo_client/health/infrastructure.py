@@ -49,10 +49,10 @@ def judge(machine: Machine, health: Health) -> Verdict:
 
 
 def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
-    for code, told in _BAD.items():
+    for code, message in _BAD.items():
         fact: Fact = getattr(machine, code)
         if fact.count:
-            yield Reason(code=code, message=f"{fact.count} {told}", named=fact.named)
+            yield Reason(code=code, message=f"{fact.count} {message}", named=fact.named)
     yield from _kept_waiting(machine, health)
     for name, queue in machine.queues.items():
         if queue.messages is not None and queue.messages >= health.queue_depth:

@@ -68,8 +68,8 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
     if not findings:
         return
     if endless := [str(each) for each in findings if each.is_endless]:
-        said = "; ".join(endless)
-        raise InfiniteFallbackError(said, suggestion="let the last fallback be a step that has none")
+        message = "; ".join(endless)
+        raise InfiniteFallbackError(message, suggestion="let the last fallback be a step that has none")
     if all(finding.is_missing_agent for finding in findings):
         raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"

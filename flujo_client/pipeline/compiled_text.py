@@ -163,11 +163,11 @@ class Finished:
         return {"stop_when": "agent_finished"}
 
     def __call__(self, output: Any, _context: Any) -> bool:
-        said = [
+        rendered = [
             output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
             for name in ("action", "type")
         ]
-        return "finish" in said
+        return "finish" in rendered
 
 
 @dataclass(frozen=True)

@@ -91,23 +91,23 @@ def place_of(standing: Standing, from_step: str | None) -> int:
     _check_run(standing)
     if from_step is None:
         if standing.status != "failed" or standing.cursor >= len(names):
-            said = f"run {run} is {standing.status}, and no step of it failed"
-            raise RetryError(said, suggestion=_choices(begun), code="NO_STEP_FAILED")
+            message = f"run {run} is {standing.status}, and no step of it failed"
+            raise RetryError(message, suggestion=_choices(begun), code="NO_STEP_FAILED")
         return standing.cursor
     if from_step not in names:
-        said = f"run {run} has no top-level step '{from_step}'"
-        raise RetryError(said, suggestion=_choices(begun), code="UNKNOWN_STEP")
+        message = f"run {run} has no top-level step '{from_step}'"
+        raise RetryError(message, suggestion=_choices(begun), code="UNKNOWN_STEP")
     if from_step not in begun:
-        said = f"run {run} never came to step '{from_step}'"
-        raise RetryError(said, suggestion=_choices(begun), code="STEP_NOT_BEGUN")
+        message = f"run {run} never came to step '{from_step}'"
+        raise RetryError(message, suggestion=_choices(begun), code="STEP_NOT_BEGUN")
     return names.index(from_step)
 
 
 def _check_run(standing: Standing) -> None:
     run = standing.ticket.run
     if standing.is_child:
-        said = f"run {run} is a step of another run"
-        raise RetryError(said, suggestion="retry that one, from the step that began this", code="CHILD_RUN")
+        message = f"run {run} is a step of another run"
+        raise RetryError(message, suggestion="retry that one, from the step that began this", code="CHILD_RUN")
     if standing.status in LIVE_RUN:
         raise RetryError(f"run {run} is still {standing.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
 

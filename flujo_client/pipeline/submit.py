@@ -145,8 +145,8 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
             f"the context is a {type(context).__name__}, neither mapping nor model"
         )
     kind = model or PipelineContext
-    if told := ambiguity(kind, dict(context or {})):
-        raise PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {told}")
+    if ambiguous := ambiguity(kind, dict(context or {})):
+        raise PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {ambiguous}")
     try:
         return kind.model_validate(dict(context or {}))
     except pydantic.ValidationError as error:

@@ -98,7 +98,7 @@ class Broker:
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError.
 
-        What stands in a fan-out is published as a part of its chord (M-007), and a join as its doorbell.
+        What stands in a fan-out is published as a part of its chord (M-007), and a join as its join signal.
         """
         queues: dict[str, list[bytes]] = {}
         for envelope in envelopes:
@@ -108,7 +108,7 @@ class Broker:
             for some in _pushes(messages):
                 self.redis.lpush(key, *some)
 
-    def ring(self, queue: str) -> None:
+    def request_sweep(self, queue: str) -> None:
         """Ask a worker to sweep at once; raises redis.RedisError."""
         self.redis.lpush(self.key(queue), self._message(TASK_SWEEP, (), str(uuid.uuid4()), queue, {}, None))
 

@@ -69,7 +69,7 @@ class DeadLetters:
     def __init__(self, client: redis.Redis, prefix: str = "") -> None:
         self._redis, self._list, self._counts = client, prefix + LIST_KEY, prefix + COUNTS_KEY
 
-    def keep(self, reason: Reason, item: bytes, *, queue: str, detail: str = "") -> None:
+    def add(self, reason: Reason, item: bytes, *, queue: str, detail: str = "") -> None:
         """Count a refused message and keep the beginning of it; the oldest one makes room."""
         letter = {
             "at": time.time(),

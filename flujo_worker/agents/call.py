@@ -48,8 +48,8 @@ async def call_agent(
     """
     if is_pydantic_agent(agent):
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
-        told = {"guidance": options.get("guidance"), "history": options.get("history")}
-        return await ask(agent, data, **told, options=model_options, shaping=shaping)
+        prompt_options = {"guidance": options.get("guidance"), "history": options.get("history")}
+        return await ask(agent, data, **prompt_options, options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
     keywords = accepted_kwargs(agent, options)
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:

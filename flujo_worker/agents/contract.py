@@ -159,8 +159,10 @@ class Contract:
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            said = f"{self._what}: {path.name} cannot be read as JSON: {error}"
-            raise ConfigurationError(said, suggestion="give the path of a JSON Schema, or the schema itself") from error
+            message = f"{self._what}: {path.name} cannot be read as JSON: {error}"
+            raise ConfigurationError(
+                message, suggestion="give the path of a JSON Schema, or the schema itself"
+            ) from error
 
     def _written(self, schema: Any) -> dict[str, Any]:
         if not isinstance(schema, Mapping):

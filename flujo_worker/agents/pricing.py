@@ -109,12 +109,12 @@ def _is_known(provider: str, model: str, url: str | None) -> bool:
 
 def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
     try:
-        said = getattr(output, name, None)
+        value = getattr(output, name, None)
     except Exception:  # noqa: BLE001 - a property of the user's that raises says nothing
         return None
-    if not isinstance(said, int | float | Decimal) or isinstance(said, bool):
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
         return None
-    return said if math.isfinite(said) and 0 <= said <= most else None
+    return value if math.isfinite(value) and 0 <= value <= most else None
 
 
 def _price(provider: str | None, *models: str | None) -> ModelPrice | None:

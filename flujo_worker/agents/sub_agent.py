@@ -66,10 +66,10 @@ async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: S
     if judged.refusal is None:
         return replace(answer, output=judged.value)
     refusal = _shown(judged.refusal)
-    said = "{error}: at {path}: {validation_message}".format_map(refusal)
+    message = "{error}: at {path}: {validation_message}".format_map(refusal)
     if refusal["error"] == INPUT_INVALID:
-        raise NonRetryableError(said, suggestion=refusal["hint"])
-    misfit = AgentIOValidationError(said, suggestion=refusal["hint"])
+        raise NonRetryableError(message, suggestion=refusal["hint"])
+    misfit = AgentIOValidationError(message, suggestion=refusal["hint"])
     charge(misfit, answer.usage)
     raise misfit
 
@@ -177,9 +177,9 @@ def _numbered(name: str) -> Iterator[None]:
 def _tell_refusal(of: str, refusal: Mapping[str, Any]) -> None:
     """Tell what was refused, its message cut short."""
     refusal = _shown(refusal)
-    told = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
+    data = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
     emit(
-        f"agent_tool.{of}_invalid", "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST)
+        f"agent_tool.{of}_invalid", "warning", **data, message_preview=preview(refusal["validation_message"], _LONGEST)
     )
 
 

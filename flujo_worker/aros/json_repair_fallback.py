@@ -52,8 +52,8 @@ def _nothing_lost(value: Any, text: str, budget: ParseBudget) -> bool:
     pieces = list(_pieces(value))
     brackets = [piece for piece, is_bracket in pieces if is_bracket]
     own = [mark for _, mark in marks(text, REPAIR, budget) if mark != ","]
-    said = "".join(piece for piece, is_bracket in pieces if not is_bracket)
-    return brackets == own and '"' not in said and _NOT_SAID.sub("", said) == _NOT_SAID.sub("", text)
+    content = "".join(piece for piece, is_bracket in pieces if not is_bracket)
+    return brackets == own and '"' not in content and _NOT_SAID.sub("", content) == _NOT_SAID.sub("", text)
 
 
 def _stands_quoted(string: str, text: str) -> bool:

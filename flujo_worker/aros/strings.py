@@ -140,11 +140,13 @@ def _unescaped(body: str, level: int) -> str:
     unknown = _UP_TO_UNKNOWN[json5].match(body)
     if unknown is None:
         return _of_json(body) or _ESCAPE[json5].sub(lambda found: _meant(found[1]), body)
-    told = unknown.group()[-2:]
+    escape = unknown.group()[-2:]
     if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
-        raise StageRefused(NOT_JSON, f"unknown escape {told!r} in a string; write the backslash twice")
+        raise StageRefused(NOT_JSON, f"unknown escape {escape!r} in a string; write the backslash twice")
     if _UP_TO_KNOWN[json5].match(body):
-        raise StageRefused(LOSSY, f"{told!r} is no escape but stands beside others that are; write the backslash twice")
+        raise StageRefused(
+            LOSSY, f"{escape!r} is no escape but stands beside others that are; write the backslash twice"
+        )
     return body
 
 

@@ -87,9 +87,9 @@ class StepHooks:
         return PreRunPayload(**self._known(self.envelope.context), initial_input=self._value(self.envelope.input))
 
     def _pre_step(self) -> Payload:
-        told = self._known(self.envelope.context) | self._place()
+        payload = self._known(self.envelope.context) | self._place()
         return PreStepPayload(
-            **told, step=self.entry.steps[self.node.path], step_input=self._value(self.envelope.input)
+            **payload, step=self.entry.steps[self.node.path], step_input=self._value(self.envelope.input)
         )
 
     def _came_of(self, outcome: Outcome) -> dict[str, Any]:

@@ -64,10 +64,10 @@ def _filled(turns: Sequence[ConversationTurn], rules: Rules, filling: Filling) -
 def _hidden(content: str) -> str:
     """A turn's content without its secrets: what is no text became JSON, in which their names are known as such."""
     try:
-        said = orjson.loads(content)
+        value = orjson.loads(content)
     except orjson.JSONDecodeError:
-        said = content
-    return _written(hidden(said))
+        value = content
+    return _written(hidden(value))
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Ledger, OwedCall, Refusal, Room, Verdict
+    from flujo_worker.ports import Ledger, PendingHookCall, Refusal, Room, Verdict
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Processes(Protocol):
             NoProcess: there is no such process here; the attempt was not touched.
         """
 
-    def tell_hooks(self, call: OwedCall) -> bool:
+    def call_hooks(self, call: PendingHookCall) -> bool:
         """Call hooks in a process of their own; False: it died.
 
         Raises:

@@ -92,9 +92,9 @@ class Attempts:
             raise WireError(f"attempt {envelope.key} is not one of {envelope.ticket.reference!r:.200}")
         return delivered.counts
 
-    def ring(self, run: str, address: str) -> bool:
-        """Join a fan-out whose doorbell rang, if its branches are all closed; tell whether that counts in the chord around it."""
-        envelope = self._coordinator.answer_doorbell(run, address)
+    def signal_join(self, run: str, address: str) -> bool:
+        """Join the fan-out of a join signal if its branches are all closed; tell whether that counts in the chord around it."""
+        envelope = self._coordinator.join_if_due(run, address)
         return envelope is not None and self.deliver(envelope)
 
     def perform(self, envelope: Envelope) -> Delivered:

@@ -117,13 +117,13 @@ class OutputParser:
 
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
         """Judge the text as it came, before anything is done about it (C-09, M-073)."""
-        told: dict[str, Any] = {"mode": self.settings.structured_output}
+        data: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
-            emit("grammar.enforce.skipped", **told, reason="no_schema" if schema is None else "too_long")
+            emit("grammar.enforce.skipped", **data, reason="no_schema" if schema is None else "too_long")
             return
-        told["schema_hash"] = schema_hash(schema)
+        data["schema_hash"] = schema_hash(schema)
         outcome = await self._parsed(text, schema, _STRICT)
-        emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **told, **self._shadow())
+        emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **data, **self._shadow())
         if not outcome.ok and not self.settings.shadow:
             raise AgentIOValidationError(
                 f"the output does not match its grammar: {outcome.feedback}",
@@ -151,12 +151,12 @@ class OutputParser:
         for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
             done = list(group)
             emit("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
-            told: dict[str, Any] = {"transforms": [each.name for each in done]}
+            data: dict[str, Any] = {"transforms": [each.name for each in done]}
             if stage == "semantic":
-                told |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
+                data |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
             if stage == "tolerant" and outcome.preview is not None:
-                told |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
-            emit("output.coercion.success", stage=stage, **told, **self._shadow())
+                data |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
+            emit("output.coercion.success", stage=stage, **data, **self._shadow())
         if not outcome.ok:
             self._tell_refusal(outcome, types, more)
         if outcome.transforms or not outcome.ok:
@@ -164,9 +164,9 @@ class OutputParser:
 
     def _tell_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
         stage = _stage(outcome.stage)
-        told = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
+        data = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
         emit("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())
-        emit("output.coercion.fail", level="warning", stage=stage, **told, **self._shadow(), **more)
+        emit("output.coercion.fail", level="warning", stage=stage, **data, **self._shadow(), **more)
 
     async def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         """Say what the next level up would have read, so that a retry's value can be compared with it."""

@@ -152,8 +152,8 @@ class StepAttempt:
         """Ask the agent, in what is left of its time."""
         work, run, since = self.work, self.run, self._asks_since
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
-        told = {"guidance": self.guidance, "history": run.history and run.history.text}
-        options = {**run.at_hand, **told, **work.step.config.options()}
+        prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
+        options = {**run.at_hand, **prompt_options, **work.step.config.options()}
         with timed_call(self.agent, most_s=left_s), recording_call(self.agent, work.data):
             call = call_agent(self.agent, self.question, options, threads=work.threads, shaping=self._shaping())
             self.answer = await self._in_time(left_s, call)

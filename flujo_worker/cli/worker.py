@@ -46,7 +46,7 @@ def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, 
         without_mingle=True,
         without_heartbeat=True,
     )
-    told: list[str] = []
-    signals.worker_shutting_down.connect(lambda sig="", how="", **_: told.append(f"{how} {sig}"), weak=False)
+    arguments: list[str] = []
+    signals.worker_shutting_down.connect(lambda sig="", how="", **_: arguments.append(f"{how} {sig}"), weak=False)
     worker.start()
-    ctx.exit(0 if told == [INTERRUPTED] else worker.exitcode or 0)
+    ctx.exit(0 if arguments == [INTERRUPTED] else worker.exitcode or 0)

@@ -116,16 +116,16 @@ class Gate:
         """
         task = message.headers.get("task")
         if self._is_ours() and task not in self._app.tasks:
-            said = f"this worker has no task {repr(task)[:80]}"
-            return self.refuse(consumer, WireError(said, reason="unknown_task"), message)
+            detail = f"this worker has no task {repr(task)[:80]}"
+            return self.refuse(consumer, WireError(detail, reason="unknown_task"), message)
         try:
             return handle(message)
         except Exception as error:
             is_connections = isinstance(error, (*consumer.connection_errors, *consumer.channel_errors))
             if not self._is_ours() or (is_connections and not isinstance(error, KeyError)):
                 raise
-            said = f"the consumer failed on it: {type(error).__name__}"
-            self.refuse(consumer, WireError(said, reason="unhandled", cause=error), message)
+            detail = f"the consumer failed on it: {type(error).__name__}"
+            self.refuse(consumer, WireError(detail, reason="unhandled", cause=error), message)
 
     def refuse(self, consumer: Any, error: WireError, message: Any) -> None:
         """Record a message and take it out of what is to be delivered again."""

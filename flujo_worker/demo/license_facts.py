@@ -225,8 +225,8 @@ def _refined(metadata: DistributionMetadata, spdx: str) -> str:
     """Say which BSD it is, if the field or the files tell."""
     if spdx != "LicenseRef-BSD":
         return spdx
-    told = {name.spdx for name in (*named(metadata.license_text[:_SHORT_CHARS]), *_in_files(metadata))}
-    return next((name for name in ("BSD-3-Clause", "BSD-2-Clause") if name in told), spdx)
+    declared = {name.spdx for name in (*named(metadata.license_text[:_SHORT_CHARS]), *_in_files(metadata))}
+    return next((name for name in ("BSD-3-Clause", "BSD-2-Clause") if name in declared), spdx)
 
 
 def _offers_choice(metadata: DistributionMetadata) -> bool:

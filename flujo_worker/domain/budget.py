@@ -108,16 +108,16 @@ def refusal(budget: Budget, asked: Amount) -> Fault:
     after = budget.counted + asked
     limit_usd, limit_tokens = budget.limit_usd, budget.limit_tokens
     if limit_usd is not None and after.usd > limit_usd:
-        said = (
+        message = (
             f"Insufficient quota: Cost limit of {dollars(limit_usd)} exceeded by an attempt that asks for {dollars(asked.usd)}: "
             f"{dollars(budget.spent.usd)} spent, {dollars(budget.reserved.usd)} reserved ({budget.scope})"
         )
     else:
-        said = (
+        message = (
             f"Insufficient quota: Token limit of {limit_tokens} exceeded by an attempt that asks for {asked.tokens}: "
             f"{budget.spent.tokens} spent, {budget.reserved.tokens} reserved ({budget.scope})"
         )
-    return _fault(said)
+    return _fault(message)
 
 
 def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
@@ -132,8 +132,8 @@ def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
     return None
 
 
-def _fault(said: str) -> Fault:
-    return Fault("limit", "UsageLimitExceededError", said, said, module="flujo_client.errors", code=CODE)
+def _fault(message: str) -> Fault:
+    return Fault("limit", "UsageLimitExceededError", message, message, module="flujo_client.errors", code=CODE)
 
 
 def _violation(kind: str, scope: str, limit: float, actual: float) -> dict[str, Any]:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import (
         AttemptReport,
         BranchClosed,
+        CacheEntry,
         ChildRun,
         FanOut,
-        Keep,
         ScopeRow,
         ScopeStatus,
         SlotReleased,
@@ -83,12 +83,12 @@ class ScopeState:
         self.status, self.fault, self.waiting = status, fault, False
 
 
-def nothing(*_: Any) -> Steps:
+def noop(*_: Any) -> Steps:
     """Nothing follows."""
     yield from ()
 
 
-def stays(*_: Any) -> Asked:
+def continue_in_child(*_: Any) -> Asked:
     """The child goes on by itself."""
     yield from ()
     return False
@@ -103,14 +103,14 @@ class Kind:
         closed: one of its children, which run one at a time, has closed.
         joined: all of its branches have closed, or the child run it began has ended.
         answered: a step attempt at it has succeeded.
-        leads_on: a question in one of its children was answered, with this output and context; it tells whether it has ended the child.
+        on_answer: a question in one of its children was answered, with this output and context; it tells whether it has ended the child.
     """
 
     enter: Callable[[DecisionBuilder, ScopeState, Node], Steps]
-    closed: Callable[[DecisionBuilder, ScopeState, Node, ScopeState], Steps] = nothing
-    joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
-    answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
-    leads_on: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], Asked] = stays
+    closed: Callable[[DecisionBuilder, ScopeState, Node, ScopeState], Steps] = noop
+    joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
+    answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
+    on_answer: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], Asked] = continue_in_child
 
 
 @dataclass
@@ -137,7 +137,7 @@ class DecisionBuilder:
     begun: list[StepCheckpoint] = field(default_factory=list)
     begun_with: Packed | None = None
     events: list[Event] = field(default_factory=list)
-    keeps: list[Keep] = field(default_factory=list)
+    cache_entries: list[CacheEntry] = field(default_factory=list)
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchClosed | None = None
@@ -191,11 +191,11 @@ class DecisionBuilder:
         self.scopes[address] = scope
         return scope
 
-    def children(self, box: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
+    def children(self, container: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
         """A container's children by their place, as this decision leaves them: the rows do not know yet what it did (law)."""
-        rows = () if box.seen is None else (yield ReadScope(box.address, children=True))
+        rows = () if container.seen is None else (yield ReadScope(container.address, children=True))
         found = {row.address: replace(_read(row), status=row.status) for row in rows}
-        found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == box.address}
+        found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == container.address}
         return list(found.values())
 
     def open(self, scope: ScopeState) -> ScopeState:
@@ -256,7 +256,7 @@ class DecisionBuilder:
             lane_left=self.lane_left,
             end=self.end,
             events=tuple(self.events),
-            keeps=tuple(self.keeps),
+            cache_entries=tuple(self.cache_entries),
         )
 
     def _moved(self) -> list[ScopeState]:

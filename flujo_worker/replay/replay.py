@@ -129,7 +129,7 @@ class _Replay:
         """The next that can be concluded."""
         self._look_for_more()
         for each in [each for last, place, each in self._left_joins() if (last, place) < self._first()]:
-            self._coordinator.answer_doorbell(self._recording.id, each.address)
+            self._coordinator.join_if_due(self._recording.id, each.address)
             self._look_for_more()
         if not self._open:
             key = next(iter(self._left))
@@ -168,7 +168,7 @@ class _Replay:
             )
 
     def _compare_rows(self) -> None:
-        """Joins that were concluded have been compared. Any other is made by its bell, which is not recorded: it proves nothing."""
+        """Joins that were concluded have been compared. Any other is made by its signal, which is not recorded: it proves nothing."""
         now = {row.key for row in self._store.read_attempts(self._recording.id) if row.kind != "join"}
         then = {each.key for each in self._notices if each.kind != "join"}
         unlike = [f"{key} is made, then it was not" for key in now - then]

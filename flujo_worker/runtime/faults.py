@@ -252,8 +252,10 @@ def _told(error: BaseException) -> Iterator[BaseException]:
 
 def _told_by_class(error: BaseException) -> tuple[ErrorCategory, BaseException]:
     """Find the category that classes tell, and the error that tells it; what holds anywhere comes first."""
-    told = [(category, link) for link in _told(error) if (category := _own_category(link)) is not None]
-    return next((pair for pair in told if pair[0] in _ANYWHERE), next(iter(told), (ErrorCategory.SYSTEM, error)))
+    classified = [(category, link) for link in _told(error) if (category := _own_category(link)) is not None]
+    return next(
+        (pair for pair in classified if pair[0] in _ANYWHERE), next(iter(classified), (ErrorCategory.SYSTEM, error))
+    )
 
 
 def _own_category(error: BaseException) -> ErrorCategory | None:

@@ -83,8 +83,8 @@ class HookCaller:
         """One that stops passes through every container, whatever its class means elsewhere."""
         fault = fault_of(error, "system", self._bench.timeout_s)
         code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
-        said = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
-        return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=said)
+        message = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
+        return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=message)
 
 
 def _told(hook: Any, kind: type[Payload], fault: Fault) -> Event:

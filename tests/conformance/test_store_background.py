@@ -125,7 +125,7 @@ def test_nobody_is_rung_for_when_it_ends(world, new, task):
     end(world, task)
 
     assert world.store.child_run(task.ticket.run) is None
-    assert not world.store.ring(new.first.ticket.run, BOX, "flujo.control", "worker")
+    assert not world.store.signal_join(new.first.ticket.run, BOX, "flujo.control", "worker")
     world.pass_time(60)
     assert world.store.missed_joins(10, 2.0) == []
 

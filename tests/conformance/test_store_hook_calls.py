@@ -26,7 +26,7 @@ def new(world):
 
 
 def owed(world, worker="w1", **rest):
-    return world.store.owed_calls(worker, 10, **rest)
+    return world.store.pending_hook_calls(worker, 10, **rest)
 
 
 def ended(world, new):
@@ -215,7 +215,7 @@ def test_the_oldest_of_each_pipeline_come_first(world):
     for pipeline in (hooked("a"), hooked("a"), hooked("a"), hooked("b")):
         new = world.record(enqueued(pipeline))
         world.conclude(new, succeeded(), fence=world.claim(new))
-    found = world.store.owed_calls("w1", 2)
+    found = world.store.pending_hook_calls("w1", 2)
     assert len({call.fingerprint for call in found}) == 2
 
 

@@ -40,7 +40,7 @@ def test_the_last_thousand_are_kept_and_all_are_counted(settings, lists):
     """SYS-27: whoever floods a queue fills no Redis."""
     letters = DeadLetters(lists, "shop:")
     for number in range(MOST_KEPT + 5):
-        letters.keep("malformed" if number % 2 else "foreign", b"%d" % number, queue="q")
+        letters.add("malformed" if number % 2 else "foreign", b"%d" % number, queue="q")
     refused = Broker(settings).refused()
     assert (refused.count, refused.kept) == (MOST_KEPT + 5, MOST_KEPT)
     assert refused.reasons == {"foreign": 503, "malformed": 502}

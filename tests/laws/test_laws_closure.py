@@ -252,7 +252,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "leaves versions at zero": lambda patch: patch.setattr(
         ScopeState, "next_version", property(lambda scope: scope.version)
     ),
-    "never rings": lambda patch: patch.setattr(MemoryStore, "ring", lambda *_: False),
+    "never rings": lambda patch: patch.setattr(MemoryStore, "signal_join", lambda *_: False),
 }
 
 

@@ -55,9 +55,9 @@ def _model(agent: Data, path: Path) -> Iterator[RuleFinding]:
     model = agent.get("model")
     if isinstance(model, str) and model.strip() and not _MODEL.match(model):
         provider = next((each for begins, each in _PROVIDERS.items() if model.startswith(begins)), None)
-        told = f"model '{shown(model)}' names no provider"
+        message = f"model '{shown(model)}' names no provider"
         near = f"{provider}:{shown(model)}" if provider else None
-        yield RuleFinding("V-A6", (*path, "model"), told, "it takes provider:model, such as openai:gpt-5", near)
+        yield RuleFinding("V-A6", (*path, "model"), message, "it takes provider:model, such as openai:gpt-5", near)
 
 
 def _bounds(given: Any, path: Path) -> Iterator[RuleFinding]:
@@ -82,8 +82,8 @@ def _tools(agent: Data, path: Path) -> Iterator[RuleFinding]:
 def _said_twice(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     found = scene.agent(step) if step.spec is STEP else None
     if found is not None and "output_schema" in step.data and "output_schema" in found[1]:
-        told = "its agent has an output_schema too, which does not count here; keep one"
-        yield RuleFinding("V-A3", (*step.path, "output_schema"), told)
+        message = "its agent has an output_schema too, which does not count here; keep one"
+        yield RuleFinding("V-A3", (*step.path, "output_schema"), message)
 
 
 def _lost(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
@@ -103,8 +103,8 @@ def _lost(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         return
     if any(each.table("loop").get("conversation") is True for each in step.around()):
         return  # it is told as a turn
-    told = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
-    yield RuleFinding("V-A5", before.path, told, "read it as {{ previous_step }}, or put it somewhere with sink_to")
+    message = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
+    yield RuleFinding("V-A5", before.path, message, "read it as {{ previous_step }}, or put it somewhere with sink_to")
 
 
 def _fallback(step: StepNode) -> Iterator[RuleFinding]:
@@ -113,8 +113,8 @@ def _fallback(step: StepNode) -> Iterator[RuleFinding]:
         return
     same = ("uses", "agent", "input", "output_schema", "processing", "plugins", "validators")
     if all(step.data.get(key) == other.get(key) for key in same) and _tries(step.data) == _tries(dict(other)):
-        told = f"it is what has just failed: the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
-        yield RuleFinding("V-F1", (*step.path, "fallback"), told)
+        message = f"it is what has just failed: the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
+        yield RuleFinding("V-F1", (*step.path, "fallback"), message)
 
 
 def _tries(step: Data) -> Any:

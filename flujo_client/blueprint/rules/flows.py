@@ -39,10 +39,10 @@ def of_loop(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         return
     constant = _constant(text)
     if constant is not NO_ANSWER:
-        told = "it reads nothing, so its answer is always the same: " + (
+        message = "it reads nothing, so its answer is always the same: " + (
             "the loop ends after one iteration" if constant else "only max_loops ends the loop"
         )
-        yield RuleFinding("V-L1", text.path, told)
+        yield RuleFinding("V-L1", text.path, message)
     elif text.names and all(names[0] == "context" and len(names) > 1 for names in text.names):
         yield from _changes(scene, step, text)
 
@@ -56,8 +56,8 @@ def _changes(scene: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[R
         return
     if any(each.spec is PARALLEL and each.data.get("ignore_branch_names") is not True for each in inside):
         return  # fields of the branches' names receive their outputs
-    told = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
-    yield RuleFinding("V-L1", text.path, told, "write it with sink_to, updates_context or the loop's `state`")
+    message = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
+    yield RuleFinding("V-L1", text.path, message, "write it with sink_to, updates_context or the loop's `state`")
 
 
 _WRITTEN_ALWAYS: Final = (
@@ -79,9 +79,12 @@ def _finishes(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     if (known is None and schema.get("type") == "string") or (
         known is not None and not {"action", "type"} & set(known)
     ):
-        told = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
+        message = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
         yield RuleFinding(
-            "V-L1", (*step.path, "loop", "stop_when"), told, "agent_finished is `finish` as the output's action or type"
+            "V-L1",
+            (*step.path, "loop", "stop_when"),
+            message,
+            "agent_finished is `finish` as the output's action or type",
         )
 
 
@@ -115,14 +118,16 @@ def of_conditional(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding
     for key in branches:
         if (type(key), key) not in meant:
             near = nearest(key, answers)
-            told = f"the condition never says {shown(key)}"
-            yield RuleFinding("V-CF1", (*step.path, "branches", key), told, None if near else f"it says {known}", near)
+            message = f"the condition never says {shown(key)}"
+            yield RuleFinding(
+                "V-CF1", (*step.path, "branches", key), message, None if near else f"it says {known}", near
+            )
     if "default_branch" in step.data:
         return
     for answer in answers:
         if not _meant(answer) & keys:
-            told = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
-            yield RuleFinding("V-CF1", (*step.path, "branches"), told)
+            message = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
+            yield RuleFinding("V-CF1", (*step.path, "branches"), message)
 
 
 def _answers(scene: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | None:
@@ -186,11 +191,11 @@ def _clashes(scene: DocumentIndex, step: StepNode, branches: dict[Any, Path]) ->
             for target in [str(each.data["sink_to"])] if "sink_to" in each.data else ():
                 field, other = target.partition(".")[0], first.setdefault(target, name)
                 if other != name and not (name in mapping and field not in mapping[name]):
-                    told = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
+                    message = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
                     yield RuleFinding(
                         "V-P1",
                         (*each.path, "sink_to"),
-                        told,
+                        message,
                         "write different fields, or say which counts: merge_strategy keep_first or overwrite",
                     )
 
@@ -207,8 +212,10 @@ def _kept_away(scene: DocumentIndex, include: list[Any], inside: Sequence[StepNo
                 else None
             )
             if read is not None and read not in include and not {read, "None"} & own and read != "step_outputs":
-                told = f"`context.{shown(read)}` has its default here: context_include_keys leaves '{shown(read)}' out"
-                yield RuleFinding("V-P3", text.path, told, nearest=nearest(read, include))
+                message = (
+                    f"`context.{shown(read)}` has its default here: context_include_keys leaves '{shown(read)}' out"
+                )
+                yield RuleFinding("V-P3", text.path, message, nearest=nearest(read, include))
 
 
 def of_import(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
@@ -217,13 +224,13 @@ def of_import(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         return
     given = scene.table("imports").get(str(step.data["uses"]).partition(".")[2])
     if isinstance(given, dict) and (asked := _question(given)) is not None:
-        told = (
+        message = (
             f"'{shown(asked)}' in it asks a person, and propagate_hitl: false lets nobody be asked, so it fails there"
         )
         yield RuleFinding(
             "HITL-NESTED-001",
             (*step.path, "config", "propagate_hitl"),
-            told,
+            message,
             "leave propagate_hitl out, or the question",
             severity="warning",
         )

@@ -86,8 +86,8 @@ def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
         yield RuleFinding("V-S2", (*path, "enum"), "nothing fits: enum lists no value")
     if schema.get("additionalProperties") is False and not any(key in schema for key in _ELSEWHERE):
         for name in _undescribed(schema):
-            told = f"nothing fits: '{shown(name)}' is required and not among the properties, and additionalProperties is false"
-            yield RuleFinding("V-S2", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
+            message = f"nothing fits: '{shown(name)}' is required and not among the properties, and additionalProperties is false"
+            yield RuleFinding("V-S2", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
 
 
 def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
@@ -99,8 +99,8 @@ def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
         yield RuleFinding("V-S3", path, "the model is not told what the object holds", "say it with `properties`")
     if schema.get("additionalProperties") is not False and "properties" in schema:
         for name in _undescribed(schema):
-            told = f"'{shown(name)}' is required and not among the properties"
-            yield RuleFinding("V-S3", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
+            message = f"'{shown(name)}' is required and not among the properties"
+            yield RuleFinding("V-S3", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
 
 
 def _undescribed(schema: Data) -> list[Any]:

@@ -69,8 +69,8 @@ class BudgetsInMemory(TreeInMemory):
             return
         else:
             row.status, row.output = "failed", None
-            told = ("run.succeeded", "run.failed")
-            self._events[:] = [each for each in self._events if (each.attempt, each.name in told) != (key, True)]
+            ended = ("run.succeeded", "run.failed")
+            self._events[:] = [each for each in self._events if (each.attempt, each.name in ended) != (key, True)]
             self._tell(row.ticket.run, key, "run.failed", "error", {"reason": fault.message})
         row.fault, row.reason = fault, fault.message
         self._tell(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))

@@ -110,15 +110,15 @@ class LedgerInMemory(BudgetsInMemory):
             self._tell(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         with self._lock:
             row = self._given_back(key, fence, delay_s)
             if row is None:
                 return False
             if not row.losses:
                 self._unreserve(key)
-            if told and not any((each.attempt, each.name) == (key, told.name) for each in self._events):
-                self._tell(row.key.run, key, told.name, told.level, told.data)
+            if event and not any((each.attempt, each.name) == (key, event.name) for each in self._events):
+                self._tell(row.key.run, key, event.name, event.level, event.data)
             return True
 
     def postpone(self, key: str, delay_s: float) -> None:
@@ -154,7 +154,7 @@ class LedgerInMemory(BudgetsInMemory):
             self._tell(run, None, f"run.{status}", "warning", {"reason": row.reason})
             return True
 
-    def keep(self, blobs: Sequence[Packed]) -> None:
+    def store_blobs(self, blobs: Sequence[Packed]) -> None:
         with self._lock:
             self._blobs |= {blob.digest: blob for blob in blobs}
 

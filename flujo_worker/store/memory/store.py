@@ -181,9 +181,9 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def read_notices(self, run_id: str) -> list[NoticeRecord]:
         """Read what a run's coordinators were told, in the order of their commits."""
         with self._lock:
-            told = [row for row in self._attempts_of(run_id) if "taken_over_from" not in row.metadata]
-            rows = sorted(told, key=lambda row: inf if row.ended_at is None else row.ended_at)
-            made = {str(row.key): number for number, row in enumerate(told, 1)}
+            concluded = [row for row in self._attempts_of(run_id) if "taken_over_from" not in row.metadata]
+            rows = sorted(concluded, key=lambda row: inf if row.ended_at is None else row.ended_at)
+            made = {str(row.key): number for number, row in enumerate(concluded, 1)}
             return [row.notice(made[str(row.key)]) for row in rows]
 
     def read_system_events(self) -> list[EventRecord]:
@@ -374,7 +374,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return "failed"
         return "cancelled" if run.asked or not self._is_over(run) else "expired"
 
-    def keep_events(self, keep_days: int | None) -> None:
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
         if keep_days is None:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""What fan-outs and deciding ask of the store in memory: scopes, rings, lanes, and winding down what was aborted."""
+"""What fan-outs and deciding ask of the store in memory: scopes, join signals, lanes, and winding down what was aborted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TreeInMemory(Tables):
         with self._lock:
             return [self._envelope(self._attempts[key]) for key in keys if key in self._attempts]
 
-    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+    def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         with self._lock:
             scope = self._scopes.get((run, address))
             if scope is None or scope.step is None:

@@ -79,12 +79,12 @@ class RetryingPool:
             except PoolClosed as error:
                 raise StoreError("the store is closed", cause=error) from error
             except psycopg.Error as error:
-                known, told = fate(error), said(self._url, error)
+                known, failure = fate(error), said(self._url, error)
                 if known == "ours":
                     raise
                 if self._stopping is not None and self._stopping.is_set():
-                    raise StoreError(f"Postgres is away and this worker is stopping: {told}", cause=error) from error
-                logger.warning("postgres %s: %s", _SAID[known], told)
+                    raise StoreError(f"Postgres is away and this worker is stopping: {failure}", cause=error) from error
+                logger.warning("postgres %s: %s", _SAID[known], failure)
                 if error.sqlstate == READ_ONLY and is_first:
                     self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet
                     is_first = False

@@ -199,12 +199,12 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
         parameters |= {
-            "name": told and as_text(told.name),
-            "level": told and told.level,
-            "data": told and shown(told.data),
+            "name": event and as_text(event.name),
+            "level": event and event.level,
+            "data": event and shown(event.data),
         }
         return bool(self._rows("defer", parameters))
 
@@ -217,9 +217,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         parameters = {"run": run, "status": status, "reason": as_text(reason)}
         return self._patiently(lambda connection: _wind_down(connection, parameters))
 
-    def keep(self, blobs: Sequence[Packed]) -> None:
+    def store_blobs(self, blobs: Sequence[Packed]) -> None:
         for blob in blobs:
-            self._do("keep_blob", {"digest": blob.digest, "body": bytes(blob)})
+            self._do("store_blob", {"digest": blob.digest, "body": bytes(blob)})
         self._recent.add(blobs)
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
@@ -307,8 +307,8 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def expire_questions(self, limit: int) -> int:
         return self._do("expire_questions", {"limit": limit})
 
-    def keep_events(self, keep_days: int | None) -> None:
-        self._do("keep_events", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
+        self._do("rotate_event_partitions", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
 
     def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
         taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})

@@ -1,4 +1,4 @@
-"""What fan-outs and deciding ask of the store on Postgres: scopes, rings, lanes, and winding down what was aborted."""
+"""What fan-outs and deciding ask of the store on Postgres: scopes, join signals, lanes, and winding down what was aborted."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class TreeInPostgres(RetryingPool):
         found = {envelope.key: envelope for _, envelope in read_envelopes(rows, _log)}
         return [found[key] for key in keys if key in found]
 
-    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+    def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         parameters = {"run": run, "address": address, "queue": queue, "by": by, "grace_s": grace_s(1)}
-        made = self._patiently(lambda connection: _ring(connection, parameters))
+        made = self._patiently(lambda connection: _signal_join(connection, parameters))
         return made or bool(self._rows("live_join", {"run": run, "address": address}))
 
     def child_run(self, run: str) -> ChildRunRow | None:
@@ -91,11 +91,11 @@ def _log(_run: str, _key: str, _fence: int | None, error: Unreadable) -> None:
     logger.error("%s; a sweep will fail its run", error.message)
 
 
-def _ring(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
+def _signal_join(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
     """Make the join's row, and tell whether it was made; one way to Postgres and back."""
     with connection.transaction(), connection.pipeline():
         execute(connection, "hold_fan_out", parameters)
-        return execute(connection, "ring", parameters).fetchone() is not None
+        return execute(connection, "signal_join", parameters).fetchone() is not None
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:
