@@ -394,6 +394,9 @@ class Publisher(Protocol):
         What stands in a fan-out is a member of its chord, whoever publishes it.
         """
 
+    async def push(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish as `send` does, on an event loop, always the same one."""
+
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
 

@@ -21,7 +21,7 @@ from flujo_worker.attempts.budget import History, calls_of, reservations
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import PlanName
+from flujo_worker.runtime.effects import ClaimTerms
 from flujo_worker.user_code.code_registry import CodeMismatch
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from flujo_worker.guards.breakers import Breakers, Turned
     from flujo_worker.ports import Claim, Ledger, Reply, Room
     from flujo_worker.runtime.attempt_run import ModelCall
+    from flujo_worker.runtime.effects import Effects
     from flujo_worker.user_code.code_registry import CodeRegistry
 
 logger = logging.getLogger(__name__)
@@ -64,18 +65,31 @@ class Claims:
         catalog: the live pipelines of this process.
         threads: where the costs of earlier attempts are read.
         settings: limits and prices.
+        effects: how answers are waited for.
     """
 
     def __init__(
-        self, ledger: Ledger, lease: Lease, catalog: CodeRegistry, threads: Executor, settings: Settings
+        self,
+        ledger: Ledger,
+        lease: Lease,
+        catalog: CodeRegistry,
+        threads: Executor,
+        settings: Settings,
+        effects: Effects,
     ) -> None:
         self._ledger, self._lease, self._catalog, self._settings = ledger, lease, catalog, settings
+        self._effects = effects
         cost = settings.cost
         is_historical = cost.estimation_strategy == "historical"
         self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
 
-    def wanted(self, envelope: Envelope) -> Wanted:
+    async def wanted(self, envelope: Envelope) -> Wanted:
         """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
+        if envelope.kind != "resume" and envelope.ticket.limits is None:
+            return Wanted()
+        return await self._effects.call(self._look_up, envelope)
+
+    def _look_up(self, envelope: Envelope) -> Wanted:
         try:
             reply = self.reply(envelope)
             calls, asks = self._asks(envelope, reply)
@@ -86,7 +100,7 @@ class Claims:
             return Wanted(error=error)
         return Wanted(reply, calls, asks)
 
-    def claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
+    async def claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
         """Claim, in the incarnation that this process has by then.
 
         A sweep sends a lost attempt before it commits the loss. A process that may not judge leases sees the dead worker's row until then.
@@ -94,34 +108,28 @@ class Claims:
         until = time.monotonic() + UNCOMMITTED_S
         while True:
             worker, may_judge = self._lease.worker, self._lease.may_judge()
-            claim = self._ledger.claim(
-                envelope.key,
-                worker,
-                max_lost=self._settings.worker.max_lost,
-                may_judge=may_judge,
-                fan_outs=tuple(envelope.lanes),
-                asks=asks,
-                room=room,
-                plan=PlanName(envelope.ticket.reference, envelope.ticket.fingerprint),
-            )
+            terms = ClaimTerms(max_lost=self._settings.worker.max_lost, may_judge=may_judge, asks=asks, room=room)
+            claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
                 held.fence, held.is_limited = claim.fence, bool(asks)
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
-                time.sleep(UNCOMMITTED_S / 20)
+                await self._effects.call(time.sleep, UNCOMMITTED_S / 20)
                 continue
             if claim.refusal != "unleased":
                 return claim
-            if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
+            patience_s = 5 * self._settings.worker.lease_s
+            if not await self._effects.call(self._lease.wait_for_another, worker, seconds=patience_s):
                 return claim
 
-    def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
+    async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
         """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 55)."""
-        claim = self.claim(envelope, held, (), room)
+        claim = await self.claim(envelope, held, (), room)
         if claim.fence is not None:
+            ticket, call = envelope.ticket, self._effects.call
             with suppress(CodeMismatch):
-                self._catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
-            self._ledger.defer(envelope.key, claim.fence, 0.0)
+                await call(self._catalog.entry, ticket.reference, ticket.fingerprint)
+            await call(self._ledger.defer, envelope.key, claim.fence, 0.0)
             held.fence = None
         return claim
 
@@ -171,6 +179,11 @@ class BreakerGate:
         self._breakers, self._ledger, self._envelope = breakers, ledger, envelope
         self._model = None if breakers is None or agent is None else service_of(agent)
         self._permit = Permit()
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether there is a breaker to ask and to tell."""
+        return self._model is not None
 
     def holds_back(self, fence: int) -> bool:
         """Ask; if the breaker is open, give the attempt back, to be published again when it may be tried."""

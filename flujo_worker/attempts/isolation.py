@@ -79,18 +79,32 @@ class Gate:
         self._inside = 0
         self._is_reserved = False
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Be inside with others."""
+    def enter_if_free(self) -> bool:
+        """Be inside with others, unless somebody is alone or waits for that."""
+        with self._changed:
+            self._inside += not self._is_reserved
+            return not self._is_reserved
+
+    def enter(self) -> None:
+        """Be inside with others, as soon as nobody is alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reserved)
             self._inside += 1
+
+    def leave(self) -> None:
+        """Be outside again."""
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Be inside with others for a while."""
+        self.enter()
         try:
             yield
         finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
+            self.leave()
 
     @contextmanager
     def alone(self) -> Iterator[None]:

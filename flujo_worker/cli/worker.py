@@ -11,6 +11,7 @@ from celery.concurrency import get_available_pool_names
 from flujo_client.config.manager import ConfigManager
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.parent import follow, parent_option
+from flujo_worker.consumer.pool import POOL
 
 INTERRUPTED = "Warm SIGINT"
 """A stop in order, for which Celery has the exit code of a crash: one Ctrl-C."""
@@ -22,10 +23,10 @@ INTERRUPTED = "Warm SIGINT"
 @click.option(
     "--pool",
     "-P",
-    type=click.Choice(get_available_pool_names()),
-    default="threads",
+    type=click.Choice(["attempts", *get_available_pool_names()]),
+    default="attempts",
     show_default=True,
-    help="Celery's pool: threads, or prefork for CPU-bound steps.",
+    help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
 )
 @parent_option
 @click.pass_context
@@ -38,7 +39,7 @@ def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, 
         settings = settings.model_copy(update={"worker": own})
     flujo = FlujoWorker(settings=settings)
     worker = flujo.app.Worker(
-        pool_cls=pool,
+        pool_cls=POOL if pool == "attempts" else pool,
         concurrency=settings.worker.concurrency,
         queues=queues.split(",") if queues else list(flujo.queues),
         loglevel=logging.getLevelNamesMapping()[settings.log.level],

@@ -7,6 +7,7 @@ signal's receivers, task events, an instrumentation. Then it takes the tracer's 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +19,11 @@ from celery.concurrency.thread import TaskPool
 from celery.worker import state
 
 from flujo_worker.consumer.chord_parts import Part, count_parts
-from flujo_worker.engine import Engine, Gathering
+from flujo_worker.engine import Gathering
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
@@ -64,7 +66,9 @@ class Held:
     acknowledged = True
     worker_pid = None
 
-    def __init__(self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, hostname: str) -> None:
+    def __init__(
+        self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, hostname: str
+    ) -> None:
         self.headers, self.wire, self.chord, self.queue, self.hostname = headers, wire, chord, queue, hostname
         self.id: str = headers["id"]
         self.task_id, self.name = self.id, str(headers["task"])
@@ -97,9 +101,9 @@ class AttemptPool(TaskPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.engine = Engine()
         self._parts: Gathering[Part] = Gathering(self._count_parts)
         self._taken = self._done = 0
+        self._counting = threading.Lock()
         self._tasks: set[Any] = set()
         self._carrier: Carrier | None = None
         self._inbox: deque[tuple[Held, Refusals]] = deque()
@@ -111,11 +115,11 @@ class AttemptPool(TaskPool):
         """How many more messages this process can take now."""
         return int(self.limit) - (self._taken - self._done)
 
-    def serve(self, carrier: Carrier) -> None:
-        """Carry messages out with this process's host from now on."""
-        self._carrier = carrier
+    def serve(self, carrier: Carrier, loop: asyncio.AbstractEventLoop) -> None:
+        """Have messages carried out by this process's host, on its engine's loop, from now on."""
+        self._carrier, self._loop = carrier, loop
 
-    def can_skip_tracer(self, task: Task, consumer: Any) -> bool:
+    def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
         """Tell whether nobody would notice that Celery's tracer is left out."""
         events = consumer.event_dispatcher
         return (
@@ -134,12 +138,12 @@ class AttemptPool(TaskPool):
         self._inbox.append((held, refusals))
         if not self._is_woken:
             self._is_woken = True
-            self.engine.loop.call_soon_threadsafe(self._begin)
+            self._loop.call_soon_threadsafe(self._begin)
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
         self._taken += 1
         applied = super().on_apply(*args, **kwargs)
-        applied.f.add_done_callback(lambda _: self.engine.loop.call_soon_threadsafe(self._free))
+        applied.f.add_done_callback(lambda _: self._free())
         return applied
 
     def on_stop(self) -> None:
@@ -147,12 +151,11 @@ class AttemptPool(TaskPool):
         while self._taken > self._done:
             time.sleep(0.02)
         super().on_stop()
-        self.engine.close()
 
     def _begin(self) -> None:
         self._is_woken = False
         while self._inbox:
-            task = self.engine.loop.create_task(self._carry_out(*self._inbox.popleft()))
+            task = self._loop.create_task(self._carry_out(*self._inbox.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -172,12 +175,15 @@ class AttemptPool(TaskPool):
             self._free()
 
     def _free(self) -> None:
-        self._done += 1
+        with self._counting:
+            self._done += 1
         self.on_free()
 
     async def _count_parts(self, parts: Sequence[Part]) -> None:
         assert self._carrier is not None
         await self._carrier.effects.call(count_parts, self.app, parts)
 
-    def _get_info(self) -> dict[str, Any]:
-        return {**super()._get_info(), "attempts": self._taken - self._done}
+    @property
+    def info(self) -> dict[str, Any]:
+        """What `celery inspect stats` tells of the pool."""
+        return {**super().info, "attempts": self._taken - self._done}

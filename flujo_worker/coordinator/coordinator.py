@@ -23,6 +23,7 @@ from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
+from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.runtime.fault_text import clean
 from flujo_worker.user_code.code_registry import put_bounded
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Backoff, Plan
     from flujo_worker.domain.values import CacheEntry, ChildRun, ChildRunRow, Decision, FanOut, NextAttempt, ReadScope
     from flujo_worker.ports import Committed, Store, Verdict
+    from flujo_worker.runtime.effects import Effects
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
 
@@ -73,9 +75,10 @@ class Coordinator:
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
         on_hooks_due: called when a commit may have left something that hooks are to be told.
+        effects: how commits, sends and answers are waited for; in the calling thread when None.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a merge depends on
         self,
         store: Store,
         send: Send,
@@ -85,12 +88,18 @@ class Coordinator:
         inline: int = 65_536,
         control_queue: str = CONTROL_QUEUE,
         on_hooks_due: Callable[[], None] = lambda: None,
+        effects: Effects | None = None,
     ) -> None:
+        self.effects = effects or BlockingEffects(store, send)
         self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._plans: dict[str, Plan] = {}
 
     def conclude(self, notice: AttemptReport) -> Concluded:
+        """Do what `merge` does, and wait for it."""
+        return self.effects.run(self.merge(notice))
+
+    async def merge(self, notice: AttemptReport) -> Concluded:
         """Merge what came of an attempt, and publish what follows.
 
         Returns:
@@ -99,27 +108,31 @@ class Coordinator:
         Raises:
             CodeMismatch: user code is to be asked, and this worker has not the code the run was started with.
         """
+        effects, ticket = self.effects, notice.envelope.ticket
         try:
-            decision, large = offload_large_values(self._decide(notice), self._inline)
+            decision, large = offload_large_values(await self._decide(notice), self._inline)
         except ScopeClosedMeanwhile:
-            return self._late(notice, "stale")
+            return await self._late(notice, "stale")
         if large:
-            self._store.store_blobs(large)
-        committed = self._store.commit(decision)
+            await effects.call(self._store.store_blobs, large)
+        committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
-            return self._late(notice, committed.verdict)
+            return await self._late(notice, committed.verdict)
         if decision.end is not None or any(each.question for each in decision.next):
             self._on_hooks_due()
         if committed.breach is not None:
-            self.handle_proactive_cancellation(notice.envelope.ticket, committed.breach)
+            await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
             return Concluded(committed.verdict)
-        self._cache_results(decision)
+        if decision.cache_entries:
+            await effects.call(self._cache_results, decision)
         failpoints.hit("before_publish")
-        self._publish(decision, committed)
+        await self._publish(decision, committed)
         failpoints.hit("after_publish")
-        if decision.end is not None and notice.envelope.ticket.root:
-            self._signal_parent(notice.envelope.ticket.run, by="worker")
-        return Concluded(committed.verdict, counts=self._after_branch(decision, committed))
+        if decision.end is not None and ticket.root:
+            await effects.call(self._signal_parent, ticket.run, by="worker")
+        if decision.branch_end is None:
+            return Concluded(committed.verdict)
+        return Concluded(committed.verdict, await effects.call(self._after_branch, decision, committed))
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent goes on without it."""
@@ -214,14 +227,17 @@ class Coordinator:
             failpoints.hit("before_parent_ring")
             self.signal_join(child.parent_run, child.parent_address, by=by)
 
-    def _decide(self, notice: AttemptReport) -> Decision:
-        plan, recorded = self._plan(notice.envelope.ticket.fingerprint), RecordedAnswers()
+    async def _decide(self, notice: AttemptReport) -> Decision:
+        fingerprint, recorded = notice.envelope.ticket.fingerprint, RecordedAnswers()
+        plan = self._plans.get(fingerprint)
+        if plan is None:
+            plan = await self.effects.call(self._plan, fingerprint)
         deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
                 request = deciding.throw(answer) if isinstance(answer, UserCodeFailed) else deciding.send(answer)
-                answer = self._answer(notice.envelope, request, recorded)
+                answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
             decision: Decision = end.value
             return recorded.put_into(decision)
@@ -260,20 +276,20 @@ class Coordinator:
         return child
 
     def _plan(self, fingerprint: str) -> Plan:
-        plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
+        plan = self._store.plan(fingerprint)
         if plan is None:
             raise Unreadable(f"no plan with fingerprint {fingerprint}")
         put_bounded(self._plans, fingerprint, plan)
         return plan
 
-    def _publish(self, decision: Decision, committed: Committed) -> None:
+    async def _publish(self, decision: Decision, committed: Committed) -> None:
         envelopes = [_envelope(decision, following) for following in decision.next if following.is_due]
         if decision.child_run is not None:
             envelopes.append(_first_of(decision, decision.child_run))
         if committed.taken is not None:
-            envelopes += self._store.envelopes([committed.taken])
+            envelopes += await self.effects.call(self._store.envelopes, [committed.taken])
         if envelopes:
-            self._send(envelopes, decision.fan_out)
+            await self.effects.send(envelopes, decision.fan_out)
 
     def _after_branch(self, decision: Decision, committed: Committed) -> bool:
         """A branch has closed. Who aborts its fan-out, closes a branch of one that was, or one without a lane, signals at once: no chord will."""
@@ -289,16 +305,17 @@ class Coordinator:
             return False
         return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
 
-    def _late(self, notice: AttemptReport, verdict: Verdict) -> Concluded:
+    async def _late(self, notice: AttemptReport, verdict: Verdict) -> Concluded:
         """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
-        envelope, outcome = notice.envelope, notice.outcome
-        if verdict == "stale" and outcome.kind != "cancelled" and self.is_aborted(envelope):
+        envelope, outcome, call = notice.envelope, notice.outcome, self.effects.call
+        if verdict == "stale" and outcome.kind != "cancelled" and await call(self.is_aborted, envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
-            return self.conclude(replace(notice, outcome=cancelled))
-        self._store.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage)
+            return await self.merge(replace(notice, outcome=cancelled))
+        await call(self._store.spend, envelope.ticket.run, envelope.key, notice.fence, outcome.usage)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
-        self._store.note(envelope.ticket.run, [Event("outcome.refused", data, "warning")], key=envelope.key)
+        refused = Event("outcome.refused", data, "warning")
+        await call(self._store.note, envelope.ticket.run, [refused], key=envelope.key)
         return Concluded(verdict)
 
 
