@@ -227,7 +227,7 @@ class Host:
 
     def call_hooks(self, call: PendingHookCall) -> None:
         """Call hooks in this process, which was started for it."""
-        self._hook_delivery.tell(call)
+        self._hook_delivery.call_hooks(call)
 
     def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
         """Join the fan-out that a join signal names, if its branches are all closed.

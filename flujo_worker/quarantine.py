@@ -117,7 +117,7 @@ class Quarantine:
     def _follow(self, process: _Process, crashed: Callable[[str, str], object]) -> dict[str, Any] | None:
         """Read what the process tells until it has done its work; None: it is gone, and `crashed` was told of it and how."""
         worker: str | None = None
-        for message in process.told(START_S, SILENT_LEASES * self._settings.worker.lease_s):
+        for message in process.messages(START_S, SILENT_LEASES * self._settings.worker.lease_s):
             if "refused" in message:
                 raise NoProcess(message["refused"])
             if "worker" not in message:
@@ -160,7 +160,7 @@ class _Process:
         """Tell whether it takes a place: it is not ready yet, or has not been for long."""
         return self._ready_at is None or time.monotonic() - self._ready_at < BEGINNING_S
 
-    def told(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
+    def messages(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
         """Read line after line, until it is gone or has told nothing for too long."""
         self._channel.settimeout(first_s)
         with self._channel.makefile("rb") as lines, suppress(OSError):

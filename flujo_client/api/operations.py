@@ -199,12 +199,12 @@ def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
     attempts, scopes = yield from _rows_of(run_id)
     wanted = references(run, attempts, scopes)
     blobs: Mapping[str, Packed] = (yield from query(requests.blobs(wanted))) if wanted else {}
-    asked = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
+    approvals = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
     return read_result(
         run,
         attempts,
         scopes,
-        asked=asked,
+        questions=approvals,
         resolve=Resolver(settings.allowed_imports),
         fetch=lambda digests: {each: blobs[each] for each in digests},
     )
@@ -212,8 +212,8 @@ def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
 
 def open_questions(settings: Settings, run_id: str) -> Operation[list[Approval]]:
     """Read the questions to people that are open in a run and its child runs, with tokens where there is a key to sign them."""
-    asked = yield from query(requests.questions(run_id))
-    return signed([each for each in asked if each.state == OPEN], settings.keys())
+    approvals = yield from query(requests.questions(run_id))
+    return signed([each for each in approvals if each.state == OPEN], settings.keys())
 
 
 def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:

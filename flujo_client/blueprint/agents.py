@@ -42,7 +42,7 @@ PYTHON: Final = Reference("agent", _agent)
 class ModelShape:
     """A model: a provider's by its name, or one that a module makes."""
 
-    said = "a model as provider:model; or a reference to a function that makes one, as package.module:attribute"
+    description = "a model as provider:model; or a reference to a function that makes one, as package.module:attribute"
 
     def fits(self, value: Any) -> bool:
         return TEXT.fits(value)

@@ -58,7 +58,7 @@ def _step() -> Schema:
         "type": "object",
         "properties": {"kind": {"enum": kind.words(), "description": "What it is; `step` without it."}},
         "allOf": [
-            *({"if": asked, "then": {"$ref": f"#/$defs/kind:{word}"}} for word, asked in is_kind.items()),
+            *({"if": condition, "then": {"$ref": f"#/$defs/kind:{word}"}} for word, condition in is_kind.items()),
             {"if": {"anyOf": list(is_kind.values())}, "else": plain},
         ],
     }

@@ -43,7 +43,7 @@ def field_path(given: str) -> str:
 class ItemsShape:
     """Where the items are."""
 
-    said = "a dotted path in the context, such as context.files, or steps.<name>.output"
+    description = "a dotted path in the context, such as context.files, or steps.<name>.output"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str)
@@ -51,4 +51,6 @@ class ItemsShape:
     def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
         if context_path(value) is None:
             instead = "to map over a step's output, name the step, or put it into the context with `sink_to`"
-            yield spot.finding("Y-VALUE", f"it is no place in the context: {instead}", allowed=f"it takes {self.said}")
+            yield spot.finding(
+                "Y-VALUE", f"it is no place in the context: {instead}", allowed=f"it takes {self.description}"
+            )

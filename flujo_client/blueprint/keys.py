@@ -43,7 +43,7 @@ CONDITION: Final = Reference("condition", is_function)
 class ImportShape:
     """Another blueprint: its file, a reference to a pipeline, or the blueprint itself."""
 
-    said = "a blueprint's file, a reference to a pipeline as package.module:attribute, or a blueprint's own keys"
+    description = "a blueprint's file, a reference to a pipeline as package.module:attribute, or a blueprint's own keys"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping) or TEXT.fits(value)
@@ -58,7 +58,7 @@ class ImportShape:
 class WhenShape:
     """A condition: an expression, or a reference to a function."""
 
-    said = f"{EXPRESSION.said}; or {CONDITION.said}"
+    description = f"{EXPRESSION.description}; or {CONDITION.description}"
 
     def fits(self, value: Any) -> bool:
         return TEXT.fits(value)

@@ -149,7 +149,7 @@ def present(data: Data, *names: str) -> dict[str, Any]:
 class StepShape:
     """A step; its kind says which keys it has."""
 
-    said = "a step: a mapping with `name` and, for most, `kind`"
+    description = "a step: a mapping with `name` and, for most, `kind`"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -179,7 +179,7 @@ class LoneStepShape(StepShape):
 class BodyShape:
     """What a container runs: a list of steps, or one step."""
 
-    said = "a list of steps, or one step"
+    description = "a list of steps, or one step"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, list | Mapping)

@@ -56,7 +56,7 @@ class FieldType(Protocol):
     """What may stand somewhere. `said` tells it to people, after "it takes"."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """What it takes, in words."""
 
     def fits(self, value: Any) -> bool:
@@ -74,7 +74,7 @@ def wrong(shape: FieldType, value: Any, spot: Spot) -> Iterator[Finding]:
         message = f"{_kind(value)} cannot stand here"
         if isinstance(value, int | float) and shape.fits(shown(value)):
             message += IN_QUOTES
-        yield spot.finding("Y-TYPE", message, allowed=f"it takes {shape.said}")
+        yield spot.finding("Y-TYPE", message, allowed=f"it takes {shape.description}")
 
 
 def _kind(value: Any) -> str:
@@ -98,7 +98,7 @@ class _Sound:
 class Anything(_Sound):
     """Any value."""
 
-    said: str = "any value"
+    description: str = "any value"
 
     def fits(self, value: Any) -> bool:  # noqa: ARG002
         return True
@@ -108,7 +108,7 @@ class Anything(_Sound):
 class Text(_Sound):
     """A text that is not empty."""
 
-    said: str = "a text"
+    description: str = "a text"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and bool(value.strip())
@@ -118,7 +118,7 @@ class Text(_Sound):
 class Flag(_Sound):
     """True or false."""
 
-    said: str = "true or false"
+    description: str = "true or false"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, bool)
@@ -133,7 +133,7 @@ class Number(_Sound):
     whole: bool = False
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         bound = (
             f" from {self.least:g}"
             if self.least is not None
@@ -156,7 +156,7 @@ class Word:
     words: tuple[str, ...]
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return " | ".join(self.words)
 
     def fits(self, value: Any) -> bool:
@@ -166,7 +166,7 @@ class Word:
         if value not in self.words:
             near = nearest(value, self.words)
             yield spot.finding(
-                "Y-VALUE", f"'{shown(value)}' is not known", allowed=f"it takes {self.said}", nearest=near
+                "Y-VALUE", f"'{shown(value)}' is not known", allowed=f"it takes {self.description}", nearest=near
             )
 
 
@@ -177,8 +177,8 @@ class ListOf:
     each: FieldType
 
     @property
-    def said(self) -> str:
-        return f"a list; each is {self.each.said}"
+    def description(self) -> str:
+        return f"a list; each is {self.each.description}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, list)
@@ -196,8 +196,8 @@ class MapOf:
     key: str = "name"
 
     @property
-    def said(self) -> str:
-        return f"a mapping; each {self.key}'s value is {self.each.said}"
+    def description(self) -> str:
+        return f"a mapping; each {self.key}'s value is {self.each.description}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -214,8 +214,8 @@ class Either:
     shapes: tuple[FieldType, ...]
 
     @property
-    def said(self) -> str:
-        return "; or ".join(each.said for each in self.shapes)
+    def description(self) -> str:
+        return "; or ".join(each.description for each in self.shapes)
 
     def fits(self, value: Any) -> bool:
         return any(each.fits(value) for each in self.shapes)
@@ -228,7 +228,7 @@ class Either:
 class Nothing(_Sound):
     """Null, where that means something."""
 
-    said: str = "null"
+    description: str = "null"
 
     def fits(self, value: Any) -> bool:
         return value is None
@@ -275,7 +275,7 @@ class Table:
     at_most_one_of: tuple[tuple[str, ...], ...] = ()
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"a mapping of {', '.join(name for name, key in self.keys.items() if key.instead is None)}"
 
     def fits(self, value: Any) -> bool:
@@ -292,7 +292,9 @@ class Table:
                 yield from wrong(key.shape, given, spot.at(name))
         for name, key in self.keys.items():
             if key.required and name not in value:
-                yield spot.finding("Y-MISSING", f"{self.called} needs '{name}'", allowed=f"it takes {key.shape.said}")
+                yield spot.finding(
+                    "Y-MISSING", f"{self.called} needs '{name}'", allowed=f"it takes {key.shape.description}"
+                )
         for names in self.one_of:
             if not value.keys() & set(names):
                 yield spot.finding("Y-MISSING", f"{self.called} needs one of {', '.join(names)}")

@@ -37,7 +37,7 @@ class Reference:
     check: Callable[[Any], str | None] | None = None
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"a reference to {'an' if self.what[0] in 'aeio' else 'a'} {self.what}, as package.module:attribute"
 
     def fits(self, value: Any) -> bool:
@@ -66,8 +66,8 @@ class WordOr:
     other: Reference
 
     @property
-    def said(self) -> str:
-        return f"{self.words.said}; or {self.other.said}"
+    def description(self) -> str:
+        return f"{self.words.description}; or {self.other.description}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str)
@@ -84,8 +84,8 @@ class Named:
     other: Reference
 
     @property
-    def said(self) -> str:
-        return f"{', '.join(f'{each}.<name>' for each in self.tables)} of this document; or {self.other.said}"
+    def description(self) -> str:
+        return f"{', '.join(f'{each}.<name>' for each in self.tables)} of this document; or {self.other.description}"
 
     def fits(self, value: Any) -> bool:
         return self.other.fits(value)
@@ -95,7 +95,9 @@ class Named:
         if ":" in value or not dot or table not in ("agents", "imports"):
             yield from self.other.findings(value, spot)
         elif table not in self.tables:
-            yield spot.finding("Y-REFERENCE", f"'{shown(value)}' cannot stand here", allowed=f"it takes {self.said}")
+            yield spot.finding(
+                "Y-REFERENCE", f"'{shown(value)}' cannot stand here", allowed=f"it takes {self.description}"
+            )
         elif name not in (known := spot.named(table)):
             near = nearest(name, known)
             text = f"`{table}` of this document has no '{shown(name)}'"
@@ -106,7 +108,7 @@ class Named:
 class Formula:
     """A text that `read` has to be able to read; what is wrong in it is told with its place in the document."""
 
-    said: str
+    description: str
     read: Callable[[str], Any]
 
     def fits(self, value: Any) -> bool:
@@ -123,7 +125,7 @@ class Formula:
 class Templates:
     """A value in which every text is a template."""
 
-    said: str = "any value; texts in it are templates"
+    description: str = "any value; texts in it are templates"
 
     def fits(self, value: Any) -> bool:  # noqa: ARG002
         return True
@@ -140,7 +142,7 @@ class Templates:
 class JsonSchema:
     """A JSON Schema, as a mapping."""
 
-    said: str = "a JSON Schema, as a mapping"
+    description: str = "a JSON Schema, as a mapping"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -159,7 +161,7 @@ class Model:
     aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"a mapping of {', '.join(self.model.model_fields)}"
 
     def fits(self, value: Any) -> bool:
@@ -172,13 +174,13 @@ class Model:
         try:
             self.model.model_validate(self.read(value), strict=False)
         except pydantic.ValidationError as error:
-            yield from (self._told(each, value, spot) for each in error.errors())
+            yield from (self._finding_of(each, value, spot) for each in error.errors())
 
     def read(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Give the fields by their first names."""
         return {self.aliases.get(name, name): each for name, each in value.items()}
 
-    def _told(self, error: Any, value: Mapping[str, Any], spot: Spot) -> Finding:
+    def _finding_of(self, error: Any, value: Mapping[str, Any], spot: Spot) -> Finding:
         first, *rest = error["loc"] or ("",)
         written = next((other for other, name in self.aliases.items() if name == first and other in value), first)
         here = spot.at(written, *rest)
@@ -195,7 +197,7 @@ class Processing:
     """A `processing` block: AROS's own reader judges each of its keys (M-148), `agent` those that name one."""
 
     agent: FieldType
-    said: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"
+    description: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)

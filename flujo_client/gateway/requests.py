@@ -351,13 +351,13 @@ def _launch(row: Row) -> Launch:
 
 def _approval(row: Row) -> Approval:
     names = ("run_id", "pipeline", "address", "step", "key", "asked_at", "expires_at", "run_status")
-    asked = row["question"]
+    question = row["question"]
     return Approval(
         **{name: row[name] for name in (*names, "answered_by", "note", "answered_at")},
-        message=asked["message"],
-        schema=asked["schema"],
-        actor=asked.get("actor"),
-        refused=asked.get("refused"),
+        message=question["message"],
+        schema=question["schema"],
+        actor=question.get("actor"),
+        refused=question.get("refused"),
         state=state_of(row["status"], row["run_status"], is_answered=row["is_answered"], is_over=row["is_over"]),
     )
 

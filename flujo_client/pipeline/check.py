@@ -183,9 +183,9 @@ def _body_finding(body: Any, inside: _Spot) -> str | None:
         return f"is what it stands in itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}"
     if len(inside.trail) > MAX_CONTAINERS + 1:
         return f"stands in more than {MAX_CONTAINERS} containers"
-    known, asked = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
-    if known is not None and asked is not None and not issubclass(known, asked):
-        return f"asks for the context {asked.__name__}, and here it is {known.__name__}; nest it with inherit_context=False"
+    known, declared = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
+    if known is not None and declared is not None and not issubclass(known, declared):
+        return f"asks for the context {declared.__name__}, and here it is {known.__name__}; nest it with inherit_context=False"
     return None
 
 

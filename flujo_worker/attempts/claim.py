@@ -51,7 +51,7 @@ class Wanted:
 
     reply: Reply | None = None
     calls: Sequence[ExpectedCall] = ()
-    asks: Sequence[Reservation] = ()
+    to_reserve: Sequence[Reservation] = ()
     error: Exception | None = None
 
 
@@ -78,15 +78,15 @@ class Claims:
         """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
         try:
             reply = self.reply(envelope)
-            calls, asks = self._asks(envelope, reply)
+            calls, to_reserve = self._reservations_of(envelope, reply)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("what attempt %s needs cannot be told", envelope.key)
             return Wanted(error=error)
-        return Wanted(reply, calls, asks)
+        return Wanted(reply, calls, to_reserve)
 
-    def claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
+    def claim(self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room) -> Claim:
         """Claim, in the incarnation that this process has by then.
 
         A sweep sends a lost attempt before it commits the loss. A process that may not judge leases sees the dead worker's row until then.
@@ -100,12 +100,12 @@ class Claims:
                 max_lost=self._settings.worker.max_lost,
                 may_judge=may_judge,
                 fan_outs=tuple(envelope.lanes),
-                asks=asks,
+                to_reserve=to_reserve,
                 room=room,
                 plan=PlanName(envelope.ticket.reference, envelope.ticket.fingerprint),
             )
             if claim.fence is not None:
-                held.fence, held.is_limited = claim.fence, bool(asks)
+                held.fence, held.is_limited = claim.fence, bool(to_reserve)
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 time.sleep(UNCOMMITTED_S / 20)
@@ -128,7 +128,9 @@ class Claims:
     def reply(self, envelope: Envelope) -> Reply | None:
         return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
 
-    def _asks(self, envelope: Envelope, reply: Reply | None) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
+    def _reservations_of(
+        self, envelope: Envelope, reply: Reply | None
+    ) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
         """The calls that the attempt may make under limits, and what it is to reserve for them.
 
         Code that is not here reserves nothing: it is parked, not run.
@@ -177,7 +179,7 @@ class BreakerGate:
         if self._breakers is None or self._model is None:
             return False
         self._permit, turned = self._breakers.ask(self._model)
-        self._tell(self._model, turned)
+        self._emit_breaker_change(self._model, turned)
         if self._permit.wait_s is None:
             return False
         key, step = self._envelope.key, self._envelope.step
@@ -197,9 +199,11 @@ class BreakerGate:
             by_model.setdefault(call.model, []).append(call)
         for model, its_calls in by_model.items():
             turn = self._permit.turn if model == self._model else None
-            self._tell(model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s)))
+            self._emit_breaker_change(
+                model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s))
+            )
 
-    def _tell(self, model: str, turned: Turned | None) -> None:
+    def _emit_breaker_change(self, model: str, turned: Turned | None) -> None:
         if turned is None:
             return
         logger.warning("circuit breaker of %s: %s, %s", model, turned.how, turned.figures)

@@ -15,7 +15,7 @@ from flujo_client.attempt_info import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Outcome
 from flujo_client.redact import redact
 from flujo_worker import failpoints
-from flujo_worker.attempts.budget import tell_calls
+from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
 from flujo_worker.attempts.isolation import Delivered, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
@@ -132,7 +132,7 @@ class Attempts:
             if claim.refusal is not None:
                 return self._refused(envelope, claim)
         wanted = self._claims.wanted(envelope)
-        claim = self._claims.claim(envelope, held, wanted.asks, room)
+        claim = self._claims.claim(envelope, held, wanted.to_reserve, room)
         if claim.refusal is not None:
             return self._refused(envelope, claim)
         failpoints.hit("after_claim")
@@ -169,7 +169,7 @@ class Attempts:
         run = AttemptRun(_info(envelope), self._call_settings)
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
-                tell_calls(calls)
+                emit_reservations(calls)
             outcome = self._outcome(claimed, entry, story, run)
         guard.report(run.calls)
         if outcome is None and self._coordinator.is_aborted(envelope):

@@ -229,19 +229,19 @@ class Coordinator:
     def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
         """Answer one question; a refusal is an answer too."""
         if not isinstance(request, CallUserCode):
-            return self._looked(envelope.ticket.run, request)
+            return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
-            answer = self._asked(envelope.ticket, request)
+            answer = self._call(envelope.ticket, request)
         recorded.note(request, answer, events)
         return answer
 
-    def _asked(self, ticket: RunHeader, call: CallUserCode) -> Any:
+    def _call(self, ticket: RunHeader, call: CallUserCode) -> Any:
         try:
             return self._evaluator.answer(ticket, call)
         except UserCodeFailed as refused:
             return refused
 
-    def _looked(self, run: str, request: ReadScope) -> Any:
+    def _read(self, run: str, request: ReadScope) -> Any:
         if request.children:
             return self._store.children(run, request.address)
         if request.child_run is not None:

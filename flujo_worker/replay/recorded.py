@@ -50,7 +50,7 @@ class Answers:
             Unlike: the one before was asked for more, then, than it is now.
         """
         if self._left:
-            raise Unlike(f"{_asked(self._left[0])} is not asked any more")
+            raise Unlike(f"{_call_text(self._left[0])} is not asked any more")
         self._left = list(recorded)
 
     def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
@@ -64,8 +64,8 @@ class Answers:
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
             if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
                 return None
-            then = _asked(self._left[0]) if self._left else "nothing more"
-            raise Unlike(f"{_asked(meant)} is asked, then it was {then}")
+            then = _call_text(self._left[0]) if self._left else "nothing more"
+            raise Unlike(f"{_call_text(meant)} is asked, then it was {then}")
         recorded = self._left.pop(0)
         if "refused" in recorded:
             raise UserCodeFailed(Fault.from_tree(recorded["refused"]))
@@ -124,7 +124,7 @@ class RecordedStore(MemoryStore):
             row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
 
 
-def _asked(recorded: Mapping[str, Any]) -> str:
+def _call_text(recorded: Mapping[str, Any]) -> str:
     return f"{recorded['role']} of '{recorded['path']}'"
 
 

@@ -164,7 +164,7 @@ class _Replay:
         now = self._store.row(then.key)
         if now is not None and (now.status, now.reason) != (then.status, then.reason):
             raise Unlike(
-                f"{then.key} is {_said(now.status, now.reason)}, then it was {_said(then.status, then.reason)}"
+                f"{then.key} is {_status_text(now.status, now.reason)}, then it was {_status_text(then.status, then.reason)}"
             )
 
     def _compare_rows(self) -> None:
@@ -228,5 +228,5 @@ def _outcome(then: NoticeRecord, envelope: Envelope) -> Outcome:
     return Outcome(_KINDS[then.reason], fault=then.fault)
 
 
-def _said(status: str, reason: str | None) -> str:
+def _status_text(status: str, reason: str | None) -> str:
     return f"{status} ({reason})" if reason else status

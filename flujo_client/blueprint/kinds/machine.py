@@ -42,8 +42,8 @@ def _build(build: Building, data: Data) -> Step:
 
 def _build_transition(build: Building, data: Data) -> Transition:
     when = data.get("when")
-    asked = None if when is None else build.load(when, "condition") if is_reference(when) else Expressed(when)
-    return Transition(data["from"], data["to"], data.get("on", "success"), asked)
+    condition = None if when is None else build.load(when, "condition") if is_reference(when) else Expressed(when)
+    return Transition(data["from"], data["to"], data.get("on", "success"), condition)
 
 
 def _write(writing: Writing, step: StateMachineStep) -> dict[str, Any]:

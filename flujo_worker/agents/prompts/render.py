@@ -58,7 +58,7 @@ def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: di
             plain = safe_serialize(variables, max_nodes=section.max_chars)
             text = find(_sandbox(section)).render(plain)
     except Exception as error:
-        raise _told(name, error) from error
+        raise _template_error(name, error) from error
     if meter.missing:
         emit("template.undefined", "warning", template=name, variables=list(meter.missing))
     if section.log_resolution:
@@ -121,7 +121,7 @@ class _Told(ChainableUndefined):
 _UNDEFINED: Final = {"warn": _Told, "ignore": ChainableUndefined, "strict": StrictUndefined}
 
 
-def _told(name: str, error: Exception) -> TemplateError:
+def _template_error(name: str, error: Exception) -> TemplateError:
     what, way_out = f"{type(error).__name__}: {error}", None
     if isinstance(error, TemplateNotFound):
         what = f"there is no {error.name}"
