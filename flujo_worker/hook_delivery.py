@@ -21,7 +21,7 @@ from flujo_client.contract.plan import Nodes
 from flujo_client.contract.read import read_result
 from flujo_client.serial import decode
 from flujo_worker import failpoints
-from flujo_worker.attempts.isolation import NoPlace, NoProcess
+from flujo_worker.attempts.isolation import NoFreeSlot, NoProcess
 from flujo_worker.errors import StoreError
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
@@ -92,7 +92,7 @@ class HookDelivery:
         if call.losses < SUSPECT_AFTER:
             with self._isolation.gate.shared():
                 return self._carry_out(call, "shared", self.call_hooks)
-        with suppress(NoPlace):
+        with suppress(NoFreeSlot):
             return self._isolation.isolate(
                 call.losses - call.losses_alone,
                 lambda processes, room: self._carry_out(call, room, processes.call_hooks),
@@ -127,7 +127,7 @@ class HookDelivery:
         failpoints.hit("hook_call_taken")
         try:
             return call_hooks(call)
-        except (NoPlace, NoProcess):
+        except (NoFreeSlot, NoProcess):
             self._store.release_call(call, worker, losses=0)
             raise
 

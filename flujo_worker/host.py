@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config.manager import Settings
-    from flujo_worker.attempts.isolation import Delivered
+    from flujo_worker.attempts.isolation import DeliveryResult
     from flujo_worker.ports import PendingHookCall, Room
 
 logger = logging.getLogger(__name__)
@@ -221,7 +221,7 @@ class Host:
             raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
         return self._attempts.deliver(envelope)
 
-    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform an attempt in this process, which was started for it."""
         return self._attempts.perform_in(room, envelope)
 

@@ -12,7 +12,7 @@ from flujo_client.address import new_run_id
 from flujo_client.api.operations import Enqueued, publish, same_run, status_of
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
-from flujo_client.gateway.effects import Reach, query
+from flujo_client.gateway.effects import PingBroker, query
 from flujo_client.pipeline.fork import Beginning, limits_of, new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.submit import Order, check_order
@@ -46,7 +46,7 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
         inline=settings.limits.snapshot_inline_bytes,
         control_queue=settings.worker.control_queue,
     )
-    yield Reach()
+    yield PingBroker()
     recorded = yield from query(forks.fork(new))
     if recorded is None:
         return Enqueued((yield from same_run(order, new.digest)), is_new=False)

@@ -19,7 +19,7 @@ from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
 from flujo_client.blueprint.rules.named import in_place, named, untold
-from flujo_client.blueprint.shapes import Spot, wrong
+from flujo_client.blueprint.shapes import DocumentLocation, wrong
 from flujo_client.blueprint.source_map import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.contract.validation import Finding
@@ -145,7 +145,7 @@ class Loading:
 
     def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
         """Give a blueprint with all in it that it names by file."""
-        self.findings += wrong(DOCUMENT, source.data, Spot(source, (), self.allowed, source.data))
+        self.findings += wrong(DOCUMENT, source.data, DocumentLocation(source, (), self.allowed, source.data))
         if not isinstance(source.data, Mapping):
             return {}
         document = self._whole(source, source.data, (), origin)

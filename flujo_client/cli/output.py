@@ -90,7 +90,7 @@ def exit_code(error: BaseException) -> int:
     return CONFIGURATION if isinstance(error, ConfigurationError) else RUNTIME
 
 
-class Exits(click.Group):
+class ErrorHandlingGroup(click.Group):
     """A group whose commands' errors are told in a line or two and become exit codes.
 
     A group with a `--debug` option tells unexpected errors so too, and shows the traceback of any error when it is set.

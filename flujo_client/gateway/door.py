@@ -16,13 +16,13 @@ from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
+    CountQueued,
     CountRefused,
-    Depth,
     Effect,
     Operation,
+    PingBroker,
     Publish,
     Query,
-    Reach,
     RequestSweep,
     Sleep,
 )
@@ -247,13 +247,13 @@ async def _arows(connection: Any, query: Query) -> list[dict[str, Any]]:
 
 def _send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
-        case Reach():
+        case PingBroker():
             post.reach()
         case Publish(envelopes):
             return post.publish(envelopes)
         case RequestSweep():
             post.request_sweep()
-        case Depth(queues):
+        case CountQueued(queues):
             return post.depths(queues)
         case CountRefused():
             return post.refused()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.guards.breakers import Breakers, Turned
+    from flujo_worker.guards.breakers import Breakers, BreakerTransition
     from flujo_worker.ports import Claim, Ledger, Reply, Room
     from flujo_worker.runtime.attempt_run import ModelCall
     from flujo_worker.user_code.code_registry import CodeRegistry
@@ -46,7 +46,7 @@ UNCOMMITTED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimRequest:
     """What an attempt is claimed with, or why that cannot be told."""
 
     reply: Reply | None = None
@@ -74,7 +74,7 @@ class Claims:
         is_historical = cost.estimation_strategy == "historical"
         self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
 
-    def wanted(self, envelope: Envelope) -> Wanted:
+    def wanted(self, envelope: Envelope) -> ClaimRequest:
         """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
         try:
             reply = self.reply(envelope)
@@ -83,8 +83,8 @@ class Claims:
             raise
         except Exception as error:
             logger.exception("what attempt %s needs cannot be told", envelope.key)
-            return Wanted(error=error)
-        return Wanted(reply, calls, to_reserve)
+            return ClaimRequest(error=error)
+        return ClaimRequest(reply, calls, to_reserve)
 
     def claim(self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room) -> Claim:
         """Claim, in the incarnation that this process has by then.
@@ -203,7 +203,7 @@ class BreakerGate:
                 model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s))
             )
 
-    def _emit_breaker_change(self, model: str, turned: Turned | None) -> None:
+    def _emit_breaker_change(self, model: str, turned: BreakerTransition | None) -> None:
         if turned is None:
             return
         logger.warning("circuit breaker of %s: %s, %s", model, turned.how, turned.figures)

@@ -17,7 +17,7 @@ from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.isolation import Delivered, Isolation, isolated
+from flujo_worker.attempts.isolation import DeliveryResult, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
@@ -97,36 +97,36 @@ class Attempts:
         envelope = self._coordinator.join_if_due(run, address)
         return envelope is not None and self.deliver(envelope)
 
-    def perform(self, envelope: Envelope) -> Delivered:
+    def perform(self, envelope: Envelope) -> DeliveryResult:
         """Perform one attempt, or refuse the delivery; say which.
 
         While the event loop is blocked nothing is claimed: what waits here for long is sent again, and another worker has it.
         """
         self._loop.answers.wait()
         if self._loop.is_given_up:
-            return Delivered("busy")
+            return DeliveryResult("busy")
         with self._lease.holding(envelope.key) as held:
             if held is None:
-                return Delivered("busy")
+                return DeliveryResult("busy")
             with self.isolation.gate.shared():
                 done = self._perform(envelope, held, "shared")
             if done.disposition != "suspect":
                 return done
             return self.isolation.perform(envelope, done.in_company, lambda: self._perform(envelope, held, "alone"))
 
-    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform a suspect in this process, which was started for it."""
         with self._lease.holding(envelope.key) as held:
-            return Delivered("busy") if held is None else self._perform(envelope, held, room)
+            return DeliveryResult("busy") if held is None else self._perform(envelope, held, room)
 
-    def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+    def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         try:
             return self._performed(envelope, held, room)
         except Unreadable as error:
             self._coordinator.break_off(envelope.ticket.run, error, key=envelope.key)
-            return Delivered("unreadable")
+            return DeliveryResult("unreadable")
 
-    def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+    def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
             claim = self._claims.import_claimed(envelope, held, room)
             if claim.refusal is not None:
@@ -151,12 +151,12 @@ class Attempts:
             reply = self._claims.reply(envelope)
         return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
 
-    def _refused(self, envelope: Envelope, claim: Claim) -> Delivered:
+    def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
         counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
-        return Delivered(claim.refusal or "busy", counts, claim.in_company)
+        return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
 
-    def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
+    def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         fence = held.fence or 0
         try:
@@ -165,7 +165,7 @@ class Attempts:
             return self._park(envelope, fence, finding)
         guard = self._guard(claimed, entry)
         if guard.holds_back(fence):
-            return Delivered("waiting")
+            return DeliveryResult("waiting")
         run = AttemptRun(_info(envelope), self._call_settings)
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
@@ -175,7 +175,7 @@ class Attempts:
         if outcome is None and self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
-            return Delivered("cancelled")
+            return DeliveryResult("cancelled")
         return self._conclude(AttemptReport(envelope, fence, outcome), started)
 
     def _outcome(
@@ -190,13 +190,13 @@ class Attempts:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
             return _bare(error, NO_USAGE, claimed.started)
 
-    def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> Delivered:
+    def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         reason = redact(str(finding))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
         self._ledger.park(envelope.key, fence, reason)
-        return Delivered("parked")
+        return DeliveryResult("parked")
 
-    def _conclude(self, notice: AttemptReport, started: float) -> Delivered:
+    def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
             concluded = self._coordinator.conclude(notice)
@@ -207,9 +207,9 @@ class Attempts:
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
-        return Delivered(concluded.verdict, concluded.counts)
+        return DeliveryResult(concluded.verdict, concluded.counts)
 
-    def _conclude_failed(self, notice: AttemptReport) -> Delivered:
+    def _conclude_failed(self, notice: AttemptReport) -> DeliveryResult:
         """Conclude a failure with nothing in it; if not even that can be merged, its run has no other end."""
         try:
             concluded = self._coordinator.conclude(notice)
@@ -220,7 +220,7 @@ class Attempts:
         except Exception as error:
             logger.exception("nor could its failure")
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
-        return Delivered(concluded.verdict, concluded.counts)
+        return DeliveryResult(concluded.verdict, concluded.counts)
 
     def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
         envelope, agent = claimed.envelope, None

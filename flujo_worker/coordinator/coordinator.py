@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class ConcludeResult:
     """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty (law)."""
 
     verdict: Verdict
@@ -52,7 +52,7 @@ class ScopeClosedMeanwhile(Exception):
     """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
 
 
-class Answering(Protocol):
+class UserCodeAnswers(Protocol):
     """Who answers what deciding asks of user code."""
 
     def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
@@ -79,7 +79,7 @@ class Coordinator:
         self,
         store: Store,
         send: Send,
-        evaluator: Answering,
+        evaluator: UserCodeAnswers,
         *,
         backoff: Backoff,
         inline: int = 65_536,
@@ -90,7 +90,7 @@ class Coordinator:
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._plans: dict[str, Plan] = {}
 
-    def conclude(self, notice: AttemptReport) -> Concluded:
+    def conclude(self, notice: AttemptReport) -> ConcludeResult:
         """Merge what came of an attempt, and publish what follows.
 
         Returns:
@@ -112,14 +112,14 @@ class Coordinator:
             self._on_hooks_due()
         if committed.breach is not None:
             self.handle_proactive_cancellation(notice.envelope.ticket, committed.breach)
-            return Concluded(committed.verdict)
+            return ConcludeResult(committed.verdict)
         self._cache_results(decision)
         failpoints.hit("before_publish")
         self._publish(decision, committed)
         failpoints.hit("after_publish")
         if decision.end is not None and notice.envelope.ticket.root:
             self._signal_parent(notice.envelope.ticket.run, by="worker")
-        return Concluded(committed.verdict, counts=self._after_branch(decision, committed))
+        return ConcludeResult(committed.verdict, counts=self._after_branch(decision, committed))
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent goes on without it."""
@@ -153,7 +153,7 @@ class Coordinator:
             for run in orphans:
                 self.stop(run, "cancelled", "parent ended")
 
-    def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
+    def lost(self, envelope: Envelope, fence: int, times: int) -> ConcludeResult:
         """Fail a step whose process died every time it ran alone (poison)."""
         message = f"the process died while this step ran alone, {times} times"
         fault = Fault(
@@ -289,7 +289,7 @@ class Coordinator:
             return False
         return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
 
-    def _late(self, notice: AttemptReport, verdict: Verdict) -> Concluded:
+    def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
         """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
         envelope, outcome = notice.envelope, notice.outcome
         if verdict == "stale" and outcome.kind != "cancelled" and self.is_aborted(envelope):
@@ -299,7 +299,7 @@ class Coordinator:
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         self._store.note(envelope.ticket.run, [Event("outcome.refused", data, "warning")], key=envelope.key)
-        return Concluded(verdict)
+        return ConcludeResult(verdict)
 
 
 def _envelope(decision: Decision, following: NextAttempt) -> Envelope:

@@ -105,7 +105,7 @@ def _bounded(source: str) -> str:
     return source
 
 
-class _Told(ChainableUndefined):
+class _ReportedUndefined(ChainableUndefined):
     """Renders as nothing, and is told at the end."""
 
     __slots__ = ()
@@ -118,7 +118,7 @@ class _Told(ChainableUndefined):
         return iter(str(self))
 
 
-_UNDEFINED: Final = {"warn": _Told, "ignore": ChainableUndefined, "strict": StrictUndefined}
+_UNDEFINED: Final = {"warn": _ReportedUndefined, "ignore": ChainableUndefined, "strict": StrictUndefined}
 
 
 def _template_error(name: str, error: Exception) -> TemplateError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
 
 
-class Unopened(Exception):
+class BudgetNotOpened(Exception):
     """A budget that is asked has no row yet."""
 
 
@@ -54,7 +54,7 @@ def claim_limited(
     """
     with connection.transaction():
         if execute(connection, "hold_claim", parameters).rowcount < len(parameters["scopes"]):
-            raise Unopened
+            raise BudgetNotOpened
         return execute(connection, "claim_limited", parameters).fetchone()
 
 

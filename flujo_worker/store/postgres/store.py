@@ -45,7 +45,14 @@ from flujo_worker.store.postgres.bind import (
     is_plain,
     shown,
 )
-from flujo_worker.store.postgres.budgets import Unopened, bind_opening, bind_reservations, claim_limited, over, settle
+from flujo_worker.store.postgres.budgets import (
+    BudgetNotOpened,
+    bind_opening,
+    bind_reservations,
+    claim_limited,
+    over,
+    settle,
+)
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.statements import execute
@@ -148,7 +155,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         parameters |= bind_reservations(to_reserve)
         try:
             row = self._with_retry(lambda connection: claim_limited(connection, parameters))
-        except Unopened:
+        except BudgetNotOpened:
             self._do("open_budgets", bind_opening(to_reserve))
             row = self._with_retry(lambda connection: claim_limited(connection, parameters))
         claim = _read_claim(row, worker)
