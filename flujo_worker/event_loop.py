@@ -166,7 +166,7 @@ class Loop:
         asked_at = self._asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
-    def ask(self) -> None:
+    def ping(self) -> None:
         """Ask the loop for a sign of life, if none is owed."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()

@@ -21,7 +21,7 @@ from flujo_client.contract.plan import Nodes
 from flujo_client.contract.read import read_result
 from flujo_client.serial import decode
 from flujo_worker import failpoints
-from flujo_worker.attempts.isolation import NoPlace, NoProcess
+from flujo_worker.attempts.isolation import NoFreeSlot, NoProcess
 from flujo_worker.errors import StoreError
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
@@ -81,8 +81,8 @@ class HookDelivery:
 
     def due(self) -> list[PendingHookCall]:
         """The calls that are to be taken now and whose code is here."""
-        owed = self._store.pending_hook_calls(self._worker(), BATCH, may_judge=self._may_judge())
-        return [each for each in owed if self._is_fit(each)]
+        pending = self._store.pending_hook_calls(self._worker(), BATCH, may_judge=self._may_judge())
+        return [each for each in pending if self._is_fit(each)]
 
     def carry_out(self, call: PendingHookCall) -> bool:
         """Take a call, tell the hooks, and settle it; False: somebody else has it, or it waits.
@@ -91,16 +91,16 @@ class HookDelivery:
         """
         if call.losses < SUSPECT_AFTER:
             with self._isolation.gate.shared():
-                return self._carry_out(call, "shared", self.tell)
-        with suppress(NoPlace):
+                return self._carry_out(call, "shared", self.call_hooks)
+        with suppress(NoFreeSlot):
             return self._isolation.isolate(
                 call.losses - call.losses_alone,
                 lambda processes, room: self._carry_out(call, room, processes.call_hooks),
-                lambda: self._carry_out(call, "alone", self.tell),
+                lambda: self._carry_out(call, "alone", self.call_hooks),
             )
         return False
 
-    def tell(self, call: PendingHookCall) -> bool:
+    def call_hooks(self, call: PendingHookCall) -> bool:
         """Tell the hooks, and do what follows."""
         entry = self._hooks.catalog.entry(call.reference, call.fingerprint)
         called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
@@ -108,7 +108,7 @@ class HookDelivery:
         self._conclude(call, called)
         return True
 
-    def _carry_out(self, call: PendingHookCall, room: Room, tell: Callable[[PendingHookCall], bool]) -> bool:
+    def _carry_out(self, call: PendingHookCall, room: Room, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
         worker = self._worker()
         if self._entry(call) is None:
             return False
@@ -117,17 +117,17 @@ class HookDelivery:
             return False
         if lost > self._max_lost:
             self._note(call, [Event("hook.lost", {"payload": call.payload, "times": lost}, "error")])
-        elif not self._were_called(call, worker, tell):
+        elif not self._were_called(call, worker, call_hooks):
             self._store.release_call(call, worker, losses=1)
             return True
         self._store.settle_call(call, worker)
         return True
 
-    def _were_called(self, call: PendingHookCall, worker: str, tell: Callable[[PendingHookCall], bool]) -> bool:
+    def _were_called(self, call: PendingHookCall, worker: str, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
         failpoints.hit("hook_call_taken")
         try:
-            return tell(call)
-        except (NoPlace, NoProcess):
+            return call_hooks(call)
+        except (NoFreeSlot, NoProcess):
             self._store.release_call(call, worker, losses=0)
             raise
 

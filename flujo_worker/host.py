@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config.manager import Settings
-    from flujo_worker.attempts.isolation import Delivered
+    from flujo_worker.attempts.isolation import DeliveryResult
     from flujo_worker.ports import PendingHookCall, Room
     from flujo_worker.runtime.effects import Effects
 
@@ -252,13 +252,13 @@ class Host:
             raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
         return await self._attempts.deliver(envelope)
 
-    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform an attempt in this process, which was started for it."""
         return self._attempts.perform_in(room, envelope)
 
     def call_hooks(self, call: PendingHookCall) -> None:
         """Call hooks in this process, which was started for it."""
-        self._hook_delivery.tell(call)
+        self._hook_delivery.call_hooks(call)
 
     async def _join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
         try:

@@ -193,7 +193,7 @@ class Ledger(Protocol):
         max_lost: int,
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
-        asks: Sequence[Reservation] = (),
+        to_reserve: Sequence[Reservation] = (),
         room: Room = "shared",
         plan: PlanName | None = None,
     ) -> Claim:

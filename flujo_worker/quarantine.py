@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.outcome import Event
-from flujo_worker.attempts.isolation import Delivered, NoPlace, NoProcess
+from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,18 +69,18 @@ class Quarantine:
         self._running: set[_Process] = set()
         self._is_stopping = False
 
-    def perform(self, envelope: Envelope, room: Room) -> Delivered:
+    def perform(self, envelope: Envelope, room: Room) -> DeliveryResult:
         with self._started({"room": room, "envelope": envelope.to_wire()}) as process:
             message = self._follow(process, partial(self._crashed, envelope))
         if message is None:
-            return Delivered("waiting" if self._is_stopping else "crashed")
-        return Delivered(message["disposition"], message["counts"])
+            return DeliveryResult("waiting" if self._is_stopping else "crashed")
+        return DeliveryResult(message["disposition"], message["counts"])
 
     def call_hooks(self, call: PendingHookCall) -> bool:
         with self._started({"call": asdict(call)}) as process:
             message = self._follow(process, partial(logger.error, "the process %s that told hooks ended: %s"))
         if message is None and self._is_stopping:
-            raise NoPlace
+            raise NoFreeSlot
         return message is not None
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class Quarantine:
         order = self._setting() | work
         with self._starting:
             if sum(each.is_beginning for each in tuple(self._running)) >= PLACES:
-                raise NoPlace
+                raise NoFreeSlot
             try:
                 process = _Process(order, self._settings)
             except OSError as error:
@@ -117,7 +117,7 @@ class Quarantine:
     def _follow(self, process: _Process, crashed: Callable[[str, str], object]) -> dict[str, Any] | None:
         """Read what the process tells until it has done its work; None: it is gone, and `crashed` was told of it and how."""
         worker: str | None = None
-        for message in process.told(START_S, SILENT_LEASES * self._settings.worker.lease_s):
+        for message in process.messages(START_S, SILENT_LEASES * self._settings.worker.lease_s):
             if "refused" in message:
                 raise NoProcess(message["refused"])
             if "worker" not in message:
@@ -160,7 +160,7 @@ class _Process:
         """Tell whether it takes a place: it is not ready yet, or has not been for long."""
         return self._ready_at is None or time.monotonic() - self._ready_at < BEGINNING_S
 
-    def told(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
+    def messages(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
         """Read line after line, until it is gone or has told nothing for too long."""
         self._channel.settimeout(first_s)
         with self._channel.makefile("rb") as lines, suppress(OSError):

@@ -50,16 +50,16 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
         host.begin()
     except Exception as error:
         logger.exception("this process cannot run attempts")
-        line.tell({"refused": f"{type(error).__name__}: {error}"})
+        line.send({"refused": f"{type(error).__name__}: {error}"})
         return
-    line.tell({"worker": host.worker})
+    line.send({"worker": host.worker})
     performing = threading.Thread(target=_perform, args=(host, order, line), name="flujo-apart", daemon=True)
     performing.start()
     while performing.is_alive():
         if line.hears_stop(BEAT_S) or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
             host.release()
             os._exit(0)
-        line.tell({"worker": host.worker})
+        line.send({"worker": host.worker})
     host.end()
     sys.exit(not line.has_sent_end)
 
@@ -71,7 +71,7 @@ class _Line:
         self._channel, self._lock = channel, threading.Lock()
         self.is_broken = self.has_sent_end = False
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         with self._lock, suppress(OSError):
             self._channel.sendall(json.dumps(message).encode() + b"\n")
 
@@ -96,7 +96,7 @@ def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
     except Exception:
         logger.exception("the outcome could not be recorded")
         return
-    line.tell(done)
+    line.send(done)
     line.has_sent_end = True
 
 

@@ -198,15 +198,15 @@ class LocalEngine:
 
     def fork(self, run_id: str, from_step: str | None = None, **options: Any) -> str:
         """Fork a run from one that has ended, and put its first message on the bus; return the new run's id."""
-        standing = self.store.standing(run_id)
-        place = place_of(standing, from_step)
-        found = self.store.beginning(run_id, place, standing.names[:place])
+        retryable_run = self.store.retryable_run(run_id)
+        place = place_of(retryable_run, from_step)
+        found = self.store.beginning(run_id, place, retryable_run.names[:place])
         assert found is not None, "every run of this engine keeps what its steps begin with"
         if found.context is not None and found.context.is_reference:
             found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
-        order = order_of(self.settings, standing, now=self.now, **options)
+        order = order_of(self.settings, retryable_run, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
-        new = new_fork(standing, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
+        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
         forked = self.store.fork(new)
         assert forked is not None, "nobody else is here"
         if forked == order.run_id:
@@ -230,10 +230,10 @@ class LocalEngine:
             while self.bus:
                 self.deliver(self.bus.popleft())
             self._wind_down()
-            if not self.bus and not self._told_hooks() and not self._skip_wait():
+            if not self.bus and not self._deliver_hooks() and not self._skip_wait():
                 return
 
-    def _told_hooks(self) -> bool:
+    def _deliver_hooks(self) -> bool:
         """Tell hooks what is owed to them; whether there was anything."""
         carried_out = [self.hook_calls.carry_out(call) for call in self.hook_calls.due()]
         return any(carried_out)
@@ -267,8 +267,10 @@ class LocalEngine:
         """Read what came of a run."""
         resolve = Resolver(self.settings.allowed_imports)
         run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
-        asked = self.approvals(run_id)
-        return read_result(run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, asked=asked)
+        approvals = self.approvals(run_id)
+        return read_result(
+            run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, questions=approvals
+        )
 
     def children(self, run_id: str) -> Sequence[RunRecord]:
         """Read a run's child runs."""

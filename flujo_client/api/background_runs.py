@@ -11,7 +11,7 @@ from flujo_client.address import AttemptKey, child_run_id
 from flujo_client.api import approvals
 from flujo_client.api.operations import Enqueued, record_of
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import LIVE_RUN, Again
+from flujo_client.contract.records import LIVE_RUN, BackgroundRestart
 from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import RequestSweep, query
@@ -128,7 +128,7 @@ def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: 
     return (
         yield from query(
             requests.start_again(
-                Again(
+                BackgroundRestart(
                     run=task.id,
                     new=new,
                     first=launch.first,

@@ -26,7 +26,7 @@ from flujo_client.errors import (
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Depth, Operation, Publish, Reach, RequestSweep, Sleep, query
+from flujo_client.gateway.effects import CountQueued, Operation, PingBroker, Publish, RequestSweep, Sleep, query
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
@@ -128,7 +128,7 @@ def enqueue(
         control_queue=settings.worker.control_queue,
     )
     if connection is None:
-        yield Reach()
+        yield PingBroker()
     grace_s = requests.GRACE_S if connection is None else 0.0
     recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
     if recorded is None:
@@ -199,12 +199,12 @@ def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
     attempts, scopes = yield from _rows_of(run_id)
     wanted = references(run, attempts, scopes)
     blobs: Mapping[str, Packed] = (yield from query(requests.blobs(wanted))) if wanted else {}
-    asked = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
+    approvals = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
     return read_result(
         run,
         attempts,
         scopes,
-        asked=asked,
+        questions=approvals,
         resolve=Resolver(settings.allowed_imports),
         fetch=lambda digests: {each: blobs[each] for each in digests},
     )
@@ -212,8 +212,8 @@ def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
 
 def open_questions(settings: Settings, run_id: str) -> Operation[list[Approval]]:
     """Read the questions to people that are open in a run and its child runs, with tokens where there is a key to sign them."""
-    asked = yield from query(requests.questions(run_id))
-    return signed([each for each in asked if each.state == OPEN], settings.keys())
+    approvals = yield from query(requests.questions(run_id))
+    return signed([each for each in approvals if each.state == OPEN], settings.keys())
 
 
 def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
@@ -267,7 +267,7 @@ def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]
     machine = yield from query(checkup.machine(question, settings.health))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
     try:
-        depths = Depths((yield Depth(sorted({*own, *machine.queues}))))
+        depths = Depths((yield CountQueued(sorted({*own, *machine.queues}))))
     except ServiceUnreachable as error:
         depths = Depths(error=error.message)
     return build(question, aros, machine, depths, settings.health)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.shapes import ANY, TEXT, Key, ListOf, MapOf, Table, Word
+from flujo_client.blueprint.shapes import ANY, TEXT, Key, ListOf, MapOf, OneOf, Table
 from flujo_client.blueprint.value_types import Model
 from flujo_client.contract import kinds
 from flujo_client.contract.limits import UsageLimits
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
     from flujo_client.blueprint.rules.table import RuleFinding
-    from flujo_client.blueprint.shapes import Spot
+    from flujo_client.blueprint.shapes import DocumentLocation
     from flujo_client.contract.kinds import KindSpec
     from flujo_client.contract.validation import Finding
 
@@ -149,48 +149,48 @@ def present(data: Data, *names: str) -> dict[str, Any]:
 class StepShape:
     """A step; its kind says which keys it has."""
 
-    said = "a step: a mapping with `name` and, for most, `kind`"
+    description = "a step: a mapping with `name` and, for most, `kind`"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
         kind, known = value.get("kind", kinds.STEP.yaml_name), words()
         if not isinstance(kind, str) or kind not in known:
             hints = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
-            yield spot.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **hints)
+            yield location.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **hints)
         else:
-            yield from KINDS[word_of(value)].table.findings(value, spot)
+            yield from KINDS[word_of(value)].table.findings(value, location)
 
 
 class LoneStepShape(StepShape):
     """A step where there is room for one."""
 
-    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
-        yield from super().findings(value, spot)
+    def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
+        yield from super().findings(value, location)
         kind = KINDS.get(str(value.get("kind")))
         table = None if kind is None else kind.init_table
         own = None if table is None else value.get(table)
         if table is not None and isinstance(own, Mapping) and INIT in own:
             message = f"it runs as a step of its own before the {table}, and here is room for one: put a step before it"
-            yield spot.at(table, INIT).finding("Y-UNSUPPORTED", message)
+            yield location.at(table, INIT).finding("Y-UNSUPPORTED", message)
 
 
 class BodyShape:
     """What a container runs: a list of steps, or one step."""
 
-    said = "a list of steps, or one step"
+    description = "a list of steps, or one step"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, list | Mapping)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if isinstance(value, Mapping):
-            yield from STEP.findings(value, spot)
+            yield from STEP.findings(value, location)
         elif not value:
-            yield spot.finding("Y-VALUE", "it has no steps")
+            yield location.finding("Y-VALUE", "it has no steps")
         else:
-            yield from ListOf(STEP).findings(value, spot)
+            yield from ListOf(STEP).findings(value, location)
 
 
 STEP: Final = StepShape()
@@ -205,7 +205,7 @@ EVERY: Final[Mapping[str, Key]] = {
     "fallback": Key(LONE_STEP, "A step that runs with the same input when this one has failed for good."),
 }
 """The keys of every step."""
-EXECUTION_MODE: Final = Key(Word(("sync", "background")), "`background`: a run of its own that nobody waits for.")
+EXECUTION_MODE: Final = Key(OneOf(("sync", "background")), "`background`: a run of its own that nobody waits for.")
 MODE: Final = Key(
     Table(
         {"execution_mode": EXECUTION_MODE},

@@ -16,10 +16,10 @@ from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
-from flujo_client.blueprint.rules.asking import ask
+from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
 from flujo_client.blueprint.rules.named import in_place, named, untold
-from flujo_client.blueprint.shapes import Spot, wrong
+from flujo_client.blueprint.shapes import DocumentLocation, wrong
 from flujo_client.blueprint.source_map import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.contract.validation import Finding
@@ -135,22 +135,22 @@ class Loading:
         return pipeline
 
     @property
-    def told(self) -> tuple[Finding, ...]:
+    def all_findings(self) -> tuple[Finding, ...]:
         """All that was found, under its rules."""
         return (*map(named, self.findings), *self.ruled)
 
     def _refuse(self, file: str) -> None:
-        if any(each.severity == "error" for each in self.told):
-            raise refuse(file, self.told)
+        if any(each.severity == "error" for each in self.all_findings):
+            raise refuse(file, self.all_findings)
 
     def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
         """Give a blueprint with all in it that it names by file."""
-        self.findings += wrong(DOCUMENT, source.data, Spot(source, (), self.allowed, source.data))
+        self.findings += wrong(DOCUMENT, source.data, DocumentLocation(source, (), self.allowed, source.data))
         if not isinstance(source.data, Mapping):
             return {}
         document = self._whole(source, source.data, (), origin)
         if self.asks_rules:
-            self.ruled += ask(source, document, allowed=self.allowed, is_part=bool(origin.above))
+            self.ruled += apply_rules(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
     def _whole(self, source: Source, data: Mapping[str, Any], path: Path, origin: _Origin) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from flujo_client.cli.lens_trace import preview_option
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import print_status, say, show, show_json
 from flujo_client.cli.story import event_line, question_lines, summary
-from flujo_client.cli.timeouts import patiently, timeout_option
+from flujo_client.cli.timeouts import timeout_option, with_retry
 from flujo_client.contract.approval import Approval
 from flujo_client.errors import ServiceUnreachable
 
@@ -47,7 +47,7 @@ def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_j
     Ctrl-C ends the watching, not the run.
     """
     with FlujoClient() as client:
-        handle = patiently(timeout, lambda: find_run(client, run))
+        handle = with_retry(timeout, lambda: find_run(client, run))
         record = handle.record()
         if record.is_live:
             say(summary(record))
@@ -64,7 +64,7 @@ def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_j
 def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Approval]:
     """Give each event, and each question once it is seen to be open."""
     events: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
-    threading.Thread(target=_tell, args=(handle, after, events), daemon=True).start()
+    threading.Thread(target=_read_events, args=(handle, after, events), daemon=True).start()
     seen: set[str] = set()
     look_at = time.monotonic() + LOOK_EVERY_S
     while True:
@@ -80,7 +80,7 @@ def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Appr
             look_at = time.monotonic() + LOOK_EVERY_S
 
 
-def _tell(handle: RunHandle, after: str | None, events: queue.Queue[EventRecord | Exception | None]) -> None:
+def _read_events(handle: RunHandle, after: str | None, events: queue.Queue[EventRecord | Exception | None]) -> None:
     try:
         for event in handle.follow(after):
             events.put(event)
@@ -91,7 +91,7 @@ def _tell(handle: RunHandle, after: str | None, events: queue.Queue[EventRecord 
 
 def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:
     with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-        for asked in handle.approvals():
-            if asked.key not in seen:
-                seen.add(asked.key)
-                yield asked
+        for approval in handle.approvals():
+            if approval.key not in seen:
+                seen.add(approval.key)
+                yield approval

@@ -77,17 +77,17 @@ class _Above(NamedTuple):
     is_full: bool
     level: int = 0
     step: str = ""
-    told: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()
 
     def under(self, node: TraceNode) -> _Above:
-        told = self.told | {str(node.attributes.get(key)) for key in ("reason", "feedback")}
+        shown = self.shown | {str(node.attributes.get(key)) for key in ("reason", "feedback")}
         step = self.step if node.kind == "attempt" else node.name
-        return self._replace(told=told, step=step, level=self.level + 1)
+        return self._replace(shown=shown, step=step, level=self.level + 1)
 
-    def has_told(self, key: str, value: Any) -> bool:
+    def has_shown(self, key: str, value: Any) -> bool:
         if key == "step":
             return bool(value == self.step)
-        return value is None or key == "attempts" or str(value) in self.told
+        return value is None or key == "attempts" or str(value) in self.shown
 
 
 def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
@@ -225,7 +225,7 @@ def _event(event: TraceEvent, above: _Above, said: set[tuple[str, str]]) -> Text
     shown_data = [
         (key, value)
         for key, value in event.data.items()
-        if not above.has_told(key, value) and (key, str(value)) not in said
+        if not above.has_shown(key, value) and (key, str(value)) not in said
     ]
     said |= {(key, str(value)) for key, value in shown_data if key in _SAID_ONCE}
     return Text(f"+{duration(event.offset_s)}  ", "dim") + happened(event.name, event.level, shown_data, above.preview)

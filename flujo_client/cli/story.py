@@ -36,13 +36,17 @@ def event_line(event: EventRecord, preview: int) -> Table:
     return line
 
 
-def question_lines(asked: Approval) -> Text:
+def question_lines(approval: Approval) -> Text:
     """Draw an open question, and the commands that answer it."""
-    until = "" if asked.expires_at is None else f", open until {asked.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    text = Text.assemble((f"{printable(asked.place)} asks{until}: ", "bold"), printable(asked.message))
-    which = ["--step", asked.step, *(["--address", asked.address] if asked.address else [])]
-    given = shlex.join([asked.run_id, *which])
-    for verb, value in _answers(asked.schema).items():
+    until = (
+        ""
+        if approval.expires_at is None
+        else f", open until {approval.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    text = Text.assemble((f"{printable(approval.place)} asks{until}: ", "bold"), printable(approval.message))
+    which = ["--step", approval.step, *(["--address", approval.address] if approval.address else [])]
+    given = shlex.join([approval.run_id, *which])
+    for verb, value in _answers(approval.schema).items():
         text.append(f"\n  flujo approvals {verb} {printable(given)}{value}")
     return text
 

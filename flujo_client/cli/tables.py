@@ -49,10 +49,10 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
     return table
 
 
-def approvals_list(asked: Sequence[Approval], now: datetime) -> Group:
+def approvals_list(approvals: Sequence[Approval], now: datetime) -> Group:
     """Draw open questions, each with what it says below it. `now` is the moment their ages are counted from."""
     drawn: list[RenderableType] = []
-    for each in asked:
+    for each in approvals:
         since = f"asked {age((now - each.asked_at).total_seconds())} ago"
         left = "" if each.expires_at is None else f", expires in {age((each.expires_at - now).total_seconds())}"
         below = Text.assemble(in_a_line(each.message, 200), "\n", (since + left, "dim"))

@@ -85,7 +85,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
         reports = [weights.applied(each) for each in found]
         _show(reports, fixed, in_json=in_json)
         for each in found:
-            _tell_kept(each, weights)
+            _print_kept(each, weights)
         context.exit(min(_codes(reports, strict=strict, fail_on_warn=fail_on_warn), default=OK))
 
 
@@ -128,7 +128,7 @@ def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[st
     return profiles[name]
 
 
-def _tell_kept(report: ValidationReport, profile: Profile) -> None:
+def _print_kept(report: ValidationReport, profile: Profile) -> None:
     if kept := profile.kept(report):
         say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
 

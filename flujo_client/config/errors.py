@@ -62,7 +62,7 @@ class Origins:
         return 2 if location and location[0] in self._sections else 1
 
 
-def told(
+def settings_error(
     error: pydantic.ValidationError,
     model: type[BaseModel],
     values: Mapping[str, Any],

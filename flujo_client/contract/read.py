@@ -40,7 +40,7 @@ def read_result(
     *,
     resolve: Resolve,
     fetch: Fetch,
-    asked: Sequence[Approval] = (),
+    questions: Sequence[Approval] = (),
 ) -> PipelineResult:
     """Make a run's result of its rows.
 
@@ -50,7 +50,7 @@ def read_result(
         scopes: all its scopes, read after the attempts.
         resolve: finds the classes that values were made of; a value whose class is not to be had here comes back as plain data.
         fetch: reads values that the rows only point at.
-        asked: the questions to people that are open, in it and its child runs.
+        questions: the questions to people that are open, in it and its child runs.
     """
     reading = _Reading(run, resolve, fetch)
     return PipelineResult(
@@ -64,7 +64,7 @@ def read_result(
         error=_failed(run.error, run.reason),
         pauses=[
             Paused(message=each.message, state_token=each.token, step=each.step, address=each.address)
-            for each in asked
+            for each in questions
             if run.status == "paused"
         ],
     )

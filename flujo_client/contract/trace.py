@@ -104,7 +104,7 @@ def build_trace(
         | _initial(run)
         | _contract(run, hidden),
         events=by_attempt.get(None, []),
-        children=_Telling(run, by_attempt).nodes(arrange(attempts, scopes)),
+        children=_TraceBuilder(run, by_attempt).nodes(arrange(attempts, scopes)),
     )
 
 
@@ -114,7 +114,7 @@ def spent(node: TraceNode, what: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _TraceBuilder:
     """One run being told. `events` are by the key of the attempt they name."""
 
     run: RunRecord
@@ -132,7 +132,7 @@ class _Telling:
             offset_s=self._offset(first.created_at),
             duration_s=_seconds(first.created_at, last.ended_at),
             attributes=_set(attempts=last.number, work=self._work(node)),
-            events=self._told(node.starts_and_joins),
+            events=self._events_of(node.starts_and_joins),
             children=[self._attempt(each) for each in node.tries],
         )
 
@@ -145,7 +145,9 @@ class _Telling:
         began = {"offset_s": self._offset(node.began_at), "duration_s": _seconds(node.began_at, node.scope.closed_at)}
         attempts = len(node.children) if node.scope.kind == LOOP.name else len(node.tries)
         own = node_of_scope.attributes | _set(attempts=attempts, work=self._work(node))
-        return node_of_scope.model_copy(update=began | {"attributes": own, "events": self._told(node.starts_and_joins)})
+        return node_of_scope.model_copy(
+            update=began | {"attributes": own, "events": self._events_of(node.starts_and_joins)}
+        )
 
     def _start(self, node: NodeRows) -> TraceNode:
         """A container that is about to begin: it has no scope yet."""
@@ -155,7 +157,7 @@ class _Telling:
             status=node.starts_and_joins[-1].status,
             offset_s=self._offset(node.began_at),
             attributes=_set(work=self._work(node)),
-            events=self._told(node.starts_and_joins),
+            events=self._events_of(node.starts_and_joins),
         )
 
     def _child(self, child: SequenceRows, kind: str) -> TraceNode:
@@ -186,7 +188,7 @@ class _Telling:
 
     def _attempt(self, row: AttemptRecord) -> TraceNode:
         began = row.started_at or row.created_at
-        events, calls = tool_calls(self._told([row]))
+        events, calls = tool_calls(self._events_of([row]))
         return TraceNode(
             name=f"attempt {row.number}",
             kind="attempt",
@@ -203,7 +205,7 @@ class _Telling:
 
     def _wait(self, row: AttemptRecord) -> dict[str, Any] | None:
         """What an attempt waited for before it was at work; None where its row cannot tell, for a worker was lost with it."""
-        offsets = {event.name: event.offset_s for event in self._told([row])}
+        offsets = {event.name: event.offset_s for event in self._events_of([row])}
         since, began = self._offset(row.created_at), row.started_at or row.ended_at
         until = None if began is None or row.status in WAITING else self._offset(began)
         if row.kind == RESUME:
@@ -225,7 +227,7 @@ class _Telling:
             for row in node.starts_and_joins
         ]
 
-    def _told(self, rows: Sequence[AttemptRecord]) -> list[TraceEvent]:
+    def _events_of(self, rows: Sequence[AttemptRecord]) -> list[TraceEvent]:
         return [event for row in rows for event in self.events.get(row.key, ())]
 
     def _offset(self, at: datetime) -> float:

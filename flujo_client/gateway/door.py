@@ -16,13 +16,13 @@ from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
+    CountQueued,
     CountRefused,
-    Depth,
     Effect,
     Operation,
+    PingBroker,
     Publish,
     Query,
-    Reach,
     RequestSweep,
     Sleep,
 )
@@ -96,30 +96,30 @@ class SyncRunner:
                 return _send(self._post, effect)
         return None
 
-    def _rows(self, ask: Query) -> list[dict[str, Any]]:
+    def _rows(self, query: Query) -> list[dict[str, Any]]:
         try:
-            return self._patiently(ask)
+            return self._with_retry(query)
         except psycopg.Error as error:
-            failure = ClientError("this client is closed") if self._pool.closed else _told(self._url, error)
+            failure = ClientError("this client is closed") if self._pool.closed else _to_flujo_error(self._url, error)
             raise failure from failure.__cause__
 
-    def _patiently(self, ask: Query) -> list[dict[str, Any]]:
+    def _with_retry(self, query: Query) -> list[dict[str, Any]]:
         """Ask; what met another statement is asked again at once."""
         for _ in range(_TRIES - 1):
             try:
-                return self._asked(ask)
+                return self._execute(query)
             except psycopg.Error as error:
                 if not _met_another(error):
                     raise
-        return self._asked(ask)
+        return self._execute(query)
 
-    def _asked(self, ask: Query) -> list[dict[str, Any]]:
+    def _execute(self, query: Query) -> list[dict[str, Any]]:
         with self._connect() as connection:
             if not self._is_checked:
                 _check_schema(_rows(connection, _VERSION)[0])
                 self._is_checked = True
             try:
-                return _rows(connection, ask)
+                return _rows(connection, query)
             except psycopg.errors.ReadOnlySqlTransaction:
                 connection.close()  # so that the next one finds a server that takes it
                 raise
@@ -169,28 +169,28 @@ class AsyncRunner:
                 return await asyncio.to_thread(_send, self._post, effect)
         return None
 
-    async def _rows(self, ask: Query) -> list[dict[str, Any]]:
+    async def _rows(self, query: Query) -> list[dict[str, Any]]:
         try:
             await self._open()
-            return await self._patiently(ask)
+            return await self._with_retry(query)
         except psycopg.Error as error:
-            failure = _told(self._url, error)
+            failure = _to_flujo_error(self._url, error)
             raise failure from failure.__cause__
 
-    async def _patiently(self, ask: Query) -> list[dict[str, Any]]:
+    async def _with_retry(self, query: Query) -> list[dict[str, Any]]:
         """Ask; what met another statement is asked again at once."""
         for _ in range(_TRIES - 1):
             try:
-                return await self._asked(ask)
+                return await self._execute(query)
             except psycopg.Error as error:
                 if not _met_another(error):
                     raise
-        return await self._asked(ask)
+        return await self._execute(query)
 
-    async def _asked(self, ask: Query) -> list[dict[str, Any]]:
+    async def _execute(self, query: Query) -> list[dict[str, Any]]:
         async with self._pool.connection() as connection:
             try:
-                return await _arows(connection, ask)
+                return await _arows(connection, query)
             except psycopg.errors.ReadOnlySqlTransaction:
                 await connection.close()  # so that the next one finds a server that takes it
                 raise
@@ -227,33 +227,33 @@ def _met_another(error: psycopg.Error) -> bool:
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
-def _rows(connection: Any, ask: Query) -> list[dict[str, Any]]:
-    bounds = ask.request.bounds
+def _rows(connection: Any, query: Query) -> list[dict[str, Any]]:
+    bounds = query.request.bounds
     with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
         if bounds:
             cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
+        cursor.execute(statement(query.request.name, query.request.home), query.request.parameters)
         return list(cursor.fetchall()) if cursor.description is not None else []
 
 
-async def _arows(connection: Any, ask: Query) -> list[dict[str, Any]]:
-    bounds = ask.request.bounds
+async def _arows(connection: Any, query: Query) -> list[dict[str, Any]]:
+    bounds = query.request.bounds
     async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
         if bounds:
             await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        await cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
+        await cursor.execute(statement(query.request.name, query.request.home), query.request.parameters)
         return list(await cursor.fetchall()) if cursor.description is not None else []
 
 
 def _send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
-        case Reach():
+        case PingBroker():
             post.reach()
         case Publish(envelopes):
             return post.publish(envelopes)
         case RequestSweep():
             post.request_sweep()
-        case Depth(queues):
+        case CountQueued(queues):
             return post.depths(queues)
         case CountRefused():
             return post.refused()
@@ -262,7 +262,7 @@ def _send(post: ClientPublisher, effect: Effect) -> Any:
     return None
 
 
-def _told(url: str, error: psycopg.Error) -> FlujoError:
+def _to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
     """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:

@@ -22,7 +22,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PingBroker:
     """Make sure that the broker answers, before anything is recorded."""
 
 
@@ -39,7 +39,7 @@ class RequestSweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class CountQueued:
     """Count the messages in queues; answered with numbers by queue."""
 
     queues: Sequence[str]
@@ -57,7 +57,7 @@ class Sleep:
     seconds: float
 
 
-Effect = Query | Reach | Publish | RequestSweep | Depth | CountRefused | Sleep
+Effect = Query | PingBroker | Publish | RequestSweep | CountQueued | CountRefused | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -212,6 +212,6 @@ def _ranked(counts: Mapping[str, int]) -> dict[str, int]:
 def _nothing(question: HealthQuery, runs: int) -> list[str]:
     if runs:
         return []
-    asked = " that fits the filters" if question.pipeline is not None else ""
+    filtered = " that fits the filters" if question.pipeline is not None else ""
     when = f" in the last {question.since_hours:g} hours" if question.since_hours is not None else " yet"
-    return [f"there is nothing to report: no run{asked} has begun{when}"]
+    return [f"there is nothing to report: no run{filtered} has begun{when}"]

@@ -43,7 +43,7 @@ def require_price(model: Any) -> None:
     """
     if not current_settings().cost.strict:
         return
-    for provider, name, url in _asked(model):
+    for provider, name, url in _models_of(model):
         if provider not in FREE and _price(provider, name) is None and not _is_known(provider, name, url):
             raise PricingNotConfiguredError(provider, name)
 
@@ -84,13 +84,13 @@ def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) ->
     return counted
 
 
-def _asked(model: Any) -> list[tuple[str, str, str | None]]:
+def _models_of(model: Any) -> list[tuple[str, str, str | None]]:
     """Name whom a model asks, as (provider, name, address); nobody, where it does not say."""
     if isinstance(model, str):
         before, _, named = model.rpartition(":")
         return [(before.rpartition("/")[2], named, None)] if before else []
     if isinstance(others := getattr(model, "models", None), list | tuple):
-        return [each for other in others for each in _asked(other)]
+        return [each for other in others for each in _models_of(other)]
     provider, name = getattr(model, "system", None), getattr(model, "model_name", None)
     return [(str(provider), str(name), getattr(model, "base_url", None))] if provider and name else []
 

@@ -43,11 +43,11 @@ def salvaged(text: str, budget: ParseBudget) -> Any:
         value = json_repair.loads(text, skip_json_loads=True)
     except Exception:  # noqa: BLE001 - whatever it stumbles over, there is no value
         return None
-    return value if isinstance(value, dict | list) and _nothing_lost(value, text, budget) else None
+    return value if isinstance(value, dict | list) and _is_lossless(value, text, budget) else None
 
 
-def _nothing_lost(value: Any, text: str, budget: ParseBudget) -> bool:
-    if not all(_stands_quoted(string, text) for string in _strings(value) if _LIKE_JSON.search(string)):
+def _is_lossless(value: Any, text: str, budget: ParseBudget) -> bool:
+    if not all(_is_quoted(string, text) for string in _strings(value) if _LIKE_JSON.search(string)):
         return False
     pieces = list(_pieces(value))
     brackets = [piece for piece, is_bracket in pieces if is_bracket]
@@ -56,7 +56,7 @@ def _nothing_lost(value: Any, text: str, budget: ParseBudget) -> bool:
     return brackets == own and '"' not in content and _NOT_SAID.sub("", content) == _NOT_SAID.sub("", text)
 
 
-def _stands_quoted(string: str, text: str) -> bool:
+def _is_quoted(string: str, text: str) -> bool:
     return any(f"{quote}{string}{quote}" in text for quote in "\"'")
 
 

@@ -100,7 +100,7 @@ class StageRefused(Exception):
 
     Attributes:
         rule: one of this module's words.
-        told: what was expected and found, for the model.
+        message: what was expected and found, for the model.
         path: keys and indexes of the place.
         stage: which stage refused.
     """
@@ -108,7 +108,7 @@ class StageRefused(Exception):
     def __init__(self, rule: str, message: str, path: Path = (), stage: str = "syntactic") -> None:
         super().__init__(message)
         self.rule = rule
-        self.told = message
+        self.message = message
         self.path = path
         self.stage = stage
 

@@ -168,7 +168,7 @@ class Scalars:
         body = self.text[start:end]
         if grammar.CONTROL.search(body):
             self._repairs["control-character"] = None
-        spoken = strings.said(body, self.level)
+        spoken = strings.unescape(body, self.level)
         self.position = end + 1
         return spoken
 
@@ -216,7 +216,7 @@ class Scalars:
         self._repairs["triple-quotes"] = None
         body = self.text[self.position + 3 : end]
         self.position = end + 3
-        return strings.said(body, self.level)
+        return strings.unescape(body, self.level)
 
     def _here(self) -> str:
         return repr(self.text[self.position : min(self.position + 12, self.stop)])

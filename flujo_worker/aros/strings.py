@@ -123,7 +123,7 @@ def _quotes_from(text: str, start: int, stop: int, quotes: str) -> Iterator[int]
             yield mark.start()
 
 
-def said(body: str, level: int) -> str:
+def unescape(body: str, level: int) -> str:
     """Undo the escapes of a string's text.
 
     Raises:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.guards.breakers import Breakers, Turned
+    from flujo_worker.guards.breakers import Breakers, BreakerTransition
     from flujo_worker.ports import Claim, Ledger, Reply, Room
     from flujo_worker.runtime.attempt_run import ModelCall
     from flujo_worker.runtime.effects import Effects
@@ -47,12 +47,12 @@ UNCOMMITTED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimRequest:
     """What an attempt is claimed with, or why that cannot be told."""
 
     reply: Reply | None = None
     calls: Sequence[ExpectedCall] = ()
-    asks: Sequence[Reservation] = ()
+    to_reserve: Sequence[Reservation] = ()
     error: Exception | None = None
 
 
@@ -83,24 +83,26 @@ class Claims:
         is_historical = cost.estimation_strategy == "historical"
         self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
 
-    async def wanted(self, envelope: Envelope) -> Wanted:
+    async def wanted(self, envelope: Envelope) -> ClaimRequest:
         """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
         if envelope.kind != "resume" and envelope.ticket.limits is None:
-            return Wanted()
+            return ClaimRequest()
         return await self._effects.call(self._look_up, envelope)
 
-    def _look_up(self, envelope: Envelope) -> Wanted:
+    def _look_up(self, envelope: Envelope) -> ClaimRequest:
         try:
             reply = self.reply(envelope)
-            calls, asks = self._asks(envelope, reply)
+            calls, to_reserve = self._reservations_of(envelope, reply)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("what attempt %s needs cannot be told", envelope.key)
-            return Wanted(error=error)
-        return Wanted(reply, calls, asks)
+            return ClaimRequest(error=error)
+        return ClaimRequest(reply, calls, to_reserve)
 
-    async def claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
+    async def claim(
+        self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room
+    ) -> Claim:
         """Claim, in the incarnation that this process has by then.
 
         A sweep sends a lost attempt before it commits the loss. A process that may not judge leases sees the dead worker's row until then.
@@ -108,10 +110,12 @@ class Claims:
         until = time.monotonic() + UNCOMMITTED_S
         while True:
             worker, may_judge = self._lease.worker, self._lease.may_judge()
-            terms = ClaimTerms(max_lost=self._settings.worker.max_lost, may_judge=may_judge, asks=asks, room=room)
+            terms = ClaimTerms(
+                max_lost=self._settings.worker.max_lost, may_judge=may_judge, to_reserve=to_reserve, room=room
+            )
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
-                held.fence, held.is_limited = claim.fence, bool(asks)
+                held.fence, held.is_limited = claim.fence, bool(to_reserve)
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 await self._effects.call(time.sleep, UNCOMMITTED_S / 20)
@@ -136,7 +140,9 @@ class Claims:
     def reply(self, envelope: Envelope) -> Reply | None:
         return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
 
-    def _asks(self, envelope: Envelope, reply: Reply | None) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
+    def _reservations_of(
+        self, envelope: Envelope, reply: Reply | None
+    ) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
         """The calls that the attempt may make under limits, and what it is to reserve for them.
 
         Code that is not here reserves nothing: it is parked, not run.
@@ -190,7 +196,7 @@ class BreakerGate:
         if self._breakers is None or self._model is None:
             return False
         self._permit, turned = self._breakers.ask(self._model)
-        self._tell(self._model, turned)
+        self._emit_breaker_change(self._model, turned)
         if self._permit.wait_s is None:
             return False
         key, step = self._envelope.key, self._envelope.step
@@ -210,9 +216,11 @@ class BreakerGate:
             by_model.setdefault(call.model, []).append(call)
         for model, its_calls in by_model.items():
             turn = self._permit.turn if model == self._model else None
-            self._tell(model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s)))
+            self._emit_breaker_change(
+                model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s))
+            )
 
-    def _tell(self, model: str, turned: Turned | None) -> None:
+    def _emit_breaker_change(self, model: str, turned: BreakerTransition | None) -> None:
         if turned is None:
             return
         logger.warning("circuit breaker of %s: %s, %s", model, turned.how, turned.figures)

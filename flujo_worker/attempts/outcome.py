@@ -130,17 +130,17 @@ class Outcomes:
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
             fault, usage = fault_of(failure.error, failure.during, failure.timeout_s), failure.usage
-            _tell_left(failure.error)
+            _emit_left_behind(failure.error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
             fault, usage = fault_of(error, "system", None), run.spent
         else:
             latency = time.monotonic() - started
-            return _told(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
+            return _with_events(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
         if run.paused_in and fault.code == PausedException.code:
             fault = replace(fault, tool=run.paused_in)
         if run.guidance:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(run.guidance)}")
-        return _told(failed(fault, usage, started), story, run)
+        return _with_events(failed(fault, usage, started), story, run)
 
     def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
         path = entry.node_of(envelope).path
@@ -201,13 +201,13 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
     return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
 
 
-def _tell_left(error: BaseException) -> None:
+def _emit_left_behind(error: BaseException) -> None:
     place: Place | None = getattr(error, "flujo_left_behind", None)
     if place is not None:
         emit("step.left_behind", "warning", function=place.function, place=place.at)
 
 
-def _told(outcome: Outcome, story: Sequence[Event], run: AttemptRun) -> Outcome:
+def _with_events(outcome: Outcome, story: Sequence[Event], run: AttemptRun) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
     return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(run.corrections))
 

@@ -16,9 +16,9 @@ from flujo_client.attempt_info import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Outcome
 from flujo_client.redact import redact
 from flujo_worker import failpoints
-from flujo_worker.attempts.budget import tell_calls
+from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.isolation import Delivered, Isolation, isolated
+from flujo_worker.attempts.isolation import DeliveryResult, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
     from flujo_worker.attempts.budget import ExpectedCall
-    from flujo_worker.attempts.claim import Wanted
+    from flujo_worker.attempts.claim import ClaimRequest
     from flujo_worker.attempts.isolation import Processes
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.coordinator.coordinator import Coordinator
@@ -100,11 +100,11 @@ class Attempts:
         envelope = await self._effects.call(self._coordinator.join_if_due, run, address)
         return envelope is not None and await self.deliver(envelope)
 
-    def perform(self, envelope: Envelope) -> Delivered:
+    def perform(self, envelope: Envelope) -> DeliveryResult:
         """Do what `perform_delivered` does, and wait for it."""
         return self._effects.run(self.perform_delivered(envelope))
 
-    async def perform_delivered(self, envelope: Envelope) -> Delivered:
+    async def perform_delivered(self, envelope: Envelope) -> DeliveryResult:
         """Perform one attempt, or refuse the delivery; say which.
 
         While the event loop is blocked nothing is claimed: what waits here for long is sent again, and another worker has it.
@@ -112,10 +112,10 @@ class Attempts:
         if not self._loop.answers.is_set():
             await self._effects.call(self._loop.answers.wait)
         if self._loop.is_given_up:
-            return Delivered("busy")
+            return DeliveryResult("busy")
         with self._lease.holding(envelope.key) as held:
             if held is None:
-                return Delivered("busy")
+                return DeliveryResult("busy")
             done = await self._perform_beside_others(envelope, held)
             if done.disposition != "suspect":
                 return done
@@ -124,12 +124,12 @@ class Attempts:
                 self.isolation.perform, envelope, done.in_company, lambda: self._effects.run(here())
             )
 
-    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform a suspect in this process, which was started for it."""
         with self._lease.holding(envelope.key) as held:
-            return Delivered("busy") if held is None else self._effects.run(self._perform(envelope, held, room))
+            return DeliveryResult("busy") if held is None else self._effects.run(self._perform(envelope, held, room))
 
-    async def _perform_beside_others(self, envelope: Envelope, held: ActiveAttempt) -> Delivered:
+    async def _perform_beside_others(self, envelope: Envelope, held: ActiveAttempt) -> DeliveryResult:
         gate = self.isolation.gate
         if not gate.enter_if_free():
             await self._effects.call(gate.enter)
@@ -138,20 +138,20 @@ class Attempts:
         finally:
             gate.leave()
 
-    async def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+    async def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         try:
             return await self._performed(envelope, held, room)
         except Unreadable as error:
             await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, key=envelope.key)
-            return Delivered("unreadable")
+            return DeliveryResult("unreadable")
 
-    async def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+    async def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
             claim = await self._claims.import_claimed(envelope, held, room)
             if claim.refusal is not None:
                 return await self._refused(envelope, claim)
         wanted = await self._claims.wanted(envelope)
-        claim = await self._claims.claim(envelope, held, wanted.asks, room)
+        claim = await self._claims.claim(envelope, held, wanted.to_reserve, room)
         if claim.refusal is not None:
             return await self._refused(envelope, claim)
         failpoints.hit("after_claim")
@@ -166,12 +166,12 @@ class Attempts:
             reply = await self._effects.call(self._claims.reply, envelope)
         return await self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
 
-    async def _refused(self, envelope: Envelope, claim: Claim) -> Delivered:
+    async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
         counts = claim.refusal == "ended" and await self._effects.call(self._coordinator.counts, envelope)
-        return Delivered(claim.refusal or "busy", counts, claim.in_company)
+        return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
 
-    async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
+    async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         fence = held.fence or 0
         try:
@@ -180,18 +180,18 @@ class Attempts:
             return await self._park(envelope, fence, finding)
         guard = self._guard(claimed, entry)
         if guard.is_active and await self._effects.call(guard.holds_back, fence):
-            return Delivered("waiting")
+            return DeliveryResult("waiting")
         run = AttemptRun(_info(envelope), self._call_settings)
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
-                tell_calls(calls)
+                emit_reservations(calls)
             outcome = await self._outcome(claimed, entry, story, run)
         if run.calls or guard.is_active:
             await self._effects.call(guard.report, run.calls)
         if outcome is None and await self._effects.call(self._coordinator.is_aborted, envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
-            return Delivered("cancelled")
+            return DeliveryResult("cancelled")
         return await self._conclude(AttemptReport(envelope, fence, outcome), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
@@ -213,13 +213,13 @@ class Attempts:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
             return _bare(error, NO_USAGE, claimed.started)
 
-    async def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> Delivered:
+    async def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         reason = redact(str(finding))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
         await self._effects.call(self._ledger.park, envelope.key, fence, reason)
-        return Delivered("parked")
+        return DeliveryResult("parked")
 
-    async def _conclude(self, notice: AttemptReport, started: float) -> Delivered:
+    async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
             concluded = await self._coordinator.merge(notice)
@@ -230,9 +230,9 @@ class Attempts:
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
-        return Delivered(concluded.verdict, concluded.counts)
+        return DeliveryResult(concluded.verdict, concluded.counts)
 
-    async def _conclude_failed(self, notice: AttemptReport) -> Delivered:
+    async def _conclude_failed(self, notice: AttemptReport) -> DeliveryResult:
         """Conclude a failure with nothing in it; if not even that can be merged, its run has no other end."""
         try:
             concluded = await self._coordinator.merge(notice)
@@ -243,7 +243,7 @@ class Attempts:
         except Exception as error:
             logger.exception("nor could its failure")
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
-        return Delivered(concluded.verdict, concluded.counts)
+        return DeliveryResult(concluded.verdict, concluded.counts)
 
     def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
         envelope, agent = claimed.envelope, None
@@ -253,7 +253,7 @@ class Attempts:
         return BreakerGate(self._breakers, self._ledger, envelope, agent)
 
 
-def _unperformed(claim: Claim, wanted: Wanted, started: float) -> Outcome | None:
+def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:
     """What comes of an attempt that is claimed only to be closed; None: it is to be performed."""
     if claim.aborted:
         return Outcome("cancelled")

@@ -107,7 +107,7 @@ class OutputParser:
             return raw
         outcome = await self._parsed(text, schema or {}, self.settings.parsing)
         more = await self._next_level(text, schema) if self.settings.shadow and not outcome.ok else {}
-        self._tell(outcome, text, schema, more)
+        self._emit_repairs(outcome, text, schema, more)
         if self.settings.shadow or (outcome.ok and not outcome.transforms):
             return raw
         if not outcome.ok:
@@ -145,7 +145,9 @@ class OutputParser:
             outcome.feedback or "", rule=outcome.rule or "schema", pointer=outcome.pointer or ""
         )
 
-    def _tell(self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, more: dict[str, Any]) -> None:
+    def _emit_repairs(
+        self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, more: dict[str, Any]
+    ) -> None:
         """Tell what was done, stage by stage (M-158 to M-161); nothing for a text that was right as it came (M-167)."""
         types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
         for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
@@ -158,11 +160,11 @@ class OutputParser:
                 data |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
             emit("output.coercion.success", stage=stage, **data, **self._shadow())
         if not outcome.ok:
-            self._tell_refusal(outcome, types, more)
+            self._emit_refusal(outcome, types, more)
         if outcome.transforms or not outcome.ok:
             self._sum_up(outcome)
 
-    def _tell_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
+    def _emit_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
         stage = _stage(outcome.stage)
         data = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
         emit("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())

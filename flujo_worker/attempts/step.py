@@ -22,7 +22,7 @@ from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, processed
-from flujo_worker.attempts.conversation import history_of, remember, said
+from flujo_worker.attempts.conversation import history_of, record_turn, remember
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.event_loop import is_cancelled, within
@@ -177,8 +177,8 @@ class StepAttempt:
 
     async def process_output(self) -> None:
         """Pass the output through the user's own processors."""
-        own, tells = self.work.step.processors.output_processors, self.work.processing is not None
-        self.output = await processed(own, self.output, self.work, self.run, tells=tells)
+        own, emits = self.work.step.processors.output_processors, self.work.processing is not None
+        self.output = await processed(own, self.output, self.work, self.run, emits=emits)
 
     async def consult_plugins(self) -> None:
         """Ask the plugins. One may put another output in its place, or send the prompt to another agent."""
@@ -200,7 +200,7 @@ class StepAttempt:
         work, context = self.work, self.run.context
         for reply, value in self.run.replies:
             context = remember(work, context, reply, value)
-        self.run.context = said(work, self.output, absorb(work.step, self.output, context))
+        self.run.context = record_turn(work, self.output, absorb(work.step, self.output, context))
 
     # What they need.
 

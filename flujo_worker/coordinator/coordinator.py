@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class ConcludeResult:
     """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty (law)."""
 
     verdict: Verdict
@@ -54,7 +54,7 @@ class ScopeClosedMeanwhile(Exception):
     """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
 
 
-class Answering(Protocol):
+class UserCodeAnswers(Protocol):
     """Who answers what deciding asks of user code."""
 
     def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
@@ -82,7 +82,7 @@ class Coordinator:
         self,
         store: Store,
         send: Send,
-        evaluator: Answering,
+        evaluator: UserCodeAnswers,
         *,
         backoff: Backoff,
         inline: int = 65_536,
@@ -95,11 +95,11 @@ class Coordinator:
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._plans: dict[str, Plan] = {}
 
-    def conclude(self, notice: AttemptReport) -> Concluded:
+    def conclude(self, notice: AttemptReport) -> ConcludeResult:
         """Do what `merge` does, and wait for it."""
         return self.effects.run(self.merge(notice))
 
-    async def merge(self, notice: AttemptReport) -> Concluded:
+    async def merge(self, notice: AttemptReport) -> ConcludeResult:
         """Merge what came of an attempt, and publish what follows.
 
         Returns:
@@ -122,7 +122,7 @@ class Coordinator:
             self._on_hooks_due()
         if committed.breach is not None:
             await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
-            return Concluded(committed.verdict)
+            return ConcludeResult(committed.verdict)
         if decision.cache_entries:
             await effects.call(self._cache_results, decision)
         failpoints.hit("before_publish")
@@ -131,8 +131,8 @@ class Coordinator:
         if decision.end is not None and ticket.root:
             await effects.call(self._signal_parent, ticket.run, by="worker")
         if decision.branch_end is None:
-            return Concluded(committed.verdict)
-        return Concluded(committed.verdict, await effects.call(self._after_branch, decision, committed))
+            return ConcludeResult(committed.verdict)
+        return ConcludeResult(committed.verdict, await effects.call(self._after_branch, decision, committed))
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent goes on without it."""
@@ -166,7 +166,7 @@ class Coordinator:
             for run in orphans:
                 self.stop(run, "cancelled", "parent ended")
 
-    def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
+    def lost(self, envelope: Envelope, fence: int, times: int) -> ConcludeResult:
         """Fail a step whose process died every time it ran alone (poison)."""
         message = f"the process died while this step ran alone, {times} times"
         fault = Fault(
@@ -245,19 +245,19 @@ class Coordinator:
     def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
         """Answer one question; a refusal is an answer too."""
         if not isinstance(request, CallUserCode):
-            return self._looked(envelope.ticket.run, request)
+            return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
-            answer = self._asked(envelope.ticket, request)
+            answer = self._call(envelope.ticket, request)
         recorded.note(request, answer, events)
         return answer
 
-    def _asked(self, ticket: RunHeader, call: CallUserCode) -> Any:
+    def _call(self, ticket: RunHeader, call: CallUserCode) -> Any:
         try:
             return self._evaluator.answer(ticket, call)
         except UserCodeFailed as refused:
             return refused
 
-    def _looked(self, run: str, request: ReadScope) -> Any:
+    def _read(self, run: str, request: ReadScope) -> Any:
         if request.children:
             return self._store.children(run, request.address)
         if request.child_run is not None:
@@ -305,7 +305,7 @@ class Coordinator:
             return False
         return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
 
-    async def _late(self, notice: AttemptReport, verdict: Verdict) -> Concluded:
+    async def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
         """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
         envelope, outcome, call = notice.envelope, notice.outcome, self.effects.call
         if verdict == "stale" and outcome.kind != "cancelled" and await call(self.is_aborted, envelope):
@@ -316,7 +316,7 @@ class Coordinator:
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         refused = Event("outcome.refused", data, "warning")
         await call(self._store.note, envelope.ticket.run, [refused], key=envelope.key)
-        return Concluded(verdict)
+        return ConcludeResult(verdict)
 
 
 def _envelope(decision: Decision, following: NextAttempt) -> Envelope:

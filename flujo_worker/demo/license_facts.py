@@ -117,7 +117,7 @@ def _most(metadata: DistributionMetadata, verdict: LicenseVerdict) -> float:
     return 0.6 if is_alone or is_vague(verdict.spdx) else 1.0
 
 
-def evidence_stands(metadata: DistributionMetadata, verdict: LicenseVerdict) -> bool:
+def evidence_holds(metadata: DistributionMetadata, verdict: LicenseVerdict) -> bool:
     """Tell whether the verdict's quote stands in what the metadata says about licences; line breaks do not count.
 
     Without a quote only `unknown` stands.

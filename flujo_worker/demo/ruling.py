@@ -47,7 +47,7 @@ def read_ruling(text: str) -> Ruling:
     return Ruling(approved=approved, note=why.strip())
 
 
-def told(ruling: Ruling, *, is_answered: bool) -> str:
+def ruling_text(ruling: Ruling, *, is_answered: bool) -> str:
     """Say what was ruled, and whether anybody did."""
     what = "Approved" if ruling.approved else "Not approved"
     why = f": {ruling.note}" if ruling.note else ""

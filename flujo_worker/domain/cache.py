@@ -19,7 +19,7 @@ from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, UserCod
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Tree
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 ABSENT = "absent"
 KEY = "cache_key"
@@ -32,10 +32,10 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     if not _is_repeated(draft, scope):
         found = yield from _look_up(draft, scope, node)
         if found.output is not None:
-            draft.tell("flujo.cache.hit", step=node.name, key=found.key)
+            draft.emit("flujo.cache.hit", step=node.name, key=found.key)
             yield from finish(draft, container, found.output, found.context, cache_hit=True)
             return
-        draft.tell("flujo.cache.miss", "info" if found.why == ABSENT else "warning", step=node.name, reason=found.why)
+        draft.emit("flujo.cache.miss", "info" if found.why == ABSENT else "warning", step=node.name, reason=found.why)
         if found.key is not None:
             container.metadata[KEY] = found.key
     yield from begin(draft, open_child(draft, container, "/body", "body", 0, container.output))
@@ -51,7 +51,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
     yield from finish(draft, container, body.output, body.context)
 
 
-def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Asked:
+def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> StepsWithResult:
     """Ask for what is kept of this step for this input. Whatever goes wrong there, the step is run."""
     ticket = draft.notice.envelope.ticket
     dependencies = {
@@ -76,18 +76,18 @@ def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, bod
             patch = yield CallUserCode("patch", node.path, (container.context, body.context))
         except UserCodeFailed as refused:
             data = {"step": node.name, "reason": refused.fault.type_name}
-            draft.tell("flujo.cache.not_stored", "warning", **data)
+            draft.emit("flujo.cache.not_stored", "warning", **data)
             return
     draft.cache_entries.append(CacheEntry(node.path, container.metadata[KEY], body.output, patch))
 
 
 def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Tell whether it stands in a body that is run again and again."""
-    spot = draft.spot(scope)
-    while spot.container is not None:
-        if spot.container.spec.revisits:
+    location = draft.location(scope)
+    while location.container is not None:
+        if location.container.spec.revisits:
             return True
-        spot = draft.plan.locate(spot.above or "")
+        location = draft.plan.locate(location.above or "")
     return False
 
 

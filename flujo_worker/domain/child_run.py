@@ -19,7 +19,7 @@ from flujo_worker.domain.values import ChildRun, ReadScope
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Asked, DecisionBuilder
+    from flujo_worker.domain.draft import DecisionBuilder, StepsWithResult
     from flujo_worker.domain.values import ChildRunRow, NextAttempt
 
 BODY = "/body"
@@ -35,7 +35,7 @@ def begin(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     first = _first(draft, container, node)
     ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, container), root=first.address)
     _begin(draft, container, ChildRun(ticket, container.address, node.rules["own_run"], first))
-    draft.tell("child_run.begun", step=node.name, child_run=ticket.run)
+    draft.emit("child_run.begun", step=node.name, child_run=ticket.run)
 
 
 def launch(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
@@ -45,7 +45,7 @@ def launch(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits)
     _begin(draft, container, ChildRun(ticket, None, node.name, first))
     container.metadata["is_background"] = True
-    draft.tell("background.launched", step=node.name, task_id=run)
+    draft.emit("background.launched", step=node.name, task_id=run)
 
 
 def _begin(draft: DecisionBuilder, container: ScopeState, child: ChildRun) -> None:
@@ -72,7 +72,7 @@ def _first(draft: DecisionBuilder, container: ScopeState, node: Node) -> NextAtt
     return draft.attempt(root, first, kind="step" if first.spec.performs else "start")
 
 
-def ended(draft: DecisionBuilder, container: ScopeState) -> Asked:
+def ended(draft: DecisionBuilder, container: ScopeState) -> StepsWithResult:
     """Read how the child run ended; one that was stopped has failed, and says by what."""
     run = id_of(draft, container)
     row: ChildRunRow = yield ReadScope(container.address, child_run=run)

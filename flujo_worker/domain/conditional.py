@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import ask, finish, give_up, open_child, open_container, refusal, within
+from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
@@ -20,7 +20,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     try:
         answer, key = yield from _choose(node, scope)
         container.metadata.update(executed_branch_key=answer, resolved_branch_key=key)
-        value = yield from ask(node, "branch_input", scope.output, scope.context, otherwise=scope.output)
+        value = yield from call_user_code(node, "branch_input", scope.output, scope.context, otherwise=scope.output)
     except UserCodeFailed as refused:
         yield from give_up(draft, container, refused.fault)
         return
@@ -35,7 +35,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, path: Scop
         return
     key = container.metadata["executed_branch_key"]
     try:
-        output = yield from ask(
+        output = yield from call_user_code(
             node, "branch_output", path.output, path.context, container.output, otherwise=path.output, data={"key": key}
         )
     except UserCodeFailed as refused:
@@ -44,8 +44,8 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, path: Scop
     yield from finish(draft, container, output, path.context)
 
 
-def _choose(node: Node, scope: ScopeState) -> Asked:
-    answer, key = yield from ask(node, "condition", scope.output, scope.context)
+def _choose(node: Node, scope: ScopeState) -> StepsWithResult:
+    answer, key = yield from call_user_code(node, "condition", scope.output, scope.context)
     if key is None and node.rules["default"]:
         key = "default"
     if key is None:

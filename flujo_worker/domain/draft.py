@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
 
 Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
-Asked: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
+StepsWithResult: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
 
 MAX_HOPS = 25
 """Containers one decision may enter before it puts a message in between: what never meets a step must not fill one commit."""
@@ -88,7 +88,7 @@ def noop(*_: Any) -> Steps:
     yield from ()
 
 
-def continue_in_child(*_: Any) -> Asked:
+def continue_in_child(*_: Any) -> StepsWithResult:
     """The child goes on by itself."""
     yield from ()
     return False
@@ -110,7 +110,7 @@ class Kind:
     closed: Callable[[DecisionBuilder, ScopeState, Node, ScopeState], Steps] = noop
     joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
     answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
-    on_answer: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], Asked] = continue_in_child
+    on_answer: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], StepsWithResult] = continue_in_child
 
 
 @dataclass
@@ -145,33 +145,33 @@ class DecisionBuilder:
     end: EndRun | None = None
     hops: int = 0
 
-    def spot(self, scope: ScopeState) -> PlanLocation:
+    def location(self, scope: ScopeState) -> PlanLocation:
         """What a scope stands for in the plan."""
         return self.plan.locate(scope.address)
 
     def container(self, scope: ScopeState) -> Node:
         """The container that a scope is, or is a child of; the root has none."""
-        container = self.spot(scope).container
+        container = self.location(scope).container
         if container is None:
             raise KeyError(f"scope '{scope.address}' stands in no container")
         return container
 
     def node(self, scope: ScopeState) -> Node:
         """The node a sequence is at."""
-        return (self.spot(scope).nodes or ())[scope.cursor]
+        return (self.location(scope).nodes or ())[scope.cursor]
 
     def own(self) -> ScopeState:
         """The attempt's own scope, as its envelope tells it."""
         envelope = self.notice.envelope
-        spot = self.plan.locate(envelope.address)
+        location = self.plan.locate(envelope.address)
         scope = ScopeState(
             address=envelope.address,
-            parent=None if envelope.address == envelope.ticket.root else spot.above,
-            kind=SEQUENCE if spot.nodes is not None or spot.container is None else spot.container.kind,
-            step=spot.container.name if spot.container else "",
+            parent=None if envelope.address == envelope.ticket.root else location.above,
+            kind=SEQUENCE if location.nodes is not None or location.container is None else location.container.kind,
+            step=location.container.name if location.container else "",
             name=envelope.address.rpartition("/")[2],
             place=0,
-            cursor=spot.nodes.place_of(envelope.step) if spot.nodes else 0,
+            cursor=location.nodes.place_of(envelope.step) if location.nodes else 0,
             version=envelope.version,
             output=envelope.input,
             context=envelope.context,
@@ -181,7 +181,7 @@ class DecisionBuilder:
         self.scopes[scope.address] = scope
         return scope
 
-    def look(self, address: str) -> Generator[ReadScope, Any, ScopeState]:
+    def read_scope(self, address: str) -> Generator[ReadScope, Any, ScopeState]:
         """Read a scope, unless this decision knows it already."""
         known = self.scopes.get(address)
         if known is not None:
@@ -237,7 +237,7 @@ class DecisionBuilder:
         envelope = self.notice.envelope
         return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
-    def tell(self, name: str, level: str = "info", **data: Any) -> None:
+    def emit(self, name: str, level: str = "info", **data: Any) -> None:
         """Add a line to the story."""
         self.events.append(Event(name, data, level))
 

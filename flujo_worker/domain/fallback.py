@@ -47,7 +47,7 @@ def _fall_back(draft: DecisionBuilder, container: ScopeState, fault: Fault | Non
     """Begin the fallback with the input and context that the step had: nothing it wrote is there."""
     original_error = fault.feedback if fault else ""
     container.metadata.update(fallback_triggered=True, original_error=original_error)
-    draft.tell("flujo.fallback.triggered", "warning", step=container.step, original_error=original_error)
+    draft.emit("flujo.fallback.triggered", "warning", step=container.step, original_error=original_error)
     yield from _begin(draft, container, FALLBACK)
 
 

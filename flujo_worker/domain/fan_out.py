@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_worker.domain.flow import ask, finish, give_up, is_final, open_child, open_container, refusal, within
+from flujo_worker.domain.flow import (
+    call_user_code,
+    finish,
+    give_up,
+    is_final,
+    open_child,
+    open_container,
+    refusal,
+    within,
+)
 from flujo_worker.domain.values import CallUserCode, FanOut, ReadScope, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -13,7 +22,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
     from flujo_worker.domain.values import ScopeRow
 
 
@@ -45,7 +54,7 @@ def fan_out(
         is_step = first.spec.performs
         draft.work(child, first, kind="step" if is_step else "start", held=place >= lanes)
     draft.fan_out = FanOut(container.address, lanes)
-    draft.tell("fan_out.opened", step=node.name, branches=len(branches), lanes=lanes)
+    draft.emit("fan_out.opened", step=node.name, branches=len(branches), lanes=lanes)
 
 
 def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
@@ -54,7 +63,7 @@ def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
     yield from _settle(draft, container, node, rows)
 
 
-def _snapshot(node: Node, scope: ScopeState) -> Asked:
+def _snapshot(node: Node, scope: ScopeState) -> StepsWithResult:
     """What the branches start from: all of the context, or only the fields that were asked for."""
     include = node.rules.get("include")
     if include is None or scope.context is None:
@@ -68,7 +77,7 @@ def _settle(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Seq
     if fault is None:
         try:
             merged, context = yield from _merge(draft, container, node, rows)
-            output = yield from ask(node, "output", merged, context, container.output, otherwise=merged)
+            output = yield from call_user_code(node, "output", merged, context, container.output, otherwise=merged)
         except UserCodeFailed as refused:
             fault = refused.fault
     if fault is not None:
@@ -94,8 +103,8 @@ def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
     return None
 
 
-def _merge(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> Asked:
-    scope = yield from draft.look(container.parent or "")
+def _merge(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> StepsWithResult:
+    scope = yield from draft.read_scope(container.parent or "")
     values: list[Packed | None] = [scope.context, container.context]
     for row in rows:
         values += [row.patch, row.output]

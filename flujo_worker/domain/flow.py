@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.transport.chords import NO_LANE
-from flujo_worker.domain.draft import MAX_HOPS, Asked, DecisionBuilder, ScopeState, Steps
+from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.values import BranchClosed, CallUserCode, EndRun, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
     """A node of a sequence has given its output: go on with the next one, or close the sequence."""
     scope.output, scope.context, scope.merges = output, context or scope.context, True
     scope.cursor += 1
-    if scope.cursor < len(draft.spot(scope).nodes or ()):
+    if scope.cursor < len(draft.location(scope).nodes or ()):
         yield from enter(draft, scope)
     else:
         yield from close(draft, scope)
@@ -46,11 +46,11 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
 def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
     """A node of a sequence has failed for good, and a failed node stops its sequence."""
     data = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
-    draft.tell("step.failed", "error", **data)
+    draft.emit("step.failed", "error", **data)
     scope.close("failed", fault)
     if scope.parent is None:
         draft.end = EndRun("failed", f"step '{node.name}' failed", fault)
-        draft.tell("run.failed", "error", **data)
+        draft.emit("run.failed", "error", **data)
         return
     yield from _closed(draft, scope)
 
@@ -60,7 +60,7 @@ def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     if scope.parent is None:
         scope.close("succeeded")
         draft.end = EndRun("succeeded", output=scope.output)
-        draft.tell("run.succeeded")
+        draft.emit("run.succeeded")
         return
     try:
         scope.patch = yield from _patch(draft, scope)
@@ -71,11 +71,11 @@ def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     yield from _closed(draft, scope)
 
 
-def _patch(draft: DecisionBuilder, scope: ScopeState) -> Asked:
+def _patch(draft: DecisionBuilder, scope: ScopeState) -> StepsWithResult:
     """What a branch changed in its context; its fan-out's scope is only read."""
     if scope.context is None or scope.parent is None or not is_branch(draft, scope):
         return None
-    container = yield from draft.look(scope.parent)
+    container = yield from draft.read_scope(scope.parent)
     draft.scopes.pop(container.address)
     if same(container.context, scope.context):
         return None
@@ -91,7 +91,7 @@ def cancel(draft: DecisionBuilder, scope: ScopeState) -> Steps:
         if scope.kind == SEQUENCE and is_branch(draft, scope):
             draft.branch_end = _branch_end(scope, aborts=False, takes=False)
             return
-        scope = yield from draft.look(scope.parent)
+        scope = yield from draft.read_scope(scope.parent)
         if scope.kind != SEQUENCE:
             yield from close_the_rest(draft, scope)
 
@@ -100,7 +100,7 @@ def close_the_rest(draft: DecisionBuilder, container: ScopeState) -> Steps:
     """Close what a container has opened beforehand and will not begin any more."""
     for child in (yield from draft.children(container)):
         if child.status == "open":
-            waiting = yield from draft.look(child.address)
+            waiting = yield from draft.read_scope(child.address)
             waiting.close("cancelled")
 
 
@@ -118,7 +118,7 @@ def finish(
     scope = yield from _leave(draft, container, metadata)
     container.output = output
     container.close("succeeded")
-    draft.tell("step.succeeded", step=node.name, kind=node.kind)
+    draft.emit("step.succeeded", step=node.name, kind=node.kind)
     yield from succeed(draft, scope, output, context)
 
 
@@ -138,10 +138,10 @@ def give_up(
     yield from fail(draft, scope, draft.container(container), fault)
 
 
-def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str, Any]) -> Asked:
+def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str, Any]) -> StepsWithResult:
     container.metadata = {**container.metadata, **{key: value for key, value in metadata.items() if value is not None}}
     container.merges = True
-    return (yield from draft.look(container.parent or ""))
+    return (yield from draft.read_scope(container.parent or ""))
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
@@ -152,13 +152,13 @@ def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
         aborts = failed and (node.rules["on_failure"] == "propagate" or is_final(scope.fault))
         draft.branch_end = _branch_end(scope, aborts=aborts, takes=node.rules.get("max_concurrency") is not None)
         return
-    container = yield from draft.look(scope.parent or "")
+    container = yield from draft.read_scope(scope.parent or "")
     yield from draft.kinds[node.kind].closed(draft, container, node, scope)
 
 
 def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Tell whether a scope is a branch of a fan-out."""
-    container = draft.spot(scope).container
+    container = draft.location(scope).container
     return container is not None and scope.kind == SEQUENCE and container.is_fan_out
 
 
@@ -225,9 +225,9 @@ def open_child(
     )
 
 
-def ask(
+def call_user_code(
     node: Node, role: str, *values: Packed | None, otherwise: Any = None, data: Mapping[str, Any] | None = None
-) -> Asked:
+) -> StepsWithResult:
     """Ask user code in a role, if the node has any for it; else the answer is `otherwise`."""
     if role not in node.rules.get("functions", ()):
         return otherwise

@@ -33,8 +33,8 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Go on with the answer."""
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
-    draft.tell("step.succeeded", step=node.name, attempts=number)
-    output, container = outcome.output or scope.output, draft.spot(scope).container
+    draft.emit("step.succeeded", step=node.name, attempts=number)
+    output, container = outcome.output or scope.output, draft.location(scope).container
     if container is not None and (
         yield from draft.kinds[container.kind].on_answer(draft, scope, container, output, outcome.context)
     ):
@@ -97,7 +97,7 @@ def _pause(
         scope.context, scope.merges = context, True
     draft.work(scope, node, kind="resume", number=number, question=question, delay_s=question["expires_s"] or 0.0)
     draft.lane_left = _lane_left(draft, scope)
-    draft.tell("flujo.paused", step=node.name, message=question["message"])
+    draft.emit("flujo.paused", step=node.name, message=question["message"])
 
 
 def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message: str) -> None:

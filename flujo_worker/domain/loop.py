@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.domain.conversation import keeps_last, speakers
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import ask, finish, give_up, open_child, open_container, refusal, within
+from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Open the loop and its first iteration."""
     container = open_container(draft, scope, node)
     try:
-        value = yield from ask(node, "initial_input", container.output, container.context, otherwise=container.output)
+        value = yield from call_user_code(
+            node, "initial_input", container.output, container.context, otherwise=container.output
+        )
     except UserCodeFailed as refused:
         yield from give_up(draft, container, refused.fault, iterations=0, exit_reason="initial_input_mapper_error")
         return
@@ -51,16 +53,16 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, iteration:
     if reason is not None:
         yield from _leave(draft, container, node, iteration.output, reason)
         return
-    asked = {"index": container.cursor}
+    data = {"index": container.cursor}
     try:
-        value = yield from ask(
+        value = yield from call_user_code(
             node,
             "iteration_input",
             iteration.output,
             container.context,
             container.output,
             otherwise=iteration.output,
-            data=asked,
+            data=data,
         )
     except UserCodeFailed as refused:
         yield from _stop(draft, container, refused, "iteration_input_mapper_error")
@@ -71,19 +73,19 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, iteration:
 def _iterate(draft: DecisionBuilder, container: ScopeState, value: Packed) -> Steps:
     container.cursor += 1
     suffix = f"#{container.cursor}"
-    draft.tell("loop.iteration", step=container.step, iteration=container.cursor)
+    draft.emit("loop.iteration", step=container.step, iteration=container.cursor)
     yield from begin(draft, open_child(draft, container, suffix, container.step + suffix, container.cursor, value))
 
 
-def _turns(node: Node, before: Packed | None, after: Packed | None) -> Asked:
+def _turns(node: Node, before: Packed | None, after: Packed | None) -> StepsWithResult:
     """The context at an iteration's end; of its conversation's turns those stay that count."""
     if not keeps_last(node):
         return after
     return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
 
 
-def _exit_reason(container: ScopeState, node: Node, output: Packed) -> Asked:
-    met = yield from ask(node, "exit_condition", output, container.context, otherwise=False)
+def _exit_reason(container: ScopeState, node: Node, output: Packed) -> StepsWithResult:
+    met = yield from call_user_code(node, "exit_condition", output, container.context, otherwise=False)
     if met:
         return "condition"
     return "max_loops" if container.cursor >= node.rules["max_loops"] else None
@@ -91,7 +93,7 @@ def _exit_reason(container: ScopeState, node: Node, output: Packed) -> Asked:
 
 def _leave(draft: DecisionBuilder, container: ScopeState, node: Node, last: Packed, reason: str) -> Steps:
     try:
-        output = yield from ask(node, "output", last, container.context, container.output, otherwise=last)
+        output = yield from call_user_code(node, "output", last, container.context, container.output, otherwise=last)
     except UserCodeFailed as refused:
         yield from _stop(draft, container, refused, "loop_output_mapper_error")
         return

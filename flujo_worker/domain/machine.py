@@ -13,7 +13,7 @@ from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 PAUSE = "pause"
 
@@ -40,7 +40,9 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: Sco
         yield from _go_on(draft, container, node, state, "failure", state.output)
 
 
-def on_answer(draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None) -> Asked:
+def on_answer(
+    draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None
+) -> StepsWithResult:
     """A question in a state's own pipeline was answered: a transition `on: pause` to another state leads on from there, with the answer."""
     if not any(each["on"] == PAUSE and each["from"] in (state.name, ANY) for each in node.rules["transitions"]):
         return False
@@ -52,7 +54,7 @@ def on_answer(draft: DecisionBuilder, state: ScopeState, node: Node, answer: Pac
     else:
         if following in (None, state.name):
             return False
-    container = yield from draft.look(state.parent or "")
+    container = yield from draft.read_scope(state.parent or "")
     state.output, state.context, state.merges = answer, context, True
     state.cursor += 1
     state.close("succeeded")

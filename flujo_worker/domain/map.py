@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
-from flujo_worker.domain.flow import ask, close_the_rest, finish, give_up, open_child, open_container, within
+from flujo_worker.domain.flow import call_user_code, close_the_rest, finish, give_up, open_child, open_container, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
@@ -48,7 +48,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, item: Scop
         yield from _collect(draft, container, node, [child.output for child in children])
         return
     container.cursor += 1
-    following = yield from draft.look(f"{container.address}#{container.cursor}")
+    following = yield from draft.read_scope(f"{container.address}#{container.cursor}")
     following.context, following.merges = container.context, True
     yield from begin(draft, following)
 
@@ -71,7 +71,9 @@ def _one_by_one(draft: DecisionBuilder, scope: ScopeState, node: Node, items: Se
 def _collect(draft: DecisionBuilder, container: ScopeState, node: Node, outputs: Sequence[Packed]) -> Steps:
     try:
         collected = yield CallUserCode("collect", node.path, tuple(outputs))
-        output = yield from ask(node, "output", collected, container.context, container.output, otherwise=collected)
+        output = yield from call_user_code(
+            node, "output", collected, container.context, container.output, otherwise=collected
+        )
     except UserCodeFailed as refused:
         yield from give_up(draft, container, refused.fault, context=container.context)
         return

@@ -35,7 +35,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState | ChildRunRow) -> Steps:
     """Hand out what the import asks for; a failure may be passed over, control flow never."""
-    scope = yield from draft.look(container.parent or "")
+    scope = yield from draft.read_scope(container.parent or "")
     on_failure = node.rules["on_failure"]
     if body.status != "succeeded":
         if on_failure == "abort" or is_final(body.fault):

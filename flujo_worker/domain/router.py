@@ -24,7 +24,7 @@ def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
         yield from give_up(draft, open_container(draft, scope, node), refused.fault)
         return
     scope.context, scope.merges = outcome.context or scope.context, True
-    draft.tell("router.selected", step=node.name, branches=names)
+    draft.emit("router.selected", step=node.name, branches=names)
     yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in names])
 
 

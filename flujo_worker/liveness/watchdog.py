@@ -86,7 +86,7 @@ class Watchdog:
                 logger.exception("the watchdog failed; it looks again")
 
     def _look(self) -> None:
-        self._loop.ask()
+        self._loop.ping()
         if self._loop.silent_s > self._blocked_s:
             self._bark()
         elif not self._loop.answers.is_set() and not self._loop.is_given_up:

@@ -153,10 +153,10 @@ def filling_of(section: TemplateSettings, **place: str) -> Filling:
         place: stands in what is told.
     """
 
-    def tell_missing(name: str) -> None:
+    def on_missing(name: str) -> None:
         emit("template.missing", "warning", name=name, **place)
 
-    def tell_resolved(names: list[str]) -> None:
+    def on_resolved(names: list[str]) -> None:
         emit("template.resolved", names=names, **place)
 
-    return Filling(section.undefined_variables, tell_missing, tell_resolved if section.log_resolution else None)
+    return Filling(section.undefined_variables, on_missing, on_resolved if section.log_resolution else None)

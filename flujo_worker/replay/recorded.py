@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 
 
-class Unlike(Exception):
+class ReplayMismatch(Exception):
     """What is decided now is not what was decided then. `key`: the work row at which that is, where it is not the one at hand."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
@@ -50,7 +50,7 @@ class Answers:
             Unlike: the one before was asked for more, then, than it is now.
         """
         if self._left:
-            raise Unlike(f"{_asked(self._left[0])} is not asked any more")
+            raise ReplayMismatch(f"{_call_text(self._left[0])} is not asked any more")
         self._left = list(recorded)
 
     def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
@@ -64,8 +64,8 @@ class Answers:
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
             if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
                 return None
-            then = _asked(self._left[0]) if self._left else "nothing more"
-            raise Unlike(f"{_asked(meant)} is asked, then it was {then}")
+            then = _call_text(self._left[0]) if self._left else "nothing more"
+            raise ReplayMismatch(f"{_call_text(meant)} is asked, then it was {then}")
         recorded = self._left.pop(0)
         if "refused" in recorded:
             raise UserCodeFailed(Fault.from_tree(recorded["refused"]))
@@ -119,12 +119,12 @@ class RecordedStore(MemoryStore):
         super()._begin_child(parent, begun, now)
         then, row = self._recorded.get(begun.run), self._runs[begun.run]
         if then is None:
-            raise Unlike(f"the child run {begun.run} is begun, then it was not")
+            raise ReplayMismatch(f"the child run {begun.run} is begun, then it was not")
         if not then.is_live:
             row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
 
 
-def _asked(recorded: Mapping[str, Any]) -> str:
+def _call_text(recorded: Mapping[str, Any]) -> str:
     return f"{recorded['role']} of '{recorded['path']}'"
 
 

@@ -29,7 +29,7 @@ class ClaimTerms(TypedDict):
 
     max_lost: int
     may_judge: bool
-    asks: Sequence[Reservation]
+    to_reserve: Sequence[Reservation]
     room: Room
 
 

@@ -71,7 +71,7 @@ class HookCaller:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the hook has failed
                 fault = self._fault(hook, error)
-                events.append(_told(hook, kind, fault))
+                events.append(_hook_failed(hook, kind, fault))
                 if kind is not PostRunPayload and self._stops(error):
                     return Called(tuple(events), fault)
         return Called(tuple(events))
@@ -87,7 +87,7 @@ class HookCaller:
         return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=message)
 
 
-def _told(hook: Any, kind: type[Payload], fault: Fault) -> Event:
+def _hook_failed(hook: Any, kind: type[Payload], fault: Fault) -> Event:
     payload = kind.model_fields["event_name"].default
     data = {"hook": name_of(hook), "payload": payload, "error": fault.type_name, "message": fault.message}
     return Event("hook.failed", data, "error")

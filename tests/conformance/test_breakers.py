@@ -13,7 +13,7 @@ import redis
 
 from flujo_client.config.manager import Settings
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, Rules
-from flujo_worker.guards.breakers import Breakers, Turned, breakers_of
+from flujo_worker.guards.breakers import Breakers, BreakerTransition, breakers_of
 from flujo_worker.guards.cells import KEY, MemoryCells, RedisCells
 
 RULES = Rules(failures=3, recovery_s=30.0, half_open_calls=2)
@@ -103,7 +103,7 @@ def test_who_opened_it_is_told_why(breakers):
     fail(breakers, 2)
     turned = breakers.report(MODEL, BreakerReport(Counts(2, 1, 1), asked_s=90.0))
 
-    assert turned == Turned("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
+    assert turned == BreakerTransition("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
 
 
 def test_other_models_go_on(breakers):

@@ -11,7 +11,7 @@ from trees import concluded, moved, opening
 from worlds import World
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import Again
+from flujo_client.contract.records import BackgroundRestart
 from flujo_client.errors import RunNotFound
 from flujo_client.gateway import requests
 from flujo_worker.domain.values import ChildRun, EndRun, NextAttempt
@@ -161,7 +161,7 @@ def ask(real, request):
 def again(at, **rest):
     new = f"{at.ticket.run}2"
     given = {"context": packed({"n": 9}), **rest}
-    return requests.start_again(Again(at.ticket.run, new, at.key, f"{new}:{ROOT}:x:1", **given))
+    return requests.start_again(BackgroundRestart(at.ticket.run, new, at.key, f"{new}:{ROOT}:x:1", **given))
 
 
 @pytest.mark.services

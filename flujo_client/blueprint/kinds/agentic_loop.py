@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.keys import RegistryShape
 from flujo_client.blueprint.kind import BlueprintKind, present
-from flujo_client.blueprint.shapes import FLAG, Key, Number, Word
+from flujo_client.blueprint.shapes import FLAG, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.contract import kinds
 from flujo_client.pipeline.agentic_loop import FAILURES as AGENT_FAILURES
@@ -59,7 +59,7 @@ KIND: Final = BlueprintKind(
         "max_loops": Key(Number(least=1, whole=True), f"Turns at most; {MAX_TURNS} without it."),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
         "on_agent_failure": Key(
-            Word(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner is told. `abort` without it."
+            OneOf(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner is told. `abort` without it."
         ),
         "output_template": Key(
             TEMPLATE,

@@ -9,7 +9,7 @@ from flujo_client.blueprint.changes import CHANGE_TEXTS, CHANGES_KEYS, STATE, bu
 from flujo_client.blueprint.keys import function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
 from flujo_client.blueprint.rules import flows
-from flujo_client.blueprint.shapes import FLAG, TEXT, Either, Key, ListOf, Number, Table, Word
+from flujo_client.blueprint.shapes import FLAG, TEXT, AnyOf, Key, ListOf, Number, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
 from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
@@ -34,7 +34,7 @@ LOOP: Final = Table(
             function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."
         ),
         "exit_expression": Key(EXPRESSION, "The same as an expression."),
-        "stop_when": Key(Word(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
+        "stop_when": Key(OneOf(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
         "initial_input_mapper": Key(function("mapper"), "`(input, context)`, gives the first iteration's input."),
         "iteration_input_mapper": Key(
             function("mapper"), "`(output, context, index)`, gives the next iteration's input."
@@ -43,7 +43,7 @@ LOOP: Final = Table(
         "init": Key(CHANGES_KEYS, "Changes of the context before the first iteration."),
         "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration."),
         "propagation": Key(
-            Either((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
+            AnyOf((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
             "The next iteration's input: `previous_output`, `context`, `auto`, or a template.",
         ),
         "output": Key(Templates(), "The loop's output: a template, or a mapping of them."),
@@ -55,7 +55,8 @@ LOOP: Final = Table(
             Formula("a template that names `history`", history_template_of), "How; one JSON object a turn without it."
         ),
         "ai_turn_source": Key(
-            Word(AI_TURN_SOURCES), "Whose outputs are the assistant's turns; the `last` one of an iteration without it."
+            OneOf(AI_TURN_SOURCES),
+            "Whose outputs are the assistant's turns; the `last` one of an iteration without it.",
         ),
         "user_turn_sources": Key(
             ListOf(TEXT), "The user's turns: `hitl`, which are people's answers, and steps; `hitl` without it."

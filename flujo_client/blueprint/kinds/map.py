@@ -10,7 +10,7 @@ from flujo_client.blueprint.changes import CHANGE_TEXTS, CHANGES_KEYS
 from flujo_client.blueprint.items import ItemsShape, context_path
 from flujo_client.blueprint.keys import function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
-from flujo_client.blueprint.shapes import FLAG, Either, Key, Table
+from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Table
 from flujo_client.blueprint.value_types import TEMPLATE, Templates
 from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Templated
@@ -40,7 +40,7 @@ MAP: Final = Table(
         "parallel": Key(FLAG, "Run the items side by side."),
         **FAN_OUT,
         "init": Key(CHANGES_KEYS, "Changes of the context before the items are looked for."),
-        "finalize": Key(Either((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs."),
+        "finalize": Key(AnyOf((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs."),
     },
     "a map",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
-from flujo_client.blueprint.shapes import FLAG, Either, Key, Number
+from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Number
 from flujo_client.contract import kinds
 from flujo_client.pipeline.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.step import Step
 
-_SEARCHER: Final = Either((agents.NAMED, BODY))
+_SEARCHER: Final = AnyOf((agents.NAMED, BODY))
 
 
 def _build(build: Building, data: Data) -> Step:

@@ -263,15 +263,15 @@ def search_of(step: StepNode) -> StepNode | None:
     )
 
 
-def agents_of(scene: DocumentIndex) -> Iterator[tuple[Path, Data]]:
+def agents_of(doc: DocumentIndex) -> Iterator[tuple[Path, Data]]:
     """Give the entries of a document, and those that stand on its steps."""
-    for name in scene.table("agents"):
-        if found := scene.entry(f"agents.{name}", ()):
+    for name in doc.table("agents"):
+        if found := doc.entry(f"agents.{name}", ()):
             yield found
     places = dict.fromkeys(place for kind in KINDS.values() for place in kind.agents)
-    for step in scene.steps:
+    for step in doc.steps:
         for path, given in (each for pattern in places for each in reach(step.data, pattern, step.path)):
-            found = scene.entry(given, path)
+            found = doc.entry(given, path)
             if found is not None and found[0] == path:
                 yield found
 

@@ -18,11 +18,11 @@ _MOST_ALIKE = 50
 """Steps of one name that are looked at; of more, nothing is said."""
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
+def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every path that a text reads."""
-    for text in scene.texts:
+    for text in doc.texts:
         for names in sorted(text.names):
-            yield from _ASKED.get(names[0], _nothing)(scene, text, names)
+            yield from _ASKED.get(names[0], _nothing)(doc, text, names)
 
 
 def _nothing(*_: Any) -> Iterator[RuleFinding]:
@@ -37,10 +37,10 @@ def _this(_: DocumentIndex, text: TextNode, __: tuple[str, ...]) -> Iterator[Rul
         )
 
 
-def _context(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
-    context = scene.context_at(text.at)
+def _context(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
+    context = doc.context_at(text.at)
     if context is None:
-        if not scene.is_part:
+        if not doc.is_part:
             yield _no_context(text, ".".join(names[:2]))
     elif len(names) > 1 and not context.is_open and names[1] not in context.types:
         known = tuple(context.types)
@@ -54,14 +54,14 @@ def _no_context(text: TextNode, read: str) -> RuleFinding:
     return RuleFinding("V-CTX2", text.path, message, "leave context_model out for a PipelineContext")
 
 
-def _answer(scene: DocumentIndex, text: TextNode, _: tuple[str, ...]) -> Iterator[RuleFinding]:
-    if scene.context_at(text.at) is None and not scene.is_part:
+def _answer(doc: DocumentIndex, text: TextNode, _: tuple[str, ...]) -> Iterator[RuleFinding]:
+    if doc.context_at(text.at) is None and not doc.is_part:
         yield _no_context(text, "resume_input")
 
 
-def _previous(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
-    before = None if text.after else scene.before(text.at)
-    schema = None if before is None else schema_of(scene, before)
+def _previous(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
+    before = None if text.after else doc.before(text.at)
+    schema = None if before is None else schema_of(doc, before)
     known = properties(schema)
     if len(names) > 1 and names[1] == "output" and (known is None or "output" not in known):
         message = "`previous_step` is the output itself, which has no `.output`"
@@ -72,20 +72,20 @@ def _previous(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> I
         yield from _field(text, names, 1, before, schema)
 
 
-def _steps(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
+def _steps(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
     if len(names) == 1:
         return
-    context = scene.context_at(text.at)
-    if context is None and not scene.is_part:
+    context = doc.context_at(text.at)
+    if context is None and not doc.is_part:
         yield _no_context(text, f"steps.{names[1]}")
         return
     if context is not None and not context.is_open and "step_outputs" not in context.types:
         message = f"`steps.{shown(names[1])}` is not there: {context.called} has no field step_outputs"
         yield RuleFinding("V-CTX2", text.path, message, "give the model `step_outputs: dict[str, Any] = {}`")
         return
-    found = scene.by_name.get(names[1], ())
+    found = doc.by_name.get(names[1], ())
     if not found:
-        yield from _unknown(scene, text, names[1])
+        yield from _unknown(doc, text, names[1])
         return
     found = [each for each in found if search_of(each) is search_of(text.at)]
     if not found:
@@ -105,16 +105,16 @@ def _steps(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iter
     if len(found) <= _MOST_ALIKE and not any(is_before(each, text) for each in found):
         message = f"`steps.{shown(names[1])}` cannot have run yet where this is read"
         yield RuleFinding("V-T5", text.path, message)
-    schema = schema_of(scene, found[0]) if len(found) == 1 else None
+    schema = schema_of(doc, found[0]) if len(found) == 1 else None
     if schema is not None:
         yield from _field(text, names, 3, found[0], schema)
 
 
-def _unknown(scene: DocumentIndex, text: TextNode, name: str) -> Iterator[RuleFinding]:
-    if scene.is_part or scene.table("imports"):
+def _unknown(doc: DocumentIndex, text: TextNode, name: str) -> Iterator[RuleFinding]:
+    if doc.is_part or doc.table("imports"):
         return  # steps of the importer, or of what is imported, may have it
-    near = nearest(name, scene.by_name)
-    known = ", ".join(shown(each) for each in list(scene.by_name)[:20])
+    near = nearest(name, doc.by_name)
+    known = ", ".join(shown(each) for each in list(doc.by_name)[:20])
     message = f"`steps.{shown(name)}`: no step has this name"
     yield RuleFinding(
         "V-T4", text.path, message, None if near else f"there are {known}", f"steps.{near}" if near else None

@@ -56,7 +56,7 @@ class HookCallsInMemory(Tables):
                 return False
             row.stopped_at, row.fault = self._clock(), fault
             if event is not None:
-                self._tell(run, key, event.name, event.level, event.data)
+                self._add_event(run, key, event.name, event.level, event.data)
             return True
 
     def _is_free(self, taken: Taken, worker: str, *, may_judge: bool) -> bool:

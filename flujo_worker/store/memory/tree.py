@@ -43,7 +43,7 @@ class TreeInMemory(Tables):
             key, now = AttemptKey(run, address, scope.step, 1, JOIN), self._clock()
             if str(key) not in self._attempts and self._is_joinable(run, scope):
                 self._add_attempt(StoredAttempt(key, JOIN, queue, now + grace_s(1), now))
-                self._tell(run, str(key), "join.rung", "info", {"by": by})
+                self._add_event(run, str(key), "join.rung", "info", {"by": by})
             return str(key) in self._attempts and self._attempts[str(key)].is_live
 
     def child_run(self, run: str) -> ChildRunRow | None:
@@ -142,7 +142,7 @@ class TreeInMemory(Tables):
     def _take(self, run: str, fan_out: str, lane: int) -> str | None:
         """Give the lane to the next branch that is held; tell its first attempt's key."""
         for scope in self._children_of(run, fan_out):
-            held = next((row for row in self._standing[run, scope.address] if row.is_held), None)
+            held = next((row for row in self._rows_at[run, scope.address] if row.is_held), None)
             if scope.is_open and held is not None:
                 held.available_at = self._clock() + grace_s(1)
                 scope.lanes[fan_out] = lane
@@ -155,7 +155,7 @@ class TreeInMemory(Tables):
         lane = branch.lanes.get(fan_out)
         for scope in self._children_of(run, fan_out):
             if scope.place > branch.place and lane is not None and scope.lanes.get(fan_out) == lane:
-                return str(self._standing[run, scope.address][0].key)
+                return str(self._rows_at[run, scope.address][0].key)
         return None
 
 

@@ -65,7 +65,7 @@ class HealthInPostgres(RetryingPool):
                 execute(connection, "store_report", row)
                 return report
 
-        return self._patiently(lambda connection: _bounded(once, connection))
+        return self._with_retry(lambda connection: _bounded(once, connection))
 
 
 def _bounded(

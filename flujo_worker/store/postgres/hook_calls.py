@@ -53,7 +53,7 @@ class HookCallsInPostgres(RetryingPool):
             )
             return Records(run_record(found[0]), list(map(attempt_record, attempts)), list(map(scope_record, scopes)))
 
-        return self._patiently(read)
+        return self._with_retry(read)
 
 
 def _named(call: PendingHookCall) -> dict[str, str]:

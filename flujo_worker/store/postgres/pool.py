@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
-from flujo_client.transport.postgres import READ_ONLY, fate, options, said
+from flujo_client.transport.postgres import READ_ONLY, error_text, fate, options
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.statements import execute
 
@@ -70,7 +70,7 @@ class RetryingPool:
         """Close every connection."""
         self._pool.close(timeout=2)
 
-    def _patiently(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
+    def _with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
         """Do one act on a connection, again and again while Postgres is away."""
         wait, is_first = 0.02, True
         while True:
@@ -79,7 +79,7 @@ class RetryingPool:
             except PoolClosed as error:
                 raise StoreError("the store is closed", cause=error) from error
             except psycopg.Error as error:
-                known, failure = fate(error), said(self._url, error)
+                known, failure = fate(error), error_text(self._url, error)
                 if known == "ours":
                     raise
                 if self._stopping is not None and self._stopping.is_set():
@@ -104,10 +104,10 @@ class RetryingPool:
             self._pool.putconn(connection)
 
     def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
-        return self._patiently(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
+        return self._with_retry(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
 
     def _do(self, name: str, parameters: Mapping[str, Any]) -> int:
-        return self._patiently(lambda connection: execute(connection, name, parameters).rowcount)
+        return self._with_retry(lambda connection: execute(connection, name, parameters).rowcount)
 
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:

@@ -45,7 +45,14 @@ from flujo_worker.store.postgres.bind import (
     is_plain,
     shown,
 )
-from flujo_worker.store.postgres.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
+from flujo_worker.store.postgres.budgets import (
+    BudgetNotOpened,
+    bind_opening,
+    bind_reservations,
+    claim_limited,
+    over,
+    settle,
+)
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.statements import execute
@@ -127,7 +134,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         max_lost: int,
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
-        asks: Sequence[Reservation] = (),
+        to_reserve: Sequence[Reservation] = (),
         room: Room = "shared",
         plan: PlanName | None = None,
     ) -> Claim:
@@ -136,23 +143,23 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         parameters |= {"fan_outs": list(fan_outs) or None, "reference": None, "fingerprint": None}
         parameters |= plan._asdict() if plan else {}
         try:
-            return self._claim(parameters, asks)
+            return self._claim(parameters, to_reserve)
         except psycopg.DataError as error:
             raise Unreadable(f"attempt {key} cannot be claimed: {error}", cause=error) from error
 
-    def _claim(self, parameters: dict[str, Any], asks: Sequence[Reservation]) -> Claim:
+    def _claim(self, parameters: dict[str, Any], to_reserve: Sequence[Reservation]) -> Claim:
         worker = parameters["worker"]
-        if not asks:
+        if not to_reserve:
             rows = self._rows("claim", parameters)
             return _read_claim(rows[0] if rows else None, worker)
-        parameters |= bind_asks(asks)
+        parameters |= bind_reservations(to_reserve)
         try:
-            row = self._patiently(lambda connection: claim_limited(connection, parameters))
-        except Unopened:
-            self._do("open_budgets", bind_opening(asks))
-            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+            row = self._with_retry(lambda connection: claim_limited(connection, parameters))
+        except BudgetNotOpened:
+            self._do("open_budgets", bind_opening(to_reserve))
+            row = self._with_retry(lambda connection: claim_limited(connection, parameters))
         claim = _read_claim(row, worker)
-        return claim if row is None or claim.fence is None else replace(claim, over=over(row, asks))
+        return claim if row is None or claim.fence is None else replace(claim, over=over(row, to_reserve))
 
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"
@@ -165,7 +172,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         rest = _Rest(also, settled, ends=decision.end is not None)
         try:
             failpoints.hit("before_commit")
-            row = self._patiently(lambda connection: _conclude(connection, name, parameters, rest))
+            row = self._with_retry(lambda connection: _conclude(connection, name, parameters, rest))
         except psycopg.Error as error:
             if error.sqlstate != UNDONE:
                 raise
@@ -190,7 +197,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             with connection.transaction():
                 settle(connection, spent)
 
-        self._patiently(book)
+        self._with_retry(book)
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
@@ -215,7 +222,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         if not self._rows("stop_run", {"run": run}):
             return False
         parameters = {"run": run, "status": status, "reason": as_text(reason)}
-        return self._patiently(lambda connection: _wind_down(connection, parameters))
+        return self._with_retry(lambda connection: _wind_down(connection, parameters))
 
     def store_blobs(self, blobs: Sequence[Packed]) -> None:
         for blob in blobs:
@@ -299,7 +306,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
                 publish(due)
             return due
 
-        due = self._patiently(mark_and_publish)
+        due = self._with_retry(mark_and_publish)
         for row in broken:
             damaged(*row)
         return due

@@ -40,7 +40,7 @@ class TreeInPostgres(RetryingPool):
 
     def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         parameters = {"run": run, "address": address, "queue": queue, "by": by, "grace_s": grace_s(1)}
-        made = self._patiently(lambda connection: _signal_join(connection, parameters))
+        made = self._with_retry(lambda connection: _signal_join(connection, parameters))
         return made or bool(self._rows("live_join", {"run": run, "address": address}))
 
     def child_run(self, run: str) -> ChildRunRow | None:
@@ -52,7 +52,7 @@ class TreeInPostgres(RetryingPool):
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         if self.is_aborted(run, [fan_out]):
-            self._patiently(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
+            self._with_retry(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         return self._lane(run, branch) == (key, None)

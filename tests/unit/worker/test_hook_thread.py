@@ -54,7 +54,7 @@ def thread(engine, wake):
 
 def ended(engine, gate, runs=1):
     """Runs that have ended, and whose hooks nobody has told yet."""
-    engine._told_hooks = lambda: False
+    engine._deliver_hooks = lambda: False
     pipeline = Pipeline([step("a")], hooks=[gate])
     return [engine.run(pipeline, 1).run_id for _ in range(runs)]
 
