@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
 from celery.app import trace
-from celery.app.task import Task
 from celery.concurrency.thread import TaskPool
 from celery.worker import state
 
@@ -49,7 +48,6 @@ _TOLD: Final = (
     signals.task_failure,
 )
 _TRACER: Final = trace.build_tracer
-_CALL: Final = Task.__call__
 
 
 class Held:
@@ -127,7 +125,7 @@ class AttemptPool(TaskPool):
             and not any(signal.receivers for signal in _TOLD)
             and not (events and events.enabled)
             and trace.build_tracer is _TRACER
-            and type(task).__call__ is _CALL
+            and not trace.task_has_custom(task, "__call__")
         )
 
     def take(self, held: Held, refusals: Refusals) -> None:
