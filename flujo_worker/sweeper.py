@@ -110,7 +110,7 @@ class Sweeper:
         self._unpark()
         self._join()
         self._store.expire_questions(BATCH)
-        self._keep_house()
+        self._housekeep()
         broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(
             broker,
@@ -198,7 +198,7 @@ class Sweeper:
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
 
-    def _keep_house(self) -> None:
+    def _housekeep(self) -> None:
         now = time.monotonic()
         if now - self._housekept_at >= HOUSEKEEPING_EVERY_S:
             self._housekept_at = now

@@ -33,7 +33,7 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.reference import bare, having_besides, is_file, load_pipeline, reference_to
+from flujo_client.pipeline.reference import bare, is_file, load_pipeline, reference_to, with_reference_options
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
@@ -294,7 +294,7 @@ def _story_of(run_id: str) -> Operation[list[EventRecord]]:
 def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Operation[FoundPipeline]:
     if isinstance(pipeline, str) and is_file(bare(pipeline)):
         loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
-        pipeline = having_besides(loaded, pipeline)
+        pipeline = with_reference_options(loaded, pipeline)
     elif isinstance(pipeline, Pipeline) and pipeline.blueprint is not None:
         _check_unchanged(settings, pipeline)
     if isinstance(pipeline, str):
@@ -315,7 +315,7 @@ def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: b
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
-    written = having_besides(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
+    written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
     if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
         raise PipelineError(
             "the pipeline was changed after it was read from its blueprint, so workers would build another one",

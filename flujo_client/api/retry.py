@@ -89,17 +89,17 @@ def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
     run, names = retryable_run.ticket.run, retryable_run.names
     found = yield from query(forks.beginning(run, place, names[:place]))
     if found is None:
-        raise not_kept(run, names[place])
+        raise checkpoint_missing(run, names[place])
     context = found.context
     if context is None or not context.is_reference:
         return found
     blobs = yield from query(requests.blobs([context.digest]))
     if context.digest not in blobs:
-        raise not_kept(run, names[place])
+        raise checkpoint_missing(run, names[place])
     return Beginning(found.input, blobs[context.digest])
 
 
-def not_kept(run: str, step: str) -> RetryError:
+def checkpoint_missing(run: str, step: str) -> RetryError:
     """What is said of a run that was begun before contexts were kept, or by a worker that keeps none."""
     return RetryError(
         f"what step '{step}' of run {run} began with was not kept",

@@ -13,7 +13,7 @@ from flujo_client.blueprint.build import OF_AGENTS
 from flujo_client.blueprint.changes import write_changes
 from flujo_client.blueprint.finding import refuse
 from flujo_client.blueprint.keys import VERSION
-from flujo_client.blueprint.kind import INIT, KINDS, word_of
+from flujo_client.blueprint.kind import INIT, KINDS, kind_word
 from flujo_client.blueprint.write import dump
 from flujo_client.contract import kinds
 from flujo_client.contract.context import PipelineContext
@@ -153,7 +153,7 @@ class Writing:
                 init = step
                 continue
             data = self.step(step)
-            table = KINDS[word_of(data)].init_table
+            table = KINDS[kind_word(data)].init_table
             if init is not None and init.name == f"{step.name}.{INIT}" and table is not None:
                 data[table][INIT] = write_changes(init.agent)
                 init = None

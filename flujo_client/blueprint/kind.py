@@ -134,7 +134,7 @@ def words() -> list[str]:
     return [word for word, kind in KINDS.items() if not kind.is_import]
 
 
-def word_of(step: Data) -> Any:
+def kind_word(step: Data) -> Any:
     """Return the name of a step's kind; whether there is such a kind is not looked at."""
     uses, kind = step.get("uses"), step.get("kind", kinds.STEP.yaml_name)
     is_import = kind == kinds.STEP.yaml_name and isinstance(uses, str) and uses.startswith("imports.")
@@ -160,7 +160,7 @@ class StepShape:
             hints = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
             yield location.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **hints)
         else:
-            yield from KINDS[word_of(value)].table.findings(value, location)
+            yield from KINDS[kind_word(value)].table.findings(value, location)
 
 
 class LoneStepShape(StepShape):

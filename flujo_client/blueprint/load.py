@@ -18,7 +18,7 @@ from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
-from flujo_client.blueprint.rules.named import in_place, named, untold
+from flujo_client.blueprint.rules.named import in_place, named, unreported
 from flujo_client.blueprint.shapes import DocumentLocation, wrong
 from flujo_client.blueprint.source_map import Places
 from flujo_client.blueprint.write import dump
@@ -130,7 +130,7 @@ class Loading:
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
         found = findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
         places = Places(source.data)
-        self.findings += untold([in_place(source, places, each) for each in found], self.ruled)
+        self.findings += unreported([in_place(source, places, each) for each in found], self.ruled)
         self._refuse(file)
         return pipeline
 

@@ -160,7 +160,7 @@ def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
 def failed_to_start(name: str, log: Path, *, remedy: str) -> ServiceUnreachable:
     """Build the error for a server that did not come up, with the last words of its log."""
     return ServiceUnreachable(
-        f"embedded {name} did not start; {_last_words(log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
+        f"embedded {name} did not start; {_log_tail(log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
     )
 
 
@@ -169,9 +169,9 @@ def how_it_ended(name: str, server: subprocess.Popen[bytes] | None, log: Path) -
     if server is None or (code := server.poll()) is None:
         return None
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"embedded {name} {how}; {_last_words(log)}"
+    return f"embedded {name} {how}; {_log_tail(log)}"
 
 
-def _last_words(log: Path) -> str:
+def _log_tail(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
     return "\n".join([f"the end of {log}:", *(f"  {line}" for line in lines)])

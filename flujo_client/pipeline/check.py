@@ -111,12 +111,12 @@ class _Reading:
     def all(self, pipeline: Pipeline, place: ContextInfo) -> Iterator[PipelineFinding]:
         if not pipeline.steps:
             yield PipelineFinding("it has no steps")
-        yield from map(PipelineFinding, self._besides(pipeline))
+        yield from map(PipelineFinding, self._findings_beside_steps(pipeline))
         yield from self._sequence(pipeline, _CheckLocation("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._steps > MAX_STEPS:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
 
-    def _besides(self, body: Body) -> Iterator[str]:
+    def _findings_beside_steps(self, body: Body) -> Iterator[str]:
         """What is wrong with what a pipeline has besides its steps."""
         if isinstance(body, Pipeline):
             for what, text in (("name", body.name or ""), ("version", body.version)):
@@ -159,7 +159,7 @@ class _Reading:
             inside = _CheckLocation(f"{path}/{key}/", step.place_inside(location.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._besides(body))
+                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._findings_beside_steps(body))
                 yield from self._sequence(body, inside)
             else:
                 self._steps += 1

@@ -13,7 +13,7 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import RetryError
-from flujo_client.pipeline.submit import first_of, kept_metadata
+from flujo_client.pipeline.submit import first_of, stored_metadata
 from flujo_client.serial import Packed, digest
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def new_fork(
         digest=digest(["retry", old.run, node.name]),
         blobs=tuple(each for each in large if not each.is_reference),
         idempotency_key=order.idempotency_key,
-        metadata=kept_metadata(order.metadata),
+        metadata=stored_metadata(order.metadata),
     )
 
 

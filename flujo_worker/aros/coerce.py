@@ -138,7 +138,7 @@ class Coercer:
 
     def _union(self, sub: dict[str, Any], place: str, keyword: str, found: Coerced, path: Path) -> Coerced:
         branches = list(parts(sub, place, keyword))
-        self.budget.ask(path, len(branches) * size_of(found.value, self.budget.asks + 1))
+        self.budget.charge_checks(path, len(branches) * size_of(found.value, self.budget.checks + 1))
         for index, (branch, where) in enumerate(branches):
             if self.check.holds(branch, where, found.value):
                 return _chosen(found, path, index)

@@ -27,7 +27,7 @@ except ImportError:
 
 LONGEST: Final = 20_000
 """Characters: json-repair has been quadratic."""
-_NOT_SAID: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
+_PUNCTUATION: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
 _HOLE: Final = re.compile(r"[\[{:,(]\s*,|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b")
 
 _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|None)\s*\Z", re.IGNORECASE)
@@ -53,7 +53,7 @@ def _is_lossless(value: Any, text: str, budget: ParseBudget) -> bool:
     brackets = [piece for piece, is_bracket in pieces if is_bracket]
     own = [mark for _, mark in marks(text, REPAIR, budget) if mark != ","]
     content = "".join(piece for piece, is_bracket in pieces if not is_bracket)
-    return brackets == own and '"' not in content and _NOT_SAID.sub("", content) == _NOT_SAID.sub("", text)
+    return brackets == own and '"' not in content and _PUNCTUATION.sub("", content) == _PUNCTUATION.sub("", text)
 
 
 def _is_quoted(string: str, text: str) -> bool:

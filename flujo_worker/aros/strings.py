@@ -19,8 +19,18 @@ from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, StageRefused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SAID: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_SAID5: Final = {**_SAID, "'": "'", "v": "\v", "0": "\0", "\n": "", "\r\n": "", "\r": "", "\u2028": "", "\u2029": ""}
+_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPES_JSON5: Final = {
+    **_ESCAPES,
+    "'": "'",
+    "v": "\v",
+    "0": "\0",
+    "\n": "",
+    "\r\n": "",
+    "\r": "",
+    "\u2028": "",
+    "\u2029": "",
+}
 _KNOWN: Final = r"""u[0-9a-fA-F]{4}|["\\/bfnrt]"""
 _KNOWN5: Final = rf"""{_KNOWN}|x[0-9a-fA-F]{{2}}|\r\n|['v0\n\r\u2028\u2029]"""
 _ESCAPE: Final = tuple(re.compile(rf"\\({known})") for known in (_KNOWN, _KNOWN5))
@@ -161,7 +171,7 @@ def _of_json(body: str) -> str | None:
 @functools.lru_cache(maxsize=1024)
 def _meant(escape: str) -> str:
     """Tell what an escape stands for, by what follows its backslash."""
-    return chr(int(escape[1:], 16)) if escape[0] in "ux" else _SAID5[escape]
+    return chr(int(escape[1:], 16)) if escape[0] in "ux" else _ESCAPES_JSON5[escape]
 
 
 def _joined(text: str) -> str:

@@ -195,7 +195,7 @@ class BreakerGate:
         """Ask; if the breaker is open, give the attempt back, to be published again when it may be tried."""
         if self._breakers is None or self._model is None:
             return False
-        self._permit, turned = self._breakers.ask(self._model)
+        self._permit, turned = self._breakers.request_permit(self._model)
         self._emit_breaker_change(self._model, turned)
         if self._permit.wait_s is None:
             return False

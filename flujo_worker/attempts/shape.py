@@ -112,7 +112,7 @@ class OutputParser:
             return raw
         if not outcome.ok:
             raise self._refusal(outcome, finish_reason)
-        self._keep(outcome, schema)
+        self._record_correction(outcome, schema)
         return _written(outcome.value) if isinstance(raw, str) else outcome.value
 
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
@@ -190,7 +190,7 @@ class OutputParser:
     def _shadow(self) -> dict[str, Any]:
         return {"shadow": True} if self.settings.shadow else {}
 
-    def _keep(self, outcome: ParseOutcome, schema: Mapping[str, Any] | None) -> None:
+    def _record_correction(self, outcome: ParseOutcome, schema: Mapping[str, Any] | None) -> None:
         if self.settings.ledger:
             self._corrections.append(
                 Correction(

@@ -148,7 +148,7 @@ class StepAttempt:
         async with self._bounded():
             self.question = await self.check.before(self.prompt)
 
-    async def ask(self) -> None:
+    async def run_agent(self) -> None:
         """Ask the agent, in what is left of its time."""
         work, run, since = self.work, self.run, self._asks_since
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
@@ -266,7 +266,7 @@ class Stage(NamedTuple):
 
 
 _CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False)
-_ASK: Final = Stage("agent", StepAttempt.ask, is_bounded=False)  # it has what is left
+_RUN_AGENT: Final = Stage("agent", StepAttempt.run_agent, is_bounded=False)  # it has what is left
 _READ: Final = Stage("agent", StepAttempt.read, is_bounded=False)
 _PROCESS: Final = Stage("agent", StepAttempt.process_output)
 _PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins)
@@ -276,7 +276,7 @@ STAGES: Final = (
     _CHOOSE,
     Stage("agent", StepAttempt.render_prompt),
     Stage("agent", StepAttempt.precheck, is_bounded=False),  # it bounds what it awaits
-    _ASK,
+    _RUN_AGENT,
     _READ,
     Stage("agent", StepAttempt.conclude_precheck, is_bounded=False),  # likewise
     _PROCESS,
@@ -284,4 +284,4 @@ STAGES: Final = (
     Stage("validator", StepAttempt.consult_validators),
     Stage("system", StepAttempt.write_context, is_bounded=False),
 )
-REDIRECTED: Final = (_CHOOSE, _ASK, _READ, _PROCESS, _PLUGINS)
+REDIRECTED: Final = (_CHOOSE, _RUN_AGENT, _READ, _PROCESS, _PLUGINS)

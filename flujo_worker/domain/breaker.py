@@ -94,7 +94,7 @@ class BreakerReport:
     asked_s: float = 0.0
 
 
-def ask(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
+def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
     """Ask to call the service: let through, as a probe if it is half open, or told to wait."""
     if breaker.state == "closed":
         return breaker, Permit(breaker.turn)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flujo_worker.domain.conversation import keeps_last, speakers
+from flujo_worker.domain.conversation import keeps_last_turn, speakers
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin
@@ -79,7 +79,7 @@ def _iterate(draft: DecisionBuilder, container: ScopeState, value: Packed) -> St
 
 def _turns(node: Node, before: Packed | None, after: Packed | None) -> StepsWithResult:
     """The context at an iteration's end; of its conversation's turns those stay that count."""
-    if not keeps_last(node):
+    if not keeps_last_turn(node):
         return after
     return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
 

@@ -36,9 +36,9 @@ class Breakers:
     def __init__(self, cells: Cells, rules: Rules) -> None:
         self._cells, self.rules = cells, rules
 
-    def ask(self, model: str) -> tuple[Permit, BreakerTransition | None]:
+    def request_permit(self, model: str) -> tuple[Permit, BreakerTransition | None]:
         """Ask to call a model; and whether this has begun its half-open time."""
-        changed = self._cells.change(model, lambda breaker, now: machine.ask(breaker, self.rules, now))
+        changed = self._cells.change(model, lambda breaker, now: machine.request_permit(breaker, self.rules, now))
         if changed is None:
             return Permit(), None
         is_probed = changed.before.state != changed.after.state

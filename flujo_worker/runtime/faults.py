@@ -278,14 +278,14 @@ def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
     for link in _explicit_chain(error):
         if isinstance(link, _SAME_AGAIN):
             return False
-        if (word := _own_word(link)) is not None:
+        if (word := _own_verdict(link)) is not None:
             return word
         if isinstance(link, BaseExceptionGroup) and id(link) not in seen:
             return any(_may_help(member, seen | {id(link)}) for member in link.exceptions)
     return True
 
 
-def _own_word(error: BaseException) -> bool | None:
+def _own_verdict(error: BaseException) -> bool | None:
     names = _foreign_names(error)
     if names & _MAY_HELP:
         return True

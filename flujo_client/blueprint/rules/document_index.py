@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.items import context_path
 from flujo_client.blueprint.keys import is_reference
-from flujo_client.blueprint.kind import KINDS, word_of
+from flujo_client.blueprint.kind import KINDS, kind_word
 from flujo_client.blueprint.rules.model import UNKNOWN
 from flujo_client.contract.kinds import KindSpec
 from flujo_client.errors import BlueprintTextError
@@ -57,7 +57,7 @@ class StepNode:
     @property
     def kind(self) -> BlueprintKind | None:
         """Its kind; None if there is none of that name."""
-        word = word_of(self.data)
+        word = kind_word(self.data)
         return KINDS.get(word) if isinstance(word, str) else None
 
     @property

@@ -250,7 +250,7 @@ class LedgerInMemory(BudgetsInMemory):
         taken = taken if decision.lane_left is None else self._give(run, decision.lane_left)
         for event in (*decision.notice.outcome.events, *decision.events):
             self._add_event(run, key, event.name, event.level, event.data, event.at)
-        self._keep_corrections(decision.notice, now)
+        self._record_corrections(decision.notice, now)
         if decision.end is not None:
             self._runs[run].end(decision.end, now)
             self._runs[run].ended_by = key
@@ -272,7 +272,7 @@ class LedgerInMemory(BudgetsInMemory):
         row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
         row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
 
-    def _keep_corrections(self, notice: AttemptReport, now: float) -> None:
+    def _record_corrections(self, notice: AttemptReport, now: float) -> None:
         run, key = notice.envelope.ticket.run, notice.envelope.key
         for each in notice.outcome.corrections:
             number = len(self._corrections) + 1

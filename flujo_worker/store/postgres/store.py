@@ -165,7 +165,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         name = "conclude" if is_plain(decision) else "conclude_tree"
         parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
         notice = decision.notice
-        also = _besides(decision)
+        also = _optional_statements(decision)
         settled = bind_settlement(notice) if notice.envelope.ticket.limits is not None else None
         if settled:
             parameters["spends"] = False  # settle.sql records it, for it must know whether it was the first to
@@ -337,14 +337,14 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         return bool(self._do("unpark", {"run": run}))
 
 
-def _besides(decision: Decision) -> dict[str, dict[str, Any]]:
+def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
     """The statements that go with a merge, which few have."""
-    besides = {}
+    statements = {}
     if decision.notice.outcome.corrections:
-        besides["record_corrections"] = bind_corrections(decision.notice)
+        statements["record_corrections"] = bind_corrections(decision.notice)
     if decision.lane_left is not None:
-        besides["leave_lane"] = bind_lane_left(decision, decision.lane_left)
-    return besides
+        statements["leave_lane"] = bind_lane_left(decision, decision.lane_left)
+    return statements
 
 
 UNDONE = "FJ001"
