@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
 from celery.app import trace
+from celery.app.task import Task
 from celery.concurrency.thread import TaskPool
 from celery.worker import state
 
@@ -125,7 +126,7 @@ class AttemptPool(TaskPool):
             and not any(signal.receivers for signal in _TOLD)
             and not (events and events.enabled)
             and trace.build_tracer is _TRACER
-            and not trace.task_has_custom(task, "__call__")
+            and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
         )
 
     def take(self, held: Held, refusals: Refusals) -> None:

@@ -17,6 +17,11 @@ def act():
     """What a task does."""
 
 
+def own_task(app):
+    app.task(act, name="t")
+    return app.tasks["t"]
+
+
 @pytest.fixture
 def pool():
     pool = AttemptPool(limit=2)
@@ -27,7 +32,7 @@ def pool():
 
 @pytest.fixture
 def task():
-    return Celery(set_as_current=False).task(act, name="t")
+    return own_task(Celery(set_as_current=False))
 
 
 def consumer(*, events=False):
@@ -70,7 +75,7 @@ def test_an_application_s_own_class_of_tasks_is_called(pool):
             return super().__call__(*args, **kwargs)
 
     app = Celery(task_cls=Own, set_as_current=False)
-    assert not pool.can_skip_tracer(app.task(act, name="t"), consumer())
+    assert not pool.can_skip_tracer(own_task(app), consumer())
 
 
 def test_until_somebody_serves_the_tracer_is_used(task):
