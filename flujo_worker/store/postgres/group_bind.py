@@ -78,8 +78,8 @@ def weight(decision: Decision) -> int:
 
 def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     """Give the parameters of `conclude_many.sql`."""
-    fan_outs = [
-        (number, end.fan_out)
+    lanes = [
+        (number, each.notice.envelope.ticket.run, end.fan_out)
         for number, each in enumerate(decisions, 1)
         if (end := each.branch_end) is not None and end.takes
     ]
@@ -92,8 +92,9 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
         **placed("event", NewEvent, [[event(line) for line in told(each)] for each in decisions]),
         **placed("spend", NewSpend, [[] if usage.is_nothing else [spend(usage)] for usage in usages]),
         **placed("run", EndedRun, [[] if each.end is None else [ended_run(each.end)] for each in decisions]),
-        "lane_of": [number for number, _ in fan_outs],
-        "lane_fan_out": [fan_out for _, fan_out in fan_outs],
+        "lane_of": [number for number, _, _ in lanes],
+        "lane_run": [run for _, run, _ in lanes],
+        "lane_fan_out": [fan_out for _, _, fan_out in lanes],
     }
 
 

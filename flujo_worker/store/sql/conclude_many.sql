@@ -19,11 +19,12 @@ WITH decision AS MATERIALIZED (
 attempt AS (
     SELECT d.place FROM decision d JOIN flujo_attempts a ON a.key = d.key
     WHERE a.status = 'running' AND a.fence = d.fence
-      AND NOT EXISTS (  -- a sibling that takes the lane is conclude_tree.sql's
-          SELECT 1 FROM (SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_fan_out)s::text[]) AS fan_out) l
-          JOIN flujo_scopes h ON h.run_id = d.run AND h.parent = l.fan_out AND h.held AND h.status = 'open'
-          WHERE l.of = d.place
-      )
+      AND NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude_tree.sql gives it that
+          SELECT l.of FROM (
+              SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out
+          ) l
+          WHERE (SELECT true FROM flujo_scopes h WHERE h.run_id = l.run AND h.parent = l.fan_out AND h.held AND h.status = 'open' LIMIT 1)
+      ))
     FOR NO KEY UPDATE OF a SKIP LOCKED
 ),
 scope AS (
