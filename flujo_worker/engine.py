@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from flujo_worker.ports import PlanName
 from flujo_worker.runtime.effects import claim_alone
 from flujo_worker.threads import carried
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import Decision, FanOut
     from flujo_worker.ports import Claim, Committed, Ledger
     from flujo_worker.runtime.effects import ClaimTerms
+    from flujo_worker.store.postgres.groups import GroupedLedger
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +98,7 @@ class LoopEffects:
     Args:
         engine: whose loop it is.
         ledger: where attempts are claimed and decisions committed, one by one.
+        groups: the same for many at once; what they do not answer is asked of the ledger.
         threads: for what blocks.
         send: publishes what begins a fan-out, in a thread.
         push: publishes everything else.
@@ -105,18 +108,26 @@ class LoopEffects:
         self,
         engine: Engine,
         ledger: Ledger,
+        groups: GroupedLedger,
         threads: Executor,
         send: Callable[[Sequence[Envelope], FanOut | None], None],
         push: Callable[[Sequence[Envelope]], Awaitable[None]],
     ) -> None:
-        self._engine, self._ledger, self._threads = engine, ledger, threads
+        self._engine, self._ledger, self._groups, self._threads = engine, ledger, groups, threads
         self._send, self._push = send, push
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        if terms["room"] == "shared" and not terms["to_reserve"]:
+            ticket = envelope.ticket
+            plan = PlanName(ticket.reference, ticket.fingerprint)
+            claim = await self._groups.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan)
+            if claim is not None:
+                return claim
         return await self.call(claim_alone, self._ledger, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
-        return await self.call(self._ledger.commit, decision)
+        committed = await self._groups.commit(decision)
+        return await self.call(self._ledger.commit, decision) if committed is None else committed
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         if fan_out is None:

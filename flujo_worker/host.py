@@ -38,6 +38,7 @@ from flujo_worker.ports import Member
 from flujo_worker.quarantine import Quarantine
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.store.migrate import require_current
+from flujo_worker.store.postgres.groups import GroupedLedger
 from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
@@ -98,7 +99,7 @@ class Host:
         hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
         hooks_due = threading.Event()
         self.engine = Engine() if on_loop else None
-        self.effects = self._effects_on(self.engine)
+        self.effects = self._effects_on(self.engine, settings)
         coordinator = Coordinator(
             self._store,
             self._sender.send,
@@ -269,10 +270,12 @@ class Host:
             raise WireError(f"message {task_id} refused: what it holds is the join signal {join_signal.key}")
         return await self._attempts.signal_join(join_signal.run, join_signal.address)
 
-    def _effects_on(self, engine: Engine | None) -> Effects:
+    def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:
         if engine is None:
             return BlockingEffects(self._store, self._sender.send)
-        return LoopEffects(engine, self._store, self._threads, self._sender.send, self._sender.push)
+        groups = GroupedLedger(settings.database(), prepare=settings.prepare_statements)
+        engine.run(groups.open())
+        return LoopEffects(engine, self._store, groups, self._threads, self._sender.send, self._sender.push)
 
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""

@@ -76,7 +76,7 @@ def test_somebody_who_listens_to_events_hears_of_attempts(app, site):
 
     def listen():
         with app.connection_for_read() as connection:
-            receiver = app.events.Receiver(connection, handlers={"*": lambda event: heard.append(event)})
+            receiver = app.events.Receiver(connection, handlers={"*": heard.append})
             while not is_over.is_set():
                 try:
                     receiver.capture(limit=1, timeout=0.2, wakeup=False)

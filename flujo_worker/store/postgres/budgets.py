@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import stored_safely
 from flujo_worker.domain.budget import Amount, Budget, breach, refusal
-from flujo_worker.store.postgres.bind import as_text, shown
+from flujo_worker.store.postgres.make_entities import as_text, shown
 from flujo_worker.store.postgres.statements import execute
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.contract.read import attempt_record, run_record, scope_record
 from flujo_client.serial import stored_safely
 from flujo_worker.ports import PendingHookCall, Records
-from flujo_worker.store.postgres.bind import shown
+from flujo_worker.store.postgres.make_entities import shown
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute
 

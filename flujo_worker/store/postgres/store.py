@@ -35,7 +35,6 @@ from flujo_worker.ports import (
 )
 from flujo_worker.store.blob_cache import Recent
 from flujo_worker.store.postgres.bind import (
-    as_text,
     bind_corrections,
     bind_decision,
     bind_lane_left,
@@ -43,7 +42,6 @@ from flujo_worker.store.postgres.bind import (
     bind_spend,
     bind_tree,
     is_plain,
-    shown,
 )
 from flujo_worker.store.postgres.budgets import (
     BudgetNotOpened,
@@ -55,6 +53,7 @@ from flujo_worker.store.postgres.budgets import (
 )
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
+from flujo_worker.store.postgres.make_entities import as_text, shown
 from flujo_worker.store.postgres.statements import execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of

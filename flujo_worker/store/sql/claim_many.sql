@@ -1,0 +1,35 @@
+-- Claims of attempts that nobody has had before or that were sent again, all that came while the last such statement was under way. The
+-- conditions are those of claim.sql in a shared room; only what was taken is answered, and claim.sql tells why the rest was not.
+-- Lock first, then write: see conclude_many.sql. A claim locks its run only where it begins it.
+WITH asked AS (
+    SELECT unnest(%(key)s::text[]) AS key, unnest(%(worker)s::text[]) AS worker,
+           unnest(%(reference)s::text[]) AS reference, unnest(%(fingerprint)s::text[]) AS fingerprint
+),
+held AS (
+    SELECT a.key, a.run_id, q.worker, r.status = 'queued' AS begins
+    FROM asked q JOIN flujo_attempts a ON a.key = q.key JOIN flujo_runs r ON r.id = a.run_id
+    WHERE a.status IN ('ready', 'queued') AND a.losses < %(suspect_after)s::int
+      AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = q.worker AND w.lease_until > now())
+      AND (q.reference IS NULL OR (r.reference, r.fingerprint) = (q.reference, q.fingerprint))
+      AND
+-- include open_run
+    FOR NO KEY UPDATE OF a SKIP LOCKED
+),
+queued AS (
+    SELECT r.id FROM flujo_runs r WHERE r.id = ANY(ARRAY(SELECT run_id FROM held WHERE begins)) AND r.status = 'queued'
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+claimed AS (
+    UPDATE flujo_attempts a SET status = 'running', fence = a.fence + 1, alone = false, worker = h.worker, started_at = now()
+    FROM held h WHERE a.key = h.key AND (NOT h.begins OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
+    RETURNING a.key, a.fence, a.run_id
+),
+begun AS (
+    UPDATE flujo_runs r SET status = 'running', started_at = now() FROM queued q WHERE r.id = q.id
+)
+SELECT c.key, c.fence, EXISTS (
+    SELECT 1 FROM (SELECT unnest(%(fan_out_of)s::text[]) AS of, unnest(%(fan_out_address)s::text[]) AS address) f
+    JOIN flujo_scopes s ON s.run_id = c.run_id AND s.address = f.address
+    WHERE f.of = c.key AND s.aborted
+) AS aborted
+FROM claimed c;
