@@ -127,7 +127,7 @@ class FlujoWorker:
             self._pool = sender.pool
         host = self.host()
         if self._pool is not None and host.engine is not None:
-            self._pool.serve(host, host.engine.loop)
+            self._pool.serve(host, host.engine)
         steps = host.steps
         steps.retire = lambda _: retire()
         if self._is_own:

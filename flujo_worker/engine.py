@@ -9,10 +9,10 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from flujo_worker.event_loop import Inbox
 from flujo_worker.ports import PlanName
 from flujo_worker.runtime.effects import claim_alone
 from flujo_worker.threads import carried
@@ -42,6 +42,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.inbox = Inbox(self.loop)
         self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
         self._thread.start()
 
@@ -56,6 +57,11 @@ class Engine:
         """Stop the loop; what it still works on is dropped, and swept by others."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=5)
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class Gathering(Generic[T]):
@@ -139,12 +145,11 @@ class LoopEffects:
         return await self.result(self._threads.submit(carried(partial(function, *args, **kwargs))))
 
     async def result(self, future: Future[T]) -> T:
-        try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if future.cancelled():
-                raise CancelledError from None
-            raise
+        if not future.done():
+            ended = self._engine.loop.create_future()
+            future.add_done_callback(lambda _: self._engine.inbox.put(partial(_end, ended)))
+            await ended
+        return future.result()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._engine.run(work)

@@ -11,9 +11,10 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -79,6 +80,31 @@ class within:  # noqa: N801 - used as asyncio.timeout is
         return self._left(timeout)
 
 
+class Inbox:
+    """Calls that other threads want made on a loop. One wake-up serves all that come before the loop looks: each costs two switches of threads.
+
+    Args:
+        loop: whose thread makes them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], object]] = deque()
+        self._is_woken = False
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Have a call made soon; it must not raise."""
+        self._calls.append(call)
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._make_calls)
+
+    def _make_calls(self) -> None:
+        self._is_woken = False
+        while self._calls:
+            self._calls.popleft()()
+
+
 class _Call:
     """A coroutine on the loop, and the future of whoever waits for it."""
 
@@ -129,6 +155,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._inbox = Inbox(self._loop)
         self._calls: dict[_Call, None] = {}
         self._asked_at: float | None = None
         self.is_given_up = False
@@ -152,7 +179,9 @@ class Loop:
         """
         call = _Call(name, late)
         self._calls[call] = None
-        self._loop.call_soon_threadsafe(self._begin, call, work)
+        context = copy_context()
+        context.run(_current.set, call)
+        self._inbox.put(partial(self._begin, call, work, context))
         return call.future
 
     @property
@@ -215,13 +244,12 @@ class Loop:
         else:
             self._loop.close()
 
-    def _begin(self, call: _Call, work: Coroutine[Any, Any, Any]) -> None:
+    def _begin(self, call: _Call, work: Coroutine[Any, Any, Any], context: Context) -> None:
         if call.future.cancelled():
             work.close()
             self._calls.pop(call, None)
             return
-        _current.set(call)  # in this callback's own copy of the context, which the task copies
-        call.task = task = self._loop.create_task(work)
+        call.task = task = self._loop.create_task(work, context=context)
         task.add_done_callback(partial(self._end, call))
         call.future.add_done_callback(partial(self._cancel, task))
 

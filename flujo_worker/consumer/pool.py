@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import signals
@@ -23,11 +23,11 @@ from flujo_worker.engine import Gathering
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
     from flujo_worker.consumer.refusals import Refusals
+    from flujo_worker.engine import Engine
     from flujo_worker.runtime.effects import Effects
 
     class Carrier(Protocol):
@@ -105,8 +105,6 @@ class AttemptPool(TaskPool):
         self._counting = threading.Lock()
         self._tasks: set[Any] = set()
         self._carrier: Carrier | None = None
-        self._inbox: deque[tuple[Held, Refusals]] = deque()
-        self._is_woken = False
         self.on_free: Callable[[], object] = lambda: None
 
     @property
@@ -114,9 +112,9 @@ class AttemptPool(TaskPool):
         """How many more messages this process can take now."""
         return int(self.limit) - (self._taken - self._done)
 
-    def serve(self, carrier: Carrier, loop: asyncio.AbstractEventLoop) -> None:
+    def serve(self, carrier: Carrier, engine: Engine) -> None:
         """Have messages carried out by this process's host, on its engine's loop, from now on."""
-        self._carrier, self._loop = carrier, loop
+        self._carrier, self._engine = carrier, engine
 
     def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
         """Tell whether nobody would notice that Celery's tracer is left out."""
@@ -130,14 +128,11 @@ class AttemptPool(TaskPool):
         )
 
     def take(self, held: Held, refusals: Refusals) -> None:
-        """Give the engine a message. Called by the consumer's thread; what is taken before the engine looks is taken together."""
+        """Give the engine a message. Called by the consumer's thread."""
         self._taken += 1
         state.task_reserved(held)
         state.task_accepted(held)
-        self._inbox.append((held, refusals))
-        if not self._is_woken:
-            self._is_woken = True
-            self._loop.call_soon_threadsafe(self._begin)
+        self._engine.inbox.put(partial(self._begin, held, refusals))
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
         self._taken += 1
@@ -151,12 +146,10 @@ class AttemptPool(TaskPool):
             time.sleep(0.02)
         super().on_stop()
 
-    def _begin(self) -> None:
-        self._is_woken = False
-        while self._inbox:
-            task = self._loop.create_task(self._carry_out(*self._inbox.popleft()))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    def _begin(self, held: Held, refusals: Refusals) -> None:
+        task = self._engine.loop.create_task(self._carry_out(held, refusals))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _carry_out(self, held: Held, refusals: Refusals) -> None:
         carrier = self._carrier

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
 
-from flujo_client.transport.postgres import fate, options, error_text
+from flujo_client.transport.postgres import error_text, fate, options
 from flujo_worker.store.postgres.binary import encode
 from flujo_worker.store.postgres.statements import statement, types
 
