@@ -139,7 +139,10 @@ pipeline = Pipeline.from_yaml_text(TEXT)
 with LocalEngine() as engine:
     outputs = [engine.run(pipeline, value).output for value in ("a", "abc")]
 again = Pipeline.from_yaml_text(pipeline.to_yaml())
-wrong = "steps: [{kind: optional, name: try, bodies: []}, {kind: optionl, name: other}]"
+wrong = (
+    "steps: [{kind: optional, name: try, bodies: []}, {kind: optionl, name: other}, {kind: optional, name: last, "
+    "body: {name: code, uses: 'builtins:ord', input: '{{ steps.cod.output }}'}}]"
+)
 print(json.dumps({
     "class": isinstance(pipeline.steps[0], OptionalStep),
     "outputs": outputs,
@@ -178,6 +181,7 @@ def test_a_kind_is_added_by_four_files_as_the_documents_show(tmp_path):
             "Y-MISSING steps[0]: None",
             "Y-KEY steps[0].bodies: body",
             "Y-VALUE steps[1].kind: optional",
+            "V-T4 steps[2].body.input: steps.code",
         ],
     }
 
