@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint.agents import AGENT
 from flujo_client.blueprint.kind import EVERY_KEY_PATH, KINDS, BodyShape, StepShape, word_of
 from flujo_client.blueprint.rules.model import UNKNOWN
-from flujo_client.blueprint.rules.names import is_read, names_read
+from flujo_client.blueprint.rules.reads import is_read, names_read
 from flujo_client.contract.kinds import KindSpec
 
 if TYPE_CHECKING:
