@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.key_paths import KeyPath, key_paths
 from flujo_client.blueprint.shapes import ANY, TEXT, Key, ListOf, MapOf, OneOf, Table
 from flujo_client.blueprint.value_types import Model
 from flujo_client.contract import kinds
@@ -31,8 +32,6 @@ INIT: Final = "init"
 """The changes of the context that a step begins with, and the name behind its own of the step that makes them."""
 
 Data: TypeAlias = Mapping[str, Any]
-Places: TypeAlias = tuple[tuple[tuple[str, ...], str], ...]
-"""Paths below a step, in which `*` is any key or index, each with one word about it."""
 
 
 def _none(*_: Any) -> Iterator[Any]:
@@ -56,10 +55,6 @@ class BlueprintKind:
         one_of: groups of keys of which one is needed, and not two.
         own_table: the key under which its own options are, if they have a table.
         is_import: whether `uses: imports.<name>` makes a step one of it, instead of `kind`.
-        bodies: where its steps are, and how these run: `side` by side, one by `choice`, `again` and again, as a `state`, or `inside`.
-        texts: where its expressions and templates are: `asked` are expressions, `items` is a place in the context, and `after` are
-            read when what is inside it has run.
-        agents: where an agent may be declared.
         asks_people: whether it asks people by itself.
         has_item: whether `this` is an item inside it.
         isolates_context: whether the steps inside it run in a context of their own.
@@ -76,9 +71,6 @@ class BlueprintKind:
     one_of: tuple[tuple[str, ...], ...] = (("name", "step"),)
     own_table: str | None = None
     is_import: bool = False
-    bodies: Places = ()
-    texts: Places = ()
-    agents: tuple[tuple[str, ...], ...] = ()
     asks_people: bool = False
     has_item: bool = False
     isolates_context: bool = False
@@ -113,6 +105,11 @@ class BlueprintKind:
         config = {} if "config" in self.keys else {"config": MODE}
         others = {} if self.is_import else self._keys_of_others()
         return Table({**EVERY, **config, **self.keys}, self.called, MappingProxyType(others), self.one_of)
+
+    @cached_property
+    def key_paths(self) -> tuple[KeyPath, ...]:
+        """Return the paths of its keys and of those below them, the keys of every step last."""
+        return (*key_paths(KeyPath(Table(self.keys, self.called))), *EVERY_KEY_PATH)
 
     def _keys_of_others(self) -> dict[str, str]:
         """The keys that only other kinds have, by those."""
@@ -202,9 +199,12 @@ EVERY: Final[Mapping[str, Key]] = {
     "step": Key(TEXT, "The same as `name`."),
     "meta": Key(MapOf(ANY), "Yours; kept with the plan."),
     "usage_limits": Key(Model(UsageLimits, "usage_limits"), "What it may spend with all that runs in it."),
-    "fallback": Key(LONE_STEP, "A step that runs with the same input when this one has failed for good."),
+    "fallback": Key(
+        LONE_STEP, "A step that runs with the same input when this one has failed for good.", runs="instead"
+    ),
 }
 """The keys of every step."""
+EVERY_KEY_PATH: Final = tuple(key_paths(KeyPath(Table(EVERY, "a step"))))
 EXECUTION_MODE: Final = Key(OneOf(("sync", "background")), "`background`: a run of its own that nobody waits for.")
 MODE: Final = Key(
     Table(

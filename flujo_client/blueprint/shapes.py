@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import Finding
 
 
+INSIDE: Final = "inside"
+"""How the steps under a key run that does not say it."""
 IN_QUOTES: Final = " unless it is in quotes"
 """How it is told of a number that it would be taken as a text."""
 
@@ -242,12 +244,17 @@ class Key:
         shape: what it takes.
         what: what it does, for documents.
         required: whether the table has to have it.
+        runs: how the steps under it run beside each other: `side` by side, one by `choice`, `again` and again, as a `state`, `instead` of
+            what failed, or, where there is only one, `inside`.
+        after: whether its templates and expressions are read when the steps inside have run.
         instead: what to write instead of a key that this engine refuses; such a key has no shape that counts.
     """
 
     shape: FieldType
     what: str
     required: bool = False
+    runs: str = INSIDE
+    after: bool = False
     instead: str | None = None
 
 

@@ -64,10 +64,9 @@ KIND: Final = BlueprintKind(
         "output_template": Key(
             TEMPLATE,
             "The loop's output as a template: `previous_step` is the final answer, which is the output without it.",
+            after=True,
         ),
     },
-    texts=((("output_template",), "after"),),
-    agents=(("planner",), ("registry", "*")),
     asks_people=True,
     writes=_writes,
     build=_build,

@@ -62,7 +62,6 @@ KIND: Final = BlueprintKind(
         "default": Key(ANY, "The answer of `default`."),
         "escalate_to": Key(TEXT, "Whom the second question of `escalate` is for."),
     },
-    texts=((("message",), "before"),),
     asks_people=True,
     output_schema=outputs.input_schema,
     build=_build,

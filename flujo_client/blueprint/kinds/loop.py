@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.changes import CHANGE_TEXTS, CHANGES_KEYS, STATE, build_changes, write_changes
+from flujo_client.blueprint.changes import CHANGES_KEYS, STATE, build_changes, write_changes
 from flujo_client.blueprint.keys import function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
 from flujo_client.blueprint.rules import flows
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 LOOP: Final = Table(
     {
-        "body": Key(BODY, "What one iteration runs.", required=True),
+        "body": Key(BODY, "What one iteration runs.", required=True, runs="again"),
         "max_loops": Key(Number(least=1, whole=True), "Iterations at most; 5 without it."),
         "exit_condition": Key(
             function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."
         ),
-        "exit_expression": Key(EXPRESSION, "The same as an expression."),
+        "exit_expression": Key(EXPRESSION, "The same as an expression.", after=True),
         "stop_when": Key(OneOf(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
         "initial_input_mapper": Key(function("mapper"), "`(input, context)`, gives the first iteration's input."),
         "iteration_input_mapper": Key(
@@ -41,13 +41,14 @@ LOOP: Final = Table(
         ),
         "loop_output_mapper": Key(function("mapper"), "`(last_output, context)`, gives the loop's output."),
         "init": Key(CHANGES_KEYS, "Changes of the context before the first iteration."),
-        "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration."),
+        "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration.", after=True),
         "propagation": Key(
             AnyOf((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
             "The next iteration's input: `previous_output`, `context`, `auto`, or a template.",
+            after=True,
         ),
-        "output": Key(Templates(), "The loop's output: a template, or a mapping of them."),
-        "output_template": Key(TEMPLATE, "The loop's output as a template."),
+        "output": Key(Templates(), "The loop's output: a template, or a mapping of them.", after=True),
+        "output_template": Key(TEMPLATE, "The loop's output as a template.", after=True),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
         "conversation": Key(FLAG, "Keep what is said in `context.conversation_history`, and tell it to the agents."),
         "history_management": Key(Model(HistoryManagement, "history_management"), "How much of it they are told."),
@@ -152,15 +153,6 @@ KIND: Final = BlueprintKind(
     step=LoopStep,
     keys={"loop": Key(LOOP, "The loop.", required=True)},
     own_table="loop",
-    bodies=((("loop", "body"), "again"),),
-    texts=(
-        (("loop", "exit_expression"), "asked after"),
-        (("loop", "propagation"), "after"),
-        (("loop", "output"), "after"),
-        (("loop", "output_template"), "after"),
-        *((("loop", "init", *each), "before") for each in CHANGE_TEXTS),
-        *((("loop", "state", *each), "after") for each in CHANGE_TEXTS),
-    ),
     find=flows.of_loop,
     build=_build,
     write=_write,

@@ -25,7 +25,9 @@ _TRANSITION: Final = Table(
         "from": Key(TEXT, "The state that ended, or `*` for any.", required=True),
         "on": Key(OneOf(ENDINGS), "How it ended; `success` without it."),
         "to": Key(TEXT, "The state that comes next.", required=True),
-        "when": Key(WhenShape(), "An expression, or a reference to `(output, context) -> bool`; always without it."),
+        "when": Key(
+            WhenShape(), "An expression, or a reference to `(output, context) -> bool`; always without it.", after=True
+        ),
     },
     "a transition",
 )
@@ -71,14 +73,12 @@ KIND: Final = BlueprintKind(
     spec=kinds.MACHINE,
     step=StateMachineStep,
     keys={
-        "states": Key(MapOf(BODY, "state"), "What each state runs.", required=True),
+        "states": Key(MapOf(BODY, "state"), "What each state runs.", required=True, runs="state"),
         "start_state": Key(TEXT, "The first.", required=True),
         "end_states": Key(ListOf(TEXT), "What the machine ends with.", required=True),
         "transitions": Key(ListOf(_TRANSITION), "What leads from one to the next, in the order they are tried."),
         "max_visits": Key(Number(least=1, whole=True), "States visited at most; 100 without it."),
     },
-    bodies=((("states", "*"), "state"),),
-    texts=((("transitions", "*", "when"), "asked after"),),
     find=machines.of_machine,
     writes=_writes,
     build=_build,

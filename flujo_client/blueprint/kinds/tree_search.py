@@ -39,9 +39,14 @@ KIND: Final = BlueprintKind(
     step=TreeSearchStep,
     keys={
         "proposer": Key(
-            _SEARCHER, "What makes candidates: an agent by its name, a step, or a list of them.", required=True
+            _SEARCHER,
+            "What makes candidates: an agent by its name, a step, or a list of them.",
+            required=True,
+            runs="side",
         ),
-        "evaluator": Key(_SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True),
+        "evaluator": Key(
+            _SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True, runs="side"
+        ),
         "branching_factor": Key(Number(least=1, whole=True), "Candidates of one path at most; 3 without it."),
         "beam_width": Key(Number(least=1, whole=True), "Paths that are gone on from at each depth; 3 without it."),
         "max_depth": Key(Number(least=1, whole=True), "Candidates in a row at most; 5 without it."),
@@ -52,7 +57,6 @@ KIND: Final = BlueprintKind(
         "goal_score_threshold": Key(Number(least=0), "The score that is a goal, from 0 to 1; 1 without it."),
         "require_goal": Key(FLAG, "Fail when none is reached."),
     },
-    bodies=((("proposer",), "side"), (("evaluator",), "side")),
     has_item=True,
     isolates_context=True,
     build=_build,

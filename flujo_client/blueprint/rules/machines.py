@@ -18,7 +18,8 @@ def of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Ask about a state machine."""
     states = dict.fromkeys(map(str, step.table("states")))
     ends = dict.fromkeys(each for each in _list(step, "end_states") if isinstance(each, str))
-    start = step.data.get("start_state")
+    given = step.data.get("start_state")
+    start = given if isinstance(given, str) else None
     leads = list(_transitions(step))
     for index, (source, _on, target) in enumerate(leads):
         for key, name, more in (("from", source, {"*": None}), ("to", target, ends)):

@@ -361,8 +361,8 @@ def test_a_broken_pipe_is_quiet():
     """Whoever reads no further, as `head` does, gets no complaint (§2.8)."""
     code = """
 import click
-from flujo_client.cli.output import Exits, show_json
-group = Exits(name="g")
+from flujo_client.cli.output import ErrorHandlingGroup, show_json
+group = ErrorHandlingGroup(name="g")
 group.add_command(click.Command("act", callback=lambda: show_json(["x" * 100] * 10_000)))
 group(["act"])
 """
