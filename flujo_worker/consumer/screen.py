@@ -1,4 +1,4 @@
-"""What an item of a queue's list must be before Celery may read it. Pure: bytes in, nothing or a refusal out.
+"""What an item of a queue's list must be before Celery may read it. Pure: bytes in, the message or a refusal out.
 
 kombu takes whatever lies in a Redis list for a message: what is none ends the worker, and a body with a `compression` header is
 unpacked before anybody asks who signed it. Every message that Celery writes passes.
@@ -35,8 +35,10 @@ def largest_item(max_bytes: int) -> int:
     return max_bytes * 4 // 3 + MOST_AROUND
 
 
-def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container[str], max_bytes: int) -> None:
-    """Raise WireError unless Celery can read an item safely.
+def screen(
+    item: bytes, *, is_ours: bool, own: Container[str], others: Container[str], max_bytes: int
+) -> dict[str, Any]:
+    """Return the message that an item is, as kombu would read it; raise WireError unless Celery can handle it safely.
 
     Args:
         item: as it was popped from the list.
@@ -48,11 +50,12 @@ def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container
     too_large = len(item) > largest_item(max_bytes)
     if is_ours and too_large:
         raise _oversized(item)
-    message = _read(item)
-    flaw = _flaw(message)
-    if flaw is None and _names_type(message):
+    message: dict[str, Any] = _read(item)
+    is_flat = item.count(b"{") + item.count(b"[") <= MOST_DEPTH
+    flaw = _flaw(message, is_flat=is_flat)
+    if flaw is None and (b"\\" in item or _TYPED.encode() in item) and _names_type(message):
         message = _read_as_kombu(item)
-        flaw = _flaw(message)
+        flaw = _flaw(message, is_flat=False)
     if flaw is not None:
         raise WireError(flaw, reason="malformed")
     headers = message.get("headers") or {}
@@ -61,6 +64,7 @@ def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container
         raise _oversized(item)
     if headers.get("compression") and (task in own or (is_ours and task not in others)):
         raise WireError("its body is compressed", reason="compressed")
+    return message
 
 
 def _read(item: bytes) -> Any:
@@ -82,8 +86,8 @@ def _oversized(item: bytes) -> WireError:
     return WireError(f"it has {len(item)} bytes", reason="too_large")
 
 
-def _flaw(message: Any) -> str | None:
-    """Return what kombu or Celery would stumble over, if anything."""
+def _flaw(message: Any, *, is_flat: bool) -> str | None:
+    """Return what kombu or Celery would stumble over, if anything; what is flat opens too few brackets to nest too deep."""
     if not isinstance(message, dict):
         return "it is not a JSON object"
     properties, headers = message.get("properties"), message.get("headers")
@@ -91,7 +95,7 @@ def _flaw(message: Any) -> str | None:
         return "its properties and headers must be objects"
     if not all(isinstance(message.get(name), str | None) for name in ("body", "content-type", "content-encoding")):
         return "its body, content type and content encoding must be strings"
-    if _is_deeper(message, MOST_DEPTH):
+    if not is_flat and _is_deeper(message, MOST_DEPTH):
         return f"it nests deeper than {MOST_DEPTH}"
     return _flaw_of_properties(properties) or _flaw_of_task(headers or {}) or _flaw_of_body(message, properties)
 
