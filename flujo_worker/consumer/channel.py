@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import cache
+from functools import cache, lru_cache
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -122,6 +122,7 @@ class BulkChannel(stock.Channel):
         self.QoS = _LimitedWithAcks if self.ack_emulation else _Limited
         self.read: Callable[[bytes, str], Any] = _read
         """Makes the message of an item of a queue, or None where it is not to be delivered."""
+        self._bulk_request = lru_cache(self._write_bulk_request)
         self._is_limited = False
         self._asked: str | None = None
         self._key = ""
@@ -139,9 +140,12 @@ class BulkChannel(stock.Channel):
         if not self._is_limited or not self.connection.knows_blmpop:
             super()._brpop_start(timeout)  # type: ignore[misc]
         elif queues := self._queue_cycle.consume(len(self.active_queues)):
-            keys = [self._prefixed(self._q_for_pri(queue, step)) for step in self.priority_steps for queue in queues]
             seconds = self.brpop_timeout if timeout is None else timeout
-            self._ask("BLMPOP", seconds or 0, len(keys), *keys, "RIGHT", "COUNT", self._room(MOST_AT_ONCE))
+            self._ask("BLMPOP", self._bulk_request(tuple(queues), seconds or 0, self._room(MOST_AT_ONCE)))
+
+    def _write_bulk_request(self, queues: Sequence[str], seconds: float, count: int) -> Any:
+        keys = [self._prefixed(self._q_for_pri(queue, step)) for step in self.priority_steps for queue in queues]
+        return self.client.connection.pack_command("BLMPOP", seconds, len(keys), *keys, "RIGHT", "COUNT", count)
 
     def _brpop_read(self, **options: Any) -> bool:
         """Read the answer and deliver what is in it; kombu calls it when the connection has something to read."""
@@ -156,10 +160,10 @@ class BulkChannel(stock.Channel):
             self._ask_for_more(key, queue)
         return True
 
-    def _ask(self, command: str, *args: Any) -> None:
+    def _ask(self, command: str, request: Any) -> None:
         connection = self.client.connection
         self._asked, self._in_poll, self._brpop_sent_at = command, connection, time.monotonic()
-        connection.send_command(command, *args)
+        connection.send_packed_command(request)
 
     def _answer(self, asked: str) -> tuple[str, Sequence[bytes]]:
         """Return the list that something came from, and its items; raise Empty if nothing came."""
@@ -184,7 +188,8 @@ class BulkChannel(stock.Channel):
         """Ask for the rest of what there is room for: the answer is read when it comes, like that of BRPOP."""
         is_open = not self._closing and self.client.connection._sock is not None  # noqa: SLF001 - as kombu does
         if is_open and queue in self.active_queues and self.qos.can_consume():
-            self._ask("RPOP", self._prefixed(key), self._room(MOST_AT_ONCE - 1))
+            pack = self.client.connection.pack_command
+            self._ask("RPOP", pack("RPOP", self._prefixed(key), self._room(MOST_AT_ONCE - 1)))
 
     def _deliver_all(self, key: str, queue: str, items: Sequence[bytes]) -> None:
         """Deliver items; what cannot be delivered any more goes back to where it came from."""

@@ -22,6 +22,7 @@ MOST_DEPTH = 50
 MOST_AROUND = 256 * 1024
 """How many bytes headers and properties may take."""
 _LONGEST_TAG = 255
+_NESTING = frozenset((dict, list))
 _TYPED = "__type__"
 """The key by which kombu's JSON tells a date, a UUID or whatever an app has registered."""
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -51,11 +52,11 @@ def screen(
     if is_ours and too_large:
         raise _oversized(item)
     message: dict[str, Any] = _read(item)
-    is_flat = item.count(b"{") + item.count(b"[") <= MOST_DEPTH
-    flaw = _flaw(message, is_flat=is_flat)
-    if flaw is None and (b"\\" in item or _TYPED.encode() in item) and _names_type(message):
+    levels = _levels(message)
+    if any(_TYPED in value for level in levels for value in level):
         message = _read_as_kombu(item)
-        flaw = _flaw(message, is_flat=False)
+        levels = _levels(message)
+    flaw = _flaw(message, depth=len(levels))
     if flaw is not None:
         raise WireError(flaw, reason="malformed")
     headers = message.get("headers") or {}
@@ -86,8 +87,8 @@ def _oversized(item: bytes) -> WireError:
     return WireError(f"it has {len(item)} bytes", reason="too_large")
 
 
-def _flaw(message: Any, *, is_flat: bool) -> str | None:
-    """Return what kombu or Celery would stumble over, if anything; what is flat opens too few brackets to nest too deep."""
+def _flaw(message: Any, *, depth: int) -> str | None:
+    """Return what kombu or Celery would stumble over, if anything."""
     if not isinstance(message, dict):
         return "it is not a JSON object"
     properties, headers = message.get("properties"), message.get("headers")
@@ -95,7 +96,7 @@ def _flaw(message: Any, *, is_flat: bool) -> str | None:
         return "its properties and headers must be objects"
     if not all(isinstance(message.get(name), str | None) for name in ("body", "content-type", "content-encoding")):
         return "its body, content type and content encoding must be strings"
-    if not is_flat and _is_deeper(message, MOST_DEPTH):
+    if depth > MOST_DEPTH:
         return f"it nests deeper than {MOST_DEPTH}"
     return _flaw_of_properties(properties) or _flaw_of_task(headers or {}) or _flaw_of_body(message, properties)
 
@@ -143,15 +144,16 @@ def _is_plain_base64(body: bytes) -> bool:
     return len(body) % 4 == 0 and len(body) - len(text) <= _PADDING and not text.translate(None, _ALPHABET)
 
 
-def _is_deeper(value: dict[str, Any] | list[Any], depth: int) -> bool:
-    """Tell whether objects and lists nest deeper."""
-    if depth == 0:
-        return True
-    children = value.values() if isinstance(value, dict) else value
-    return any(_is_deeper(child, depth - 1) for child in children if isinstance(child, dict | list))
-
-
-def _names_type(value: dict[str, Any] | list[Any]) -> bool:
-    """Tell whether kombu's JSON may make something else of a part of it."""
-    children = value.values() if isinstance(value, dict) else value
-    return _TYPED in value or any(_names_type(child) for child in children if isinstance(child, dict | list))
+def _levels(message: Any) -> list[list[Any]]:
+    """Return the objects and lists of each depth, down to the first that is too deep. No recursion: junk nests without end."""
+    levels: list[list[Any]] = []
+    level: list[Any] = [message] if type(message) in _NESTING else []
+    while level and len(levels) <= MOST_DEPTH:
+        levels.append(level)
+        level = [
+            child
+            for value in level
+            for child in (value.values() if type(value) is dict else value)
+            if type(child) in _NESTING
+        ]
+    return levels
