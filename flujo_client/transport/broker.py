@@ -8,10 +8,12 @@ it in rebuilding clients (celery's and kombu's, not Redis's).
 from __future__ import annotations
 
 import base64
+import os
 import time
 import uuid
 from bisect import bisect_right
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -44,6 +46,8 @@ _OPTIONS: dict[str, Any] = {
     "socket_keepalive": True,
     "max_connections": 64,
 }
+_TAGS, _NUMBERS = uuid.uuid4().hex, count()
+"""Delivery tags are unique by process and number: to draw each at random costs more than all else about a message."""
 _EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
@@ -188,7 +192,7 @@ def celery_message(
             "delivery_info": {"exchange": "", "routing_key": queue},
             "priority": priority or 0,
             "body_encoding": "base64",
-            "delivery_tag": str(uuid.uuid4()),
+            "delivery_tag": f"{_TAGS}-{os.getpid():x}-{next(_NUMBERS):x}",
         },
     }
     return orjson.dumps(message)
