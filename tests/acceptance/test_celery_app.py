@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from celery import Celery
@@ -13,6 +14,7 @@ from services import fresh_database
 
 from flujo_client.errors import ConfigurationError
 from flujo_worker.app import FlujoWorker
+from flujo_worker.consumer.pool import POOL
 
 pytestmark = pytest.mark.acceptance
 
@@ -26,11 +28,13 @@ def nobody_left(site):
     site.dismiss()
 
 
-@pytest.fixture
-def shop(site):
-    """`celery -A shop_app worker -P threads`."""
+@pytest.fixture(params=["threads", "custom"])
+def shop(site, request):
+    """`celery -A shop_app worker`, with Celery's threads and with our own pool, and task events on."""
     environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
-    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-P", "threads", "-c", "4", "-l", "INFO"]
+    environment["CELERY_CUSTOM_WORKER_POOL"] = POOL
+    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-c", "4", "-l", "INFO", "--events"]
+    command += ["-P", request.param]
     with (site.folder / "workers.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     wait_until(lambda: process.pid in site.live_pids(), what=site.log)
@@ -47,6 +51,28 @@ def test_an_attached_app_runs_pipelines_and_its_own_tasks(site, shop):
     assert [answer.get(timeout=60) for answer in answers] == [1, 2, 3, 4, 5]
     assert_merged_once(site, ours, THREE)
     assert {each.pid for each in site.executions(ours.id)} == {shop.pid}
+
+
+def test_an_attached_app_tells_of_attempts_in_task_events(site, shop):
+    """Flower and `celery events` hear of each attempt, whatever the pool."""
+    app, heard = Celery("listener", broker=site.settings.broker()), []
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(connection, handlers={"*": heard.append})
+        listener = threading.Thread(target=receiver.capture, kwargs={"wakeup": False})
+        listener.start()
+        try:
+            wait_until(lambda: heard, what="the worker has no heartbeat")
+            run = site.enqueue("three")
+            assert_merged_once(site, run, THREE)
+            keys = {row["key"] for row in site.attempts(run.id)}
+            wait_until(lambda: keys <= succeeded(heard), what=lambda: str(heard))
+        finally:
+            receiver.should_stop = True
+            listener.join()
+
+
+def succeeded(heard):
+    return {event["uuid"] for event in heard if event["type"] == "task-succeeded"}
 
 
 def test_an_attached_app_stops_in_order(site, shop):
