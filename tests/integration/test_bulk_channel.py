@@ -6,6 +6,7 @@ import logging
 import subprocess
 import threading
 import time
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -258,6 +259,24 @@ def test_a_slot_that_is_freed_while_the_hub_looks_is_seen():
             return self.looks - 1
 
     assert Capacity(Freed()).has_room()
+
+
+def test_who_may_not_use_blmpop_is_served_with_brpop(redis_url):
+    """A server may refuse the command to a user, by an ACL from before there was such a command."""
+    if not knows_blmpop(redis_url):
+        pytest.skip("the installed Redis is older than 7")
+    client = client_of(redis_url)
+    client.flushdb()
+    client.acl_setuser(
+        "old", enabled=True, passwords=["+old"], categories=["+@all"], commands=["-blmpop"], keys=["*"], channels=["*"]
+    )
+    where = urlsplit(redis_url)
+    url = where._replace(netloc=f"old:old@{where.hostname}:{where.port}").geturl()
+    publish(url, range(3))
+    with Taker(url, 3) as taker:
+        assert taker.wait_for(3) == [0, 1, 2]
+        assert not taker.connection.transport.knows_blmpop
+    client.acl_deluser("old")
 
 
 def test_queues_take_turns_and_priorities_go_first(url):
