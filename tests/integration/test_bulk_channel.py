@@ -21,6 +21,7 @@ from kombu.transport.redis import SentinelTransport, Transport
 
 from flujo_client.config.manager import Settings
 from flujo_client.embedded.redis import Redis
+from flujo_client.embedded.state import Ownership
 from flujo_worker.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
 from flujo_worker.consumer.gate import Gate, guarding
 
@@ -279,6 +280,22 @@ def test_who_may_not_use_blmpop_is_served_with_brpop(redis_url):
     client.acl_deluser("old")
 
 
+def test_fakeredis_is_asked_for_bulks_too(tmp_path):
+    """Where nothing better is installed, workers take messages in the same way."""
+    ownership = Ownership.try_take(tmp_path)
+    server = Redis(tmp_path, "fakeredis")
+    server.start()
+    publish(server.url, range(10))
+    with Taker(server.url, 3) as taker:
+        assert taker.wait_for(3) == [0, 1, 2]
+        wait_until(lambda: taker.capacity._is_awaited)
+        taker.free(2)
+        assert taker.wait_for(5) == [0, 1, 2, 3, 4]
+    assert left(server.url) == [5, 6, 7, 8, 9]
+    server.stop()
+    ownership.release()
+
+
 def test_queues_take_turns_and_priorities_go_first(url):
     """kombu's round robin and its priority steps hold, in bulks."""
     for queue in ("a", "b"):
@@ -402,6 +419,7 @@ def app(url):
         worker_prefetch_multiplier=1,
         broker_transport_options={"global_keyprefix": PREFIX, "ack_emulation": False},
         worker_hijack_root_logger=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
     )
 
