@@ -419,7 +419,6 @@ def app(url):
         worker_prefetch_multiplier=1,
         broker_transport_options={"global_keyprefix": PREFIX, "ack_emulation": False},
         worker_hijack_root_logger=False,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
     )
 
