@@ -193,7 +193,7 @@ def test_a_group_merges_as_conclude_sql_does(place, rows):
 HALF = "FROM decision h WHERE h.place = ANY(ARRAY(SELECT place FROM attempt)) AND a.key = h.key"
 MUTANTS = {
     "merges under a stale fence": ("conclude_many", "AND a.fence = d.fence", ""),
-    "merges what is not running": ("conclude_many", "WHERE a.status = 'running' AND", "WHERE"),
+    "merges what is not running": ("conclude_many", "AND a.status = 'running'", ""),
     "loses one of its rows": (
         "conclude_many",
         "FROM held h WHERE a.key = h.key",
@@ -201,7 +201,7 @@ MUTANTS = {
     ),
     "commits half": ("conclude_many", "FROM held h WHERE a.key = h.key", HALF),
     "merges into a scope that moved": ("conclude_many", "AND s.version = d.seen", ""),
-    "merges into a closed scope": ("conclude_many", "s.status = 'open' AND s.version", "s.version"),
+    "merges into a closed scope": ("conclude_many", "AND s.status = 'open' AND s.version", "AND s.version"),
     "merges into a cancelled run": ("conclude_many", "AND r.cancel_requested_at IS NULL", ""),
     "moves no scope": (
         "conclude_many",

@@ -6,22 +6,24 @@ WITH asked AS (
            unnest(%(reference)s::text[]) AS reference, unnest(%(fingerprint)s::text[]) AS fingerprint
 ),
 held AS (
-    SELECT a.key, a.run_id, q.worker, r.status = 'queued' AS begins
-    FROM asked q JOIN flujo_attempts a ON a.key = q.key JOIN flujo_runs r ON r.id = a.run_id
-    WHERE a.status IN ('ready', 'queued') AND a.losses < %(suspect_after)s::int
-      AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = q.worker AND w.lease_until > now())
-      AND (q.reference IS NULL OR (r.reference, r.fingerprint) = (q.reference, q.fingerprint))
-      AND
+    SELECT q.key, q.worker, a.run_id, a.begins FROM asked q
+    CROSS JOIN LATERAL (
+        SELECT a.run_id, r.status = 'queued' AS begins FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
+        WHERE a.key = q.key AND a.status IN ('ready', 'queued') AND a.losses < %(suspect_after)s::int
+          AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = q.worker AND w.lease_until > now())
+          AND (q.reference IS NULL OR (r.reference, r.fingerprint) = (q.reference, q.fingerprint))
+          AND
 -- include open_run
-    FOR NO KEY UPDATE OF a SKIP LOCKED
+        FOR NO KEY UPDATE OF a SKIP LOCKED
+    ) a
 ),
 queued AS (
-    SELECT r.id FROM flujo_runs r WHERE r.id = ANY(ARRAY(SELECT run_id FROM held WHERE begins)) AND r.status = 'queued'
+    SELECT r.id FROM flujo_runs r WHERE r.id = ANY(ARRAY(SELECT run_id FROM held WHERE begins)) AND r.ended_at IS NULL AND r.status NOT IN ('running', 'parked')
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 claimed AS (
     UPDATE flujo_attempts a SET status = 'running', fence = a.fence + 1, alone = false, worker = h.worker, started_at = now()
-    FROM held h WHERE a.key = h.key AND (NOT h.begins OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
+    FROM held h WHERE a.key = h.key AND a.key = ANY(%(key)s::text[]) AND (NOT h.begins OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
     RETURNING a.key, a.fence, a.run_id
 ),
 begun AS (
