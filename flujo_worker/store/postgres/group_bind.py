@@ -85,6 +85,7 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     ]
     usages = [each.notice.outcome.usage for each in decisions]
     return {
+        "place": list(range(1, len(decisions) + 1)),
         **columns("close", EndedAttempt, [ended_attempt(each) for each in decisions]),
         **columns("move", ScopeUpdate, [scope_update(each.move) for each in decisions]),
         **placed("next", NewAttempt, [_following(each) for each in decisions]),

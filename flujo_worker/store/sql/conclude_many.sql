@@ -7,8 +7,7 @@
 -- A run that ends is locked as an UPDATE locks it. If another decision of the group belongs to the same run, that one is left out.
 -- Rows are named by keys, one look-up for each: see group_settings.sql.
 WITH decision AS MATERIALIZED (
-    SELECT generate_subscripts(%(close_key)s::text[], 1) AS place,
-           unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence,
+    SELECT unnest(%(place)s::int[]) AS place, unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence,
            unnest(%(close_status)s::text[]) AS status, unnest(%(close_reason)s::text[]) AS reason, unnest(%(close_result)s::bytea[]) AS result,
            unnest(%(close_error)s::text[]) AS error, unnest(%(close_metadata)s::text[]) AS metadata, unnest(%(close_latency_s)s::float8[]) AS latency_s,
            unnest(%(move_address)s::text[]) AS address, unnest(%(move_seen)s::int[]) AS seen, unnest(%(move_cursor)s::int[]) AS cursor,
@@ -66,7 +65,8 @@ moved AS (
         context = CASE WHEN NOT h.drops THEN coalesce(h.context, s.context) END, patch = coalesce(h.patch, s.patch),
         error = coalesce(h.scope_error::jsonb, s.error), metadata = s.metadata || h.scope_metadata::jsonb,
         closed_by = CASE WHEN h.scope_status <> 'open' THEN h.key END, closed_at = CASE WHEN h.scope_status <> 'open' THEN now() END
-    FROM held h WHERE s.run_id = h.run AND s.address = h.address
+    FROM held h
+    WHERE s.run_id = h.run AND s.address = h.address AND s.run_id = ANY(%(close_run)s::text[]) AND s.address = ANY(%(move_address)s::text[])
 ),
 next AS (
 -- include next_attempts
