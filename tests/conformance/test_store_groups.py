@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -90,6 +91,17 @@ def test_heavy_merges_go_in_several_groups(world, groups, monkeypatch):
     _, decisions = running(world, 4, succeeded("x" * 100))
 
     assert commits(groups, *decisions) == [MERGED] * 4
+
+
+def test_what_does_not_fit_into_the_socket_at_once_is_sent_in_parts(world, groups):
+    outputs = [random.Random(number).randbytes(100_000).hex() for number in range(8)]
+    news = recorded(world, len(outputs))
+    decisions = [
+        decided(new, succeeded(output), fence=world.claim(new)) for new, output in zip(news, outputs, strict=True)
+    ]
+
+    assert commits(groups, *decisions) == [MERGED] * len(outputs)
+    assert [world.attempts(run_of(new))[0].output for new in news] == [packed(output) for output in outputs]
 
 
 def test_a_group_merges_what_each_would_merge_alone(world, groups):

@@ -70,7 +70,7 @@ def is_groupable(decision: Decision) -> bool:
     return not (spreads or writes_more or (end is not None and end.aborts))
 
 
-def weight(decision: Decision) -> int:
+def size(decision: Decision) -> int:
     """Give the bytes of the values that a merge writes."""
     values = (decision.notice.outcome.output, decision.move.output, decision.move.context, decision.move.patch)
     return sum(len(each.stored) for each in values if each is not None)
