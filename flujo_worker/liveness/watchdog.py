@@ -106,7 +106,7 @@ class Watchdog:
         if not self._loop.answers.is_set():
             return
         self._loop.answers.clear()
-        name, place = self._loop.running()
+        name, place = self._loop.blame()
         logger.warning(
             "%s blocks the event loop: %s at %s; no more messages are taken until it ends",
             name,

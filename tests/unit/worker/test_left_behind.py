@@ -178,9 +178,30 @@ def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_sam
         )
         assert barked.wait(10)
         release.set()
+        [told] = [event for event in engine.story(result.run_id) if event.name == "step.blocked_loop"]
     [named] = [line for line in caplog.messages if "blocks the event loop" in line]
     assert f"{result.run_id}::s:1" in named
     assert "never_ends" in named
+    assert (told.level, "never_ends" in told.data["function"]) == ("warning", True)
+
+
+def test_a_step_that_blocks_the_loop_for_a_while_is_named_in_its_run(engine_that_barks_early):
+    """It may go well and nobody notice, but for all who had to wait: the run's own story says so."""
+
+    async def blocks_a_while(data):
+        time.sleep(0.5)  # noqa: ASYNC251 - that is what is looked at
+        return data
+
+    result = engine_that_barks_early.run(Pipeline([Step("s", blocks_a_while)]), "in")
+    assert result.success
+    [told] = [each for each in engine_that_barks_early.story(result.run_id) if each.name == "step.blocked_loop"]
+    assert "blocks_a_while" in told.data["function"]
+
+
+@pytest.fixture
+def engine_that_barks_early():
+    with LocalEngine(Settings.model_validate({"worker": {"loop_blocked_s": 0.05}})) as engine:
+        yield engine
 
 
 def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
