@@ -174,7 +174,7 @@ class Worker(Section):
     max_left_behind: Count = 16
     loop_blocked_s: Seconds = 2.0
     pool_max: Count = 10
-    concurrency: Count = 100
+    concurrency: Count = 500
     broker_acks: bool = False
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
