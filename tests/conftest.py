@@ -8,7 +8,6 @@ from itertools import chain, groupby
 
 import pytest
 from hypothesis import HealthCheck, settings
-from services import PROCESSES
 
 any_pace = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("check", derandomize=True, **any_pace)
@@ -38,6 +37,8 @@ def pytest_collection_modifyitems(items):
         if {"services", "services_to_break"} & set(item.fixturenames):
             item.add_marker("services")
     result = yield
+    from services import PROCESSES  # pytest itself loads this plugin first
+
     items[:] = slow_modules_first(items, PROCESSES)
     return result
 

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from functools import partial
 
 import pytest
 from fleet import wait_until
-from services import passable_folder
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import running
@@ -36,11 +34,9 @@ def demo(folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def folder():
+def folder(server_folder):
     """Where every demo here is started, so that Postgres' data are made once."""
-    folder = passable_folder()
-    yield folder
-    shutil.rmtree(folder)
+    return server_folder
 
 
 def with_odd(folder):
