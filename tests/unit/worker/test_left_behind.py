@@ -160,8 +160,8 @@ def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():
 
 
 def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_same(caplog):
-    """The watchdog names it, and whoever else waits for the loop is let go."""
-    barked = threading.Event()
+    """The watchdog names it once, and whoever else waits for the loop is let go, then and later."""
+    barked, looks = threading.Event(), []
     settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
     release = threading.Event()
 
@@ -177,10 +177,15 @@ def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_sam
             "no answer within 0.05 s, and the event loop is blocked",
         )
         assert barked.wait(10)
+        ask = engine._loop.ask
+        engine._loop.ask = lambda: looks.append(ask())
+        wait_until(lambda: len(looks) > 2)
+        [named] = [line for line in caplog.messages if "blocks the event loop" in line]
+        assert f"{result.run_id}::s:1" in named
+        assert "never_ends" in named
+        engine.enqueue(Pipeline([Step("next", blocks)]), "in")
+        assert engine.deliver(engine.bus.popleft()) == "busy"
         release.set()
-    [named] = [line for line in caplog.messages if "blocks the event loop" in line]
-    assert f"{result.run_id}::s:1" in named
-    assert "never_ends" in named
 
 
 def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
