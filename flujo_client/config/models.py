@@ -99,7 +99,8 @@ SigningKeys = Annotated[
 ]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
-QueueName = Annotated[str, Field(pattern=r"^[\w.:-]{1,120}$")]
+QueueName = Annotated[str, Field(pattern=r"^[\w.:-]+$", max_length=120)]
+"""Keep the length out of the pattern: a word character repeated up to 120 times takes every process 40 ms to compile."""
 
 
 class Variable(str):

@@ -160,8 +160,8 @@ def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():
 
 
 def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_same(caplog):
-    """The watchdog names it, and whoever else waits for the loop is let go."""
-    barked = threading.Event()
+    """The watchdog names it once, and whoever else waits for the loop is let go, then and later."""
+    barked, looks = threading.Event(), []
     settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
     release = threading.Event()
 
@@ -177,11 +177,16 @@ def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_sam
             "no answer within 0.05 s, and the event loop is blocked",
         )
         assert barked.wait(10)
+        ping = engine._loop.ping
+        engine._loop.ping = lambda: looks.append(ping())
+        wait_until(lambda: len(looks) > 2)
+        [named] = [line for line in caplog.messages if "blocks the event loop" in line]
+        assert f"{result.run_id}::s:1" in named
+        assert "never_ends" in named
+        engine.enqueue(Pipeline([Step("next", blocks)]), "in")
+        assert engine.deliver(engine.bus.popleft()) == "busy"
         release.set()
         [told] = [event for event in engine.story(result.run_id) if event.name == "step.blocked_loop"]
-    [named] = [line for line in caplog.messages if "blocks the event loop" in line]
-    assert f"{result.run_id}::s:1" in named
-    assert "never_ends" in named
     assert (told.level, "never_ends" in told.data["function"]) == ("warning", True)
 
 
