@@ -95,7 +95,8 @@ class Gate:
         """Be outside again."""
         with self._changed:
             self._inside -= 1
-            self._changed.notify_all()
+            if self._is_reserved:  # whoever wants to be alone waits for this; each attempt passes here
+                self._changed.notify_all()
 
     @contextmanager
     def shared(self) -> Iterator[None]:
