@@ -13,7 +13,8 @@ from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import open_services
 from flujo_client.gateway import requests
-from flujo_client.gateway.door import AsyncRunner, SyncRunner
+from flujo_client.gateway.async_door import AsyncRunner
+from flujo_client.gateway.door import SyncRunner
 from flujo_client.gateway.effects import query
 
 if TYPE_CHECKING:

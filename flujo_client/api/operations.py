@@ -26,7 +26,7 @@ from flujo_client.errors import (
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Depth, Operation, Publish, Reach, Ring, Sleep, query
+from flujo_client.gateway.effects import Depth, MarkSent, Operation, Publish, Reach, Ring, Sleep, query
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
@@ -38,7 +38,7 @@ from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -135,16 +135,23 @@ def enqueue(
         return Enqueued((yield from same_run(order, new.digest, connection)), is_new=False)
     if connection is not None:
         return Enqueued(run_id, is_new=True, unpublished=(new.first,))
-    yield from publish((new.first,))
+    yield from publish_new((new.first,))
     return Enqueued(run_id, is_new=True)
 
 
-def publish(envelopes: tuple[Envelope, ...]) -> Operation[None]:
-    """Send messages whose rows are committed, and note that they are out."""
+def publish_new(envelopes: Sequence[Envelope]) -> Operation[None]:
+    """Publish rows that were committed just now. Their grace leaves time to mark them together with others."""
+    before = time.monotonic()
+    if (yield Publish(envelopes)):
+        yield MarkSent([envelope.key for envelope in envelopes], before)
+
+
+def publish(envelopes: Sequence[Envelope]) -> Operation[None]:
+    """Publish rows that have no grace, and mark them before a sweep publishes them too."""
     before = time.monotonic()
     if envelopes and (yield Publish(envelopes)):
-        keys = [envelope.key for envelope in envelopes]
-        yield from query(requests.mark_sent(keys, time.monotonic() - before))
+        age_s = time.monotonic() - before
+        yield from query(requests.mark_sent({envelope.key: age_s for envelope in envelopes}))
 
 
 def record_of(run_id: str) -> Operation[RunRecord]:

@@ -1,11 +1,12 @@
-"""The doors that perform an operation's effects: one blocks, one is awaited.
+"""The door that performs an operation's effects and blocks meanwhile.
 
 The first contact with the database checks that its schema is the one this code knows.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
+import select
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -15,9 +16,21 @@ import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
-from flujo_client.gateway.effects import CountRefused, Depth, Effect, Operation, Publish, Query, Reach, Ring, Sleep
+from flujo_client.gateway.effects import (
+    CountRefused,
+    Depth,
+    Effect,
+    MarkSent,
+    Operation,
+    Publish,
+    Query,
+    Reach,
+    Ring,
+    Sleep,
+)
 from flujo_client.gateway.post import ClientPublisher
-from flujo_client.gateway.requests import schema_version, statement
+from flujo_client.gateway.requests import mark_sent, schema_version, statement
+from flujo_client.gateway.sent_marks import Ages, MarkThread
 from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
@@ -26,12 +39,16 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 SCHEMA = 19
 """The schema this code reads and writes: the number of the newest migration."""
 
-_VERSION = Query(schema_version())
-_TRIES = 3
+VERSION = Query(schema_version())
+TRIES = 3
+FRESH_S = 1.0
+"""A connection that has answered this recently is not asked whether it does; one that Postgres closed meanwhile is seen without asking."""
+NOT_MARKED = "%d messages not marked as sent: %s"
 
 
 class SyncRunner:
@@ -45,16 +62,18 @@ class SyncRunner:
         from psycopg_pool import ConnectionPool
 
         self._url, self._post, self._is_checked = settings.database(), ClientPublisher(settings), False
-        kwargs = _options(settings)
-        self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
+        self._marks = MarkThread(self._mark)
+        kwargs = connection_options(settings)
+        self._pool: ConnectionPool[_Connection] = ConnectionPool(
             self._url,
+            connection_class=_Connection,
             min_size=0,
             max_size=4,
             kwargs=kwargs,
             open=True,
             timeout=10,
             name="flujo-client",
-            check=ConnectionPool.check_connection,  # one that Postgres closed in a restart is not given out
+            check=_check,
         )
 
     def perform(self, operation: Operation[T]) -> T:
@@ -73,6 +92,7 @@ class SyncRunner:
 
     def close(self) -> None:
         """Close every connection."""
+        self._marks.finish()
         self._pool.close(timeout=2)
         self._post.close()
 
@@ -82,37 +102,47 @@ class SyncRunner:
                 return request.read(self._rows(effect) if connection is None else _rows(connection, effect))
             case Sleep(seconds):
                 time.sleep(seconds)
+            case MarkSent(keys, sent_at):
+                self._marks.add(keys, sent_at)
             case _:
-                return _send(self._post, effect)
+                return send(self._post, effect)
         return None
 
     def _rows(self, ask: Query) -> list[dict[str, Any]]:
         try:
             return self._patiently(ask)
         except psycopg.Error as error:
-            told = ClientError("this client is closed") if self._pool.closed else _told(self._url, error)
+            told = ClientError("this client is closed") if self._pool.closed else told_by(self._url, error)
             raise told from told.__cause__
 
     def _patiently(self, ask: Query) -> list[dict[str, Any]]:
         """Ask; what met another statement is asked again at once."""
-        for _ in range(_TRIES - 1):
+        for _ in range(TRIES - 1):
             try:
                 return self._asked(ask)
             except psycopg.Error as error:
-                if not _met_another(error):
+                if not is_undone_by_another(error):
                     raise
         return self._asked(ask)
 
     def _asked(self, ask: Query) -> list[dict[str, Any]]:
         with self._connect() as connection:
             if not self._is_checked:
-                _check_schema(_rows(connection, _VERSION)[0])
+                check_schema(_rows(connection, VERSION)[0])
                 self._is_checked = True
             try:
-                return _rows(connection, ask)
+                rows = _rows(connection, ask)
             except psycopg.errors.ReadOnlySqlTransaction:
                 connection.close()  # so that the next one finds a server that takes it
                 raise
+            connection.answered_at = time.monotonic()
+            return rows
+
+    def _mark(self, ages: Ages) -> None:
+        try:
+            self._rows(Query(mark_sent(ages)))
+        except FlujoError as error:
+            logger.info(NOT_MARKED, len(ages), error.message)
 
     def _connect(self) -> Any:
         if not self._is_checked:  # a wrong URL is told at once, not after the pool's patience
@@ -120,99 +150,32 @@ class SyncRunner:
         return self._pool.connection()
 
 
-class AsyncRunner:
-    """Performs effects, awaited. What Celery has to do happens in a thread."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._url, self._post = settings.database(), ClientPublisher(settings)
-        self._options = _options(settings)
-        self._pool: Any = None
-        self._opening = asyncio.Lock()
-
-    async def perform(self, operation: Operation[T]) -> T:
-        """Run an operation to its end and return its result."""
-        step: Callable[[], Effect] = partial(next, operation)
-        while True:
-            try:
-                effect = step()
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                step = partial(operation.send, await self._do(effect))
-            except FlujoError as error:  # the operation may know what to do about it
-                step = partial(operation.throw, error)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        if self._pool is not None:
-            await self._pool.close(timeout=2)
-        await asyncio.to_thread(self._post.close)
-
-    async def _do(self, effect: Effect) -> Any:
-        match effect:
-            case Query(request, connection):
-                return request.read(await (self._rows(effect) if connection is None else _arows(connection, effect)))
-            case Sleep(seconds):
-                await asyncio.sleep(seconds)
-            case _:
-                return await asyncio.to_thread(_send, self._post, effect)
-        return None
-
-    async def _rows(self, ask: Query) -> list[dict[str, Any]]:
-        try:
-            await self._open()
-            return await self._patiently(ask)
-        except psycopg.Error as error:
-            told = _told(self._url, error)
-            raise told from told.__cause__
-
-    async def _patiently(self, ask: Query) -> list[dict[str, Any]]:
-        """Ask; what met another statement is asked again at once."""
-        for _ in range(_TRIES - 1):
-            try:
-                return await self._asked(ask)
-            except psycopg.Error as error:
-                if not _met_another(error):
-                    raise
-        return await self._asked(ask)
-
-    async def _asked(self, ask: Query) -> list[dict[str, Any]]:
-        async with self._pool.connection() as connection:
-            try:
-                return await _arows(connection, ask)
-            except psycopg.errors.ReadOnlySqlTransaction:
-                await connection.close()  # so that the next one finds a server that takes it
-                raise
-
-    async def _open(self) -> None:
-        async with self._opening:
-            if self._pool is not None:
-                return
-            from psycopg_pool import AsyncConnectionPool
-
-            async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
-                _check_schema((await _arows(connection, _VERSION))[0])
-            pool = AsyncConnectionPool(
-                self._url,
-                min_size=0,
-                max_size=4,
-                kwargs=self._options,
-                open=False,
-                timeout=10,
-                check=AsyncConnectionPool.check_connection,
-            )
-            await pool.open()
-            self._pool = pool
+class _Connection(psycopg.Connection[dict[str, Any]]):
+    answered_at = float("-inf")
 
 
-def _options(settings: Settings) -> dict[str, Any]:
+def _check(connection: _Connection) -> None:
+    """Refuse a connection that is broken, such as one that Postgres closed in a restart."""
+    if needs_check(connection, connection.answered_at):
+        connection.execute("")
+
+
+def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered_at: float) -> bool:
+    """Tell whether a connection may be broken: it has not answered for a while, or something came that nobody asked for."""
+    if time.monotonic() - answered_at > FRESH_S:
+        return True
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return bool(waiting.poll(0))
+
+
+def connection_options(settings: Settings) -> dict[str, Any]:
     prepare_after = 5 if settings.prepare_statements else None
     ours = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": prepare_after}
     return options(settings.database()) | ours
 
 
-def _met_another(error: psycopg.Error) -> bool:
+def is_undone_by_another(error: psycopg.Error) -> bool:
     """Tell whether this was undone because of another statement, and not because it took too long."""
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
@@ -226,16 +189,7 @@ def _rows(connection: Any, ask: Query) -> list[dict[str, Any]]:
         return list(cursor.fetchall()) if cursor.description is not None else []
 
 
-async def _arows(connection: Any, ask: Query) -> list[dict[str, Any]]:
-    bounds = ask.request.bounds
-    async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
-        if bounds:
-            await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        await cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
-        return list(await cursor.fetchall()) if cursor.description is not None else []
-
-
-def _send(post: ClientPublisher, effect: Effect) -> Any:
+def send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
         case Reach():
             post.reach()
@@ -252,7 +206,7 @@ def _send(post: ClientPublisher, effect: Effect) -> Any:
     return None
 
 
-def _told(url: str, error: psycopg.Error) -> FlujoError:
+def told_by(url: str, error: psycopg.Error) -> FlujoError:
     """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:
@@ -268,7 +222,7 @@ def _told(url: str, error: psycopg.Error) -> FlujoError:
     return unreachable(url, error)
 
 
-def _check_schema(row: dict[str, Any]) -> None:
+def check_schema(row: dict[str, Any]) -> None:
     present = int(row["version"])
     if present < SCHEMA:
         raise SchemaVersionError(

@@ -34,6 +34,14 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkSent:
+    """Mark messages as sent, soon and without waiting for it; `sent_at` is the monotonic time just before the send."""
+
+    keys: Sequence[str]
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ring:
     """Ask a worker to sweep at once."""
 
@@ -57,7 +65,7 @@ class Sleep:
     seconds: float
 
 
-Effect = Query | Reach | Publish | Ring | Depth | CountRefused | Sleep
+Effect = Query | Reach | Publish | MarkSent | Ring | Depth | CountRefused | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

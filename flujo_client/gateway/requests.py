@@ -99,9 +99,9 @@ def find_by_key(tenant: str, key: str) -> Request[tuple[str, str]]:
     )
 
 
-def mark_sent(keys: Collection[str], age_s: float) -> Request[None]:
-    """Note that these messages are out, since `age_s` seconds."""
-    return Request("mark_sent", {"keys": sorted(keys), "age_s": age_s}, lambda _: None)
+def mark_sent(ages: Mapping[str, float]) -> Request[None]:
+    """Mark attempts, by key, whose messages have been out for so many seconds."""
+    return Request("mark_sent", {"keys": list(ages), "ages": list(ages.values())}, lambda _: None)
 
 
 def run(run_id: str) -> Request[RunRecord | None]:

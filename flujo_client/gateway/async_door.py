@@ -1,0 +1,162 @@
+"""The door that performs an operation's effects awaited. What Celery and Redis have to do happens in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.rows import dict_row
+
+from flujo_client.errors import FlujoError
+from flujo_client.gateway.door import (
+    NOT_MARKED,
+    TRIES,
+    VERSION,
+    check_schema,
+    connection_options,
+    is_undone_by_another,
+    needs_check,
+    send,
+    told_by,
+)
+from flujo_client.gateway.effects import Effect, MarkSent, Operation, Query, Sleep
+from flujo_client.gateway.post import ClientPublisher
+from flujo_client.gateway.requests import mark_sent, statement
+from flujo_client.gateway.sent_marks import MARK_AFTER_S, PATIENCE_S, Unmarked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.config.manager import Settings
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class AsyncRunner:
+    """Performs effects, awaited."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url, self._post = settings.database(), ClientPublisher(settings)
+        self._options = connection_options(settings)
+        self._pool: Any = None
+        self._opening, self._unmarked = asyncio.Lock(), Unmarked()
+        self._marking: asyncio.Task[None] | None = None
+
+    async def perform(self, operation: Operation[T]) -> T:
+        """Run an operation to its end and return its result."""
+        step: Callable[[], Effect] = partial(next, operation)
+        while True:
+            try:
+                effect = step()
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                step = partial(operation.send, await self._do(effect))
+            except FlujoError as error:  # the operation may know what to do about it
+                step = partial(operation.throw, error)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._pool is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._mark(), PATIENCE_S)
+            await self._pool.close(timeout=2)
+        await asyncio.to_thread(self._post.close)
+
+    async def _do(self, effect: Effect) -> Any:
+        match effect:
+            case Query(request, connection):
+                return request.read(await (self._rows(effect) if connection is None else _rows_of(connection, effect)))
+            case Sleep(seconds):
+                await asyncio.sleep(seconds)
+            case MarkSent(keys, sent_at):
+                if self._unmarked.add(keys, sent_at):
+                    asyncio.get_running_loop().call_later(MARK_AFTER_S, self._start_marking)
+            case _:
+                return await asyncio.to_thread(send, self._post, effect)
+        return None
+
+    async def _rows(self, ask: Query) -> list[dict[str, Any]]:
+        try:
+            await self._open()
+            return await self._patiently(ask)
+        except psycopg.Error as error:
+            told = told_by(self._url, error)
+            raise told from told.__cause__
+
+    async def _patiently(self, ask: Query) -> list[dict[str, Any]]:
+        """Ask; what met another statement is asked again at once."""
+        for _ in range(TRIES - 1):
+            try:
+                return await self._asked(ask)
+            except psycopg.Error as error:
+                if not is_undone_by_another(error):
+                    raise
+        return await self._asked(ask)
+
+    async def _asked(self, ask: Query) -> list[dict[str, Any]]:
+        async with self._pool.connection() as connection:
+            try:
+                rows = await _rows_of(connection, ask)
+            except psycopg.errors.ReadOnlySqlTransaction:
+                await connection.close()  # so that the next one finds a server that takes it
+                raise
+            connection.answered_at = time.monotonic()
+            return rows
+
+    def _start_marking(self) -> None:
+        self._marking = asyncio.ensure_future(self._mark())
+
+    async def _mark(self) -> None:
+        if not (ages := self._unmarked.take()):
+            return
+        try:
+            await self._rows(Query(mark_sent(ages)))
+        except FlujoError as error:
+            logger.info(NOT_MARKED, len(ages), error.message)
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._pool is not None:
+                return
+            from psycopg_pool import AsyncConnectionPool
+
+            async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
+                check_schema((await _rows_of(connection, VERSION))[0])
+            pool = AsyncConnectionPool(
+                self._url,
+                min_size=0,
+                max_size=4,
+                kwargs=self._options,
+                open=False,
+                timeout=10,
+                check=_check,
+                connection_class=_Connection,
+            )
+            await pool.open()
+            self._pool = pool
+
+
+class _Connection(psycopg.AsyncConnection[dict[str, Any]]):
+    answered_at = float("-inf")
+
+
+async def _check(connection: _Connection) -> None:
+    if needs_check(connection, connection.answered_at):
+        await connection.execute("")
+
+
+async def _rows_of(connection: Any, ask: Query) -> list[dict[str, Any]]:
+    bounds = ask.request.bounds
+    async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+        if bounds:
+            await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
+        await cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
+        return list(await cursor.fetchall()) if cursor.description is not None else []
