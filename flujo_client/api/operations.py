@@ -42,15 +42,16 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.api.options import EnqueueOptions
+    from flujo_client.api.options import EnqueueOptions, RunOptions
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.plan import Plan
-    from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.records import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
     from flujo_client.health.query import HealthQuery
     from flujo_client.health.report import HealthReport
+    from flujo_client.pipeline.fork import NewFork
     from flujo_client.pipeline.step import Step
     from flujo_client.serial import Packed
 
@@ -91,10 +92,24 @@ def enqueue(
     Raises:
         FlujoError: something is refused; nothing was recorded.
     """
-    connection, deadline_s = options.get("connection"), options.get("deadline_s")
-    context, tenant = options.get("context"), options.get("tenant", "")
-    found = yield from _find(settings, pipeline, has_context=context is not None)
-    run_id = new_run_id(time.time())
+    connection = options.get("connection")
+    found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
+    new = new_run_of(settings, found, value, options)
+    if connection is None:
+        yield Reach()
+    grace_s = requests.GRACE_S if connection is None else 0.0
+    recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
+    if recorded is None:
+        return Enqueued((yield from same_run(new, connection)), is_new=False)
+    if connection is not None:
+        return Enqueued(recorded, is_new=True, unpublished=(new.first,))
+    yield from publish_new((new.first,))
+    return Enqueued(recorded, is_new=True)
+
+
+def new_run_of(settings: Settings, found: FoundPipeline, value: Any, options: RunOptions) -> NewRun:
+    """Check a run's input and options, and make the value that is recorded; raises what `new_run` raises."""
+    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), new_run_id(time.time())
     limits = in_force(
         settings.budgets,
         found.plan,
@@ -105,7 +120,7 @@ def enqueue(
     )
     order = Order(
         run_id,
-        context=context,
+        context=options.get("context"),
         context_model=found.context_model,
         idempotency_key=options.get("idempotency_key"),
         queue=options.get("queue"),
@@ -117,26 +132,15 @@ def enqueue(
         trace_parent=options.get("trace_parent"),
         aros=settings.aros.table(),
     )
-    size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
-    new = new_run(
+    return new_run(
         found.plan,
         found.reference,
         value,
         order,
-        size=size,
+        size=ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes),
         allowed=settings.allowed_imports,
         control_queue=settings.worker.control_queue,
     )
-    if connection is None:
-        yield Reach()
-    grace_s = requests.GRACE_S if connection is None else 0.0
-    recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
-    if recorded is None:
-        return Enqueued((yield from same_run(order, new.digest, connection)), is_new=False)
-    if connection is not None:
-        return Enqueued(run_id, is_new=True, unpublished=(new.first,))
-    yield from publish_new((new.first,))
-    return Enqueued(run_id, is_new=True)
 
 
 def publish_new(envelopes: Sequence[Envelope]) -> Operation[None]:
@@ -298,7 +302,10 @@ def _story_of(run_id: str) -> Operation[list[EventRecord]]:
             return events
 
 
-def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Operation[FoundPipeline]:
+def find_pipeline(
+    settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool
+) -> Operation[FoundPipeline]:
+    """Find a pipeline and check it; raises PipelineError or MissingAgentError with all that is wrong with it."""
     if isinstance(pipeline, str) and is_file(bare(pipeline)):
         loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
         pipeline = having_besides(loaded, pipeline)
@@ -338,15 +345,20 @@ def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
     return FoundPipeline(plan, reference, None)
 
 
-def same_run(order: Order, digest: str, connection: Any = None) -> Operation[str]:
-    """Find the run that was recorded under an order's idempotency key; raises IdempotencyConflict if it is other work."""
-    key = order.idempotency_key
+def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
+    """Find the run that was recorded under a new run's idempotency key; raises IdempotencyConflict if it is other work."""
+    key, run_id = new.idempotency_key, new.first.ticket.run
     if key is None:
-        raise ClientError(f"run {order.run_id} was not recorded")
-    run_id, first_digest = yield from query(requests.find_by_key(order.tenant, key), connection)
-    if first_digest != digest:
-        raise IdempotencyConflict(
-            f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
-            suggestion="use a key of its own for other work",
-        )
+        raise ClientError(f"run {run_id} was not recorded")
+    run_id, first_digest = yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection)
+    if first_digest != new.digest:
+        raise key_taken(key, run_id)
     return run_id
+
+
+def key_taken(key: str, run_id: str) -> IdempotencyConflict:
+    """Make the error about a key that stands for other work."""
+    return IdempotencyConflict(
+        f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
+        suggestion="use a key of its own for other work",
+    )

@@ -49,7 +49,7 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
     yield Reach()
     recorded = yield from query(forks.fork(new))
     if recorded is None:
-        return Enqueued((yield from same_run(order, new.digest)), is_new=False)
+        return Enqueued((yield from same_run(new)), is_new=False)
     yield from publish_new((new.first,))
     return Enqueued(recorded, is_new=True)
 

@@ -72,8 +72,8 @@ class AsyncRunner:
 
     async def _do(self, effect: Effect) -> Any:
         match effect:
-            case Query(request, connection):
-                return request.read(await (self._rows(effect) if connection is None else _rows_of(connection, effect)))
+            case Query(connection=connection):
+                return await (self._answer(effect) if connection is None else _ask(connection, effect))
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
             case MarkSent(keys, sent_at):
@@ -83,7 +83,7 @@ class AsyncRunner:
                 return await asyncio.to_thread(send, self._post, effect)
         return None
 
-    async def _rows(self, ask: Query) -> list[dict[str, Any]]:
+    async def _answer(self, ask: Query) -> Any:
         try:
             await self._open()
             return await self._patiently(ask)
@@ -91,7 +91,7 @@ class AsyncRunner:
             told = told_by(self._url, error)
             raise told from told.__cause__
 
-    async def _patiently(self, ask: Query) -> list[dict[str, Any]]:
+    async def _patiently(self, ask: Query) -> Any:
         """Ask; what met another statement is asked again at once."""
         for _ in range(TRIES - 1):
             try:
@@ -101,15 +101,15 @@ class AsyncRunner:
                     raise
         return await self._asked(ask)
 
-    async def _asked(self, ask: Query) -> list[dict[str, Any]]:
+    async def _asked(self, ask: Query) -> Any:
         async with self._pool.connection() as connection:
             try:
-                rows = await _rows_of(connection, ask)
+                answer = await _ask(connection, ask)
             except psycopg.errors.ReadOnlySqlTransaction:
                 await connection.close()  # so that the next one finds a server that takes it
                 raise
             connection.answered_at = time.monotonic()
-            return rows
+            return answer
 
     def _start_marking(self) -> None:
         self._marking = asyncio.ensure_future(self._mark())
@@ -118,7 +118,7 @@ class AsyncRunner:
         if not (ages := self._unmarked.take()):
             return
         try:
-            await self._rows(Query(mark_sent(ages)))
+            await self._answer(Query(mark_sent(ages)))
         except FlujoError as error:
             logger.info(NOT_MARKED, len(ages), error.message)
 
@@ -129,7 +129,7 @@ class AsyncRunner:
             from psycopg_pool import AsyncConnectionPool
 
             async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
-                check_schema((await _rows_of(connection, VERSION))[0])
+                check_schema(await _ask(connection, VERSION))
             pool = AsyncConnectionPool(
                 self._url,
                 min_size=0,
@@ -153,10 +153,17 @@ async def _check(connection: _Connection) -> None:
         await connection.execute("")
 
 
-async def _rows_of(connection: Any, ask: Query) -> list[dict[str, Any]]:
-    bounds = ask.request.bounds
-    async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+async def _ask(connection: Any, ask: Query) -> Any:
+    request, bounds = ask.request, ask.request.bounds
+    if request.undoes and ask.connection is not None:
+        await connection.execute(
+            ""
+        )  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
+    async with (
+        connection.transaction() if bounds or request.undoes else nullcontext(),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
         if bounds:
             await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        await cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
-        return list(await cursor.fetchall()) if cursor.description is not None else []
+        await cursor.execute(statement(request.name, request.home), request.parameters)
+        return request.read(list(await cursor.fetchall()) if cursor.description is not None else [])

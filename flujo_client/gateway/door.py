@@ -98,8 +98,8 @@ class SyncRunner:
 
     def _do(self, effect: Effect) -> Any:
         match effect:
-            case Query(request, connection):
-                return request.read(self._rows(effect) if connection is None else _rows(connection, effect))
+            case Query(connection=connection):
+                return self._answer(effect) if connection is None else _ask(connection, effect)
             case Sleep(seconds):
                 time.sleep(seconds)
             case MarkSent(keys, sent_at):
@@ -108,14 +108,14 @@ class SyncRunner:
                 return send(self._post, effect)
         return None
 
-    def _rows(self, ask: Query) -> list[dict[str, Any]]:
+    def _answer(self, ask: Query) -> Any:
         try:
             return self._patiently(ask)
         except psycopg.Error as error:
             told = ClientError("this client is closed") if self._pool.closed else told_by(self._url, error)
             raise told from told.__cause__
 
-    def _patiently(self, ask: Query) -> list[dict[str, Any]]:
+    def _patiently(self, ask: Query) -> Any:
         """Ask; what met another statement is asked again at once."""
         for _ in range(TRIES - 1):
             try:
@@ -125,22 +125,22 @@ class SyncRunner:
                     raise
         return self._asked(ask)
 
-    def _asked(self, ask: Query) -> list[dict[str, Any]]:
+    def _asked(self, ask: Query) -> Any:
         with self._connect() as connection:
             if not self._is_checked:
-                check_schema(_rows(connection, VERSION)[0])
+                check_schema(_ask(connection, VERSION))
                 self._is_checked = True
             try:
-                rows = _rows(connection, ask)
+                answer = _ask(connection, ask)
             except psycopg.errors.ReadOnlySqlTransaction:
                 connection.close()  # so that the next one finds a server that takes it
                 raise
             connection.answered_at = time.monotonic()
-            return rows
+            return answer
 
     def _mark(self, ages: Ages) -> None:
         try:
-            self._rows(Query(mark_sent(ages)))
+            self._answer(Query(mark_sent(ages)))
         except FlujoError as error:
             logger.info(NOT_MARKED, len(ages), error.message)
 
@@ -180,13 +180,18 @@ def is_undone_by_another(error: psycopg.Error) -> bool:
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
-def _rows(connection: Any, ask: Query) -> list[dict[str, Any]]:
-    bounds = ask.request.bounds
-    with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+def _ask(connection: Any, ask: Query) -> Any:
+    request, bounds = ask.request, ask.request.bounds
+    if request.undoes and ask.connection is not None:
+        connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
+    with (
+        connection.transaction() if bounds or request.undoes else nullcontext(),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
         if bounds:
             cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        cursor.execute(statement(ask.request.name, ask.request.home), ask.request.parameters)
-        return list(cursor.fetchall()) if cursor.description is not None else []
+        cursor.execute(statement(request.name, request.home), request.parameters)
+        return request.read(list(cursor.fetchall()) if cursor.description is not None else [])
 
 
 def send(post: ClientPublisher, effect: Effect) -> Any:
@@ -222,8 +227,7 @@ def told_by(url: str, error: psycopg.Error) -> FlujoError:
     return unreachable(url, error)
 
 
-def check_schema(row: dict[str, Any]) -> None:
-    present = int(row["version"])
+def check_schema(present: int) -> None:
     if present < SCHEMA:
         raise SchemaVersionError(
             f"the database's schema is {present}, this client needs {SCHEMA}", suggestion="run `flujo migrate`"

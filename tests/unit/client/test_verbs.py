@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from builders import echo, pipeline_of
 from recorded import C, Recorder, S, run
 
-from flujo_client.api import operations
+from flujo_client.api import bulk, operations
 from flujo_client.config.manager import Settings
 from flujo_client.contract.records import EventRecord
 from flujo_client.gateway.effects import MarkSent, Publish, Query
@@ -59,6 +61,22 @@ def test_enqueue_waits_for_one_statement():
     assert [each.request.name for each in asked if isinstance(each, Query)] == ["record"]
     [sent] = [each.envelopes for each in asked if isinstance(each, Publish)]
     assert [each.keys for each in asked if isinstance(each, MarkSent)] == [[each.key for each in sent]]
+
+
+def test_an_event_loop_gets_its_turn_while_many_values_are_checked():
+    """M-010: not one of a thousand runs after another in one go."""
+    settings = SETTINGS.model_copy(update={"allowed_imports": ["*"]})
+    taken = []
+    verb = bulk.enqueue_many(settings, plain, (taken.append(each) or each for each in range(500)), {})
+    in_one_go, answer = [], None
+    with suppress(StopIteration):
+        while True:
+            before = len(taken)
+            effect = verb.send(answer)
+            in_one_go.append(len(taken) - before)
+            answer = effect.request.read([]) if isinstance(effect, Query) else True
+    assert sum(in_one_go) == 500
+    assert max(in_one_go) <= 50
 
 
 def rows_of(recorder, events=()):
