@@ -26,7 +26,7 @@ from flujo_client.errors import (
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Depth, MarkSent, Operation, Publish, Reach, Ring, Sleep, query
+from flujo_client.gateway.effects import AwaitChange, Depth, MarkSent, Operation, Publish, Reach, Ring, Sleep, query
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
+LOOK_AGAIN_S = 30.0
+"""How long nobody is believed who says that a run's status has not changed."""
 EVENTS_AT_ONCE = 10_000
 _HINTS = {
     "queued": "is a worker running? `flujo status` tells",
@@ -181,16 +183,14 @@ def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True)
         WaitTimedOut: it has not within `timeout` seconds; it goes on.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    pause = FIRST_POLL_S
     status = yield from status_of(run_id)
     while status in LIVE_RUN and (through_pauses or status != "paused"):
-        left = pause if until is None else min(pause, until - time.monotonic())
+        left = LOOK_AGAIN_S if until is None else min(LOOK_AGAIN_S, until - time.monotonic())
         if left <= 0:
             raise WaitTimedOut(
                 f"run {run_id} is still {status} after {timeout:g} s; it goes on", suggestion=_HINTS[status]
             )
-        yield Sleep(left)
-        pause = min(pause * 1.5, SLOWEST_POLL_S)
+        yield AwaitChange(run_id, status, left)
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
             status = yield from status_of(run_id)
     return status

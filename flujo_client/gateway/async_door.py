@@ -24,9 +24,10 @@ from flujo_client.gateway.door import (
     send,
     told_by,
 )
-from flujo_client.gateway.effects import Effect, MarkSent, Operation, Query, Sleep
+from flujo_client.gateway.effects import AwaitChange, Effect, MarkSent, Operation, Query, Sleep
 from flujo_client.gateway.post import ClientPublisher
 from flujo_client.gateway.requests import mark_sent, statement
+from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.sent_marks import MARK_AFTER_S, PATIENCE_S, Unmarked
 
 if TYPE_CHECKING:
@@ -76,12 +77,24 @@ class AsyncRunner:
                 return await (self._answer(effect) if connection is None else _ask(connection, effect))
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
+            case AwaitChange():
+                await self._await_change(effect)
             case MarkSent(keys, sent_at):
                 if self._unmarked.add(keys, sent_at):
                     asyncio.get_running_loop().call_later(MARK_AFTER_S, self._start_marking)
             case _:
                 return await asyncio.to_thread(send, self._post, effect)
         return None
+
+    async def _await_change(self, change: AwaitChange) -> None:
+        loop, is_changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has ended without whoever waited
+                loop.call_soon_threadsafe(is_changed.set)
+
+        with watch_of(self._url).waiting(change.run_id, change.status, wake), suppress(TimeoutError):
+            await asyncio.wait_for(is_changed.wait(), change.seconds)
 
     async def _answer(self, ask: Query) -> Any:
         try:

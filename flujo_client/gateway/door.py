@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import select
+import threading
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -17,6 +18,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
+    AwaitChange,
     CountRefused,
     Depth,
     Effect,
@@ -30,6 +32,7 @@ from flujo_client.gateway.effects import (
 )
 from flujo_client.gateway.post import ClientPublisher
 from flujo_client.gateway.requests import mark_sent, schema_version, statement
+from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.sent_marks import Ages, MarkThread
 from flujo_client.transport.postgres import fate, options, unreachable
 
@@ -102,6 +105,10 @@ class SyncRunner:
                 return self._answer(effect) if connection is None else _ask(connection, effect)
             case Sleep(seconds):
                 time.sleep(seconds)
+            case AwaitChange(run_id, status, seconds):
+                is_changed = threading.Event()
+                with watch_of(self._url).waiting(run_id, status, is_changed.set):
+                    is_changed.wait(seconds)
             case MarkSent(keys, sent_at):
                 self._marks.add(keys, sent_at)
             case _:

@@ -59,13 +59,22 @@ class CountRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitChange:
+    """Wait until a run may have another status than the one that was read, but not longer than some seconds."""
+
+    run_id: str
+    status: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait some seconds."""
 
     seconds: float
 
 
-Effect = Query | Reach | Publish | MarkSent | Ring | Depth | CountRefused | Sleep
+Effect = Query | Reach | Publish | MarkSent | Ring | Depth | CountRefused | AwaitChange | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -40,6 +40,7 @@ DOORS = {
     "psycopg": (
         "flujo_client.gateway.async_door",
         "flujo_client.gateway.door",
+        "flujo_client.gateway.run_watch",
         "flujo_client.transport",
         "flujo_worker.failpoints",
         "flujo_worker.store",

@@ -4,6 +4,7 @@
 -- happen in this order; rows are named by parameters, so that every plan is a look-up. A late outcome changes nothing but the
 -- spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
 -- An attempt that closes without its scope and run following is an error that undoes the statement: flujo_undo() raises it.
+-- Who waits for the run's end is notified of it by the commit, and of nothing else: a commit that notifies holds a lock of the whole database (ADR 0065).
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
@@ -59,5 +60,6 @@ ended AS (
     UPDATE flujo_runs r
     SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
     WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
+    RETURNING pg_notify('flujo_runs', r.id)
 )
 SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged;

@@ -64,6 +64,7 @@ next AS (
         %(next_queue)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[], %(next_question)s::text[],
         %(next_status)s::text[], %(next_error)s::text[]
     ) AS n (key, address, step, number, kind, queue, after_s, guidance, question, status, error)
+    RETURNING CASE WHEN status = 'paused' THEN pg_notify('flujo_runs', run_id) END
 ),
 begun AS (
     INSERT INTO flujo_contexts (run_id, place, context)
@@ -129,6 +130,7 @@ ended AS (
     UPDATE flujo_runs r
     SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
     WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
+    RETURNING pg_notify('flujo_runs', r.id)
 )
 SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
        (SELECT key FROM taken) AS taken;
