@@ -26,7 +26,7 @@ from flujo_client.errors import (
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import AwaitChange, Depth, MarkSent, Operation, Publish, Reach, Ring, Sleep, query
+from flujo_client.gateway.effects import AwaitRun, Depth, MarkSent, Operation, Publish, Reach, Ring, Sleep, query
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
@@ -183,14 +183,15 @@ def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True)
         WaitTimedOut: it has not within `timeout` seconds; it goes on.
     """
     until = None if timeout is None else time.monotonic() + timeout
+    waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
     status = yield from status_of(run_id)
-    while status in LIVE_RUN and (through_pauses or status != "paused"):
+    while status in waits:
         left = LOOK_AGAIN_S if until is None else min(LOOK_AGAIN_S, until - time.monotonic())
         if left <= 0:
             raise WaitTimedOut(
                 f"run {run_id} is still {status} after {timeout:g} s; it goes on", suggestion=_HINTS[status]
             )
-        yield AwaitChange(run_id, status, left)
+        yield AwaitRun(run_id, waits, left)
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
             status = yield from status_of(run_id)
     return status

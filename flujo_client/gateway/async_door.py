@@ -24,7 +24,7 @@ from flujo_client.gateway.door import (
     send,
     told_by,
 )
-from flujo_client.gateway.effects import AwaitChange, Effect, MarkSent, Operation, Query, Sleep
+from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, Sleep
 from flujo_client.gateway.post import ClientPublisher
 from flujo_client.gateway.requests import mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
@@ -77,8 +77,8 @@ class AsyncRunner:
                 return await (self._answer(effect) if connection is None else _ask(connection, effect))
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
-            case AwaitChange():
-                await self._await_change(effect)
+            case AwaitRun():
+                await self._await_run(effect)
             case MarkSent(keys, sent_at):
                 if self._unmarked.add(keys, sent_at):
                     asyncio.get_running_loop().call_later(MARK_AFTER_S, self._start_marking)
@@ -86,15 +86,15 @@ class AsyncRunner:
                 return await asyncio.to_thread(send, self._post, effect)
         return None
 
-    async def _await_change(self, change: AwaitChange) -> None:
-        loop, is_changed = asyncio.get_running_loop(), asyncio.Event()
+    async def _await_run(self, wait: AwaitRun) -> None:
+        loop, is_over = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
             with suppress(RuntimeError):  # the loop has ended without whoever waited
-                loop.call_soon_threadsafe(is_changed.set)
+                loop.call_soon_threadsafe(is_over.set)
 
-        with watch_of(self._url).waiting(change.run_id, change.status, wake), suppress(TimeoutError):
-            await asyncio.wait_for(is_changed.wait(), change.seconds)
+        with watch_of(self._url).waiting(wait.run_id, wait.statuses, wake), suppress(TimeoutError):
+            await asyncio.wait_for(is_over.wait(), wait.seconds)
 
     async def _answer(self, ask: Query) -> Any:
         try:

@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
-    AwaitChange,
+    AwaitRun,
     CountRefused,
     Depth,
     Effect,
@@ -105,10 +105,10 @@ class SyncRunner:
                 return self._answer(effect) if connection is None else _ask(connection, effect)
             case Sleep(seconds):
                 time.sleep(seconds)
-            case AwaitChange(run_id, status, seconds):
-                is_changed = threading.Event()
-                with watch_of(self._url).waiting(run_id, status, is_changed.set):
-                    is_changed.wait(seconds)
+            case AwaitRun(run_id, statuses, seconds):
+                is_over = threading.Event()
+                with watch_of(self._url).waiting(run_id, statuses, is_over.set):
+                    is_over.wait(seconds)
             case MarkSent(keys, sent_at):
                 self._marks.add(keys, sent_at)
             case _:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.gateway.requests import Request
@@ -59,11 +59,11 @@ class CountRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitChange:
-    """Wait until a run may have another status than the one that was read, but not longer than some seconds."""
+class AwaitRun:
+    """Wait until a run may have none of these statuses any more, but not longer than some seconds."""
 
     run_id: str
-    status: str
+    statuses: Collection[str]
     seconds: float
 
 
@@ -74,7 +74,7 @@ class Sleep:
     seconds: float
 
 
-Effect = Query | Reach | Publish | MarkSent | Ring | Depth | CountRefused | AwaitChange | Sleep
+Effect = Query | Reach | Publish | MarkSent | Ring | Depth | CountRefused | AwaitRun | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -24,7 +24,7 @@ from flujo_client.gateway.requests import statement, statuses
 from flujo_client.transport.postgres import options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _OPTIONS: Final[dict[str, Any]] = {
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wait:
     run_id: str
-    status: str
+    statuses: Collection[str]
     wake: Callable[[], object]
 
 
@@ -67,9 +67,9 @@ class RunWatch:
         self._ringer.settimeout(0)
 
     @contextmanager
-    def waiting(self, run_id: str, status: str, wake: Callable[[], object]) -> Iterator[None]:
-        """Have `wake` called, from another thread, when the run ends or pauses, or may have another status than this one already."""
-        wait = _Wait(run_id, status, wake)
+    def waiting(self, run_id: str, statuses: Collection[str], wake: Callable[[], object]) -> Iterator[None]:
+        """Have `wake` called, from another thread, when the run ends or pauses, or if it has none of these statuses already."""
+        wait = _Wait(run_id, statuses, wake)
         self._add(wait)
         try:
             yield
@@ -152,11 +152,11 @@ class RunWatch:
             self._wake([heard.extra.decode()])
 
     def _wake(self, runs: Iterable[str], found: dict[str, str] | None = None) -> None:
-        """Wake who waits for these runs; where their statuses are given, only those who have seen another one."""
+        """Wake who waits for these runs; where their statuses are given, only those who do not wait any more."""
         with self._lock:
             waits = [wait for run in runs for wait in self._waits.get(run, ())]
         for wait in waits:
-            if found is None or found.get(wait.run_id) != wait.status:
+            if found is None or found.get(wait.run_id) not in wait.statuses:
                 wait.wake()
 
 

@@ -16,7 +16,7 @@ from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.api import operations
 from flujo_client.cli.main import cli
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.gateway.effects import AwaitChange
+from flujo_client.gateway.effects import AwaitRun
 from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services
@@ -75,7 +75,7 @@ def test_a_command_ends_with_a_message_and_the_code_for_services(site, services,
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_who_waits_for_a_result_waits_through_a_restart(site, services, mode, monkeypatch):
     waits = threading.Event()
-    monkeypatch.setattr(operations, "AwaitChange", lambda *change: waits.set() or AwaitChange(*change))
+    monkeypatch.setattr(operations, "AwaitRun", lambda *wait: waits.set() or AwaitRun(*wait))
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(run.result, timeout=60)
