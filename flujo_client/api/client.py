@@ -104,7 +104,7 @@ class FlujoClient:
             PipelineError, MissingAgentError: all that is wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
             IdempotencyConflict: the key stands for other work.
-            ServiceUnreachable: Postgres or Redis does not answer. Nothing was recorded.
+            ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
         """
         options: EnqueueOptions = {
             "context": context,

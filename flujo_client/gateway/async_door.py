@@ -67,7 +67,7 @@ class AsyncRunner:
         """Close every connection."""
         if self._pool is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._mark(), PATIENCE_S)
+                await asyncio.wait_for(self._finish_marking(), PATIENCE_S)
             await self._pool.close(timeout=2)
         await asyncio.to_thread(self._post.close)
 
@@ -126,6 +126,11 @@ class AsyncRunner:
 
     def _start_marking(self) -> None:
         self._marking = asyncio.ensure_future(self._mark())
+
+    async def _finish_marking(self) -> None:
+        if self._marking is not None:
+            await self._marking
+        await self._mark()
 
     async def _mark(self) -> None:
         if not (ages := self._unmarked.take()):
