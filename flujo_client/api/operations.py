@@ -176,42 +176,46 @@ def status_of(run_id: str) -> Operation[str]:
     return found[run_id]
 
 
-def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Operation[str]:
-    """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its status.
+def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Operation[RunRecord]:
+    """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its row.
 
     Raises:
         WaitTimedOut: it has not within `timeout` seconds; it goes on.
     """
     until = None if timeout is None else time.monotonic() + timeout
     waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
-    status = yield from status_of(run_id)
-    while status in waits:
+    run = yield from record_of(run_id)
+    while run.status in waits:
         left = LOOK_AGAIN_S if until is None else min(LOOK_AGAIN_S, until - time.monotonic())
         if left <= 0:
             raise WaitTimedOut(
-                f"run {run_id} is still {status} after {timeout:g} s; it goes on", suggestion=_HINTS[status]
+                f"run {run_id} is still {run.status} after {timeout:g} s; it goes on", suggestion=_HINTS[run.status]
             )
         yield AwaitRun(run_id, waits, left)
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-            status = yield from status_of(run_id)
-    return status
+            run = yield from record_of(run_id)
+    return run
 
 
 def result_of(
     settings: Settings, run_id: str, timeout: float | None, *, through_pauses: bool = True
 ) -> Operation[PipelineResult]:
     """Wait for a run's end, or for its next pause, and read its result, whatever that is."""
-    yield from wait_for(run_id, timeout, through_pauses=through_pauses)
-    return (yield from peek_at(settings, run_id))
+    run = yield from wait_for(run_id, timeout, through_pauses=through_pauses)
+    return (yield from _result(settings, run))
 
 
 def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
     """Read what there is of a run's result now."""
     run = yield from record_of(run_id)
-    attempts, scopes = yield from _rows_of(run_id)
+    return (yield from _result(settings, run))
+
+
+def _result(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
+    attempts, scopes = yield from _rows_of(run.id)
     wanted = references(run, attempts, scopes)
     blobs: Mapping[str, Packed] = (yield from query(requests.blobs(wanted))) if wanted else {}
-    asked = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
+    asked = (yield from open_questions(settings, run.id)) if run.status == "paused" else []
     return read_result(
         run,
         attempts,
@@ -249,7 +253,8 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
         return (yield from status_of(run_id)) == "cancelled"
     yield Ring()
-    return (yield from wait_for(run_id, timeout)) == "cancelled"
+    run = yield from wait_for(run_id, timeout)
+    return run.status == "cancelled"
 
 
 def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
