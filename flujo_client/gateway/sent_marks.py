@@ -69,11 +69,11 @@ class MarkThread:
         """Mark at once what there is, and from now on."""
         self._hurry.set()
 
-    def finish(self) -> None:
+    def finish(self, patience_s: float = PATIENCE_S) -> None:
         """Wait for the marks under way, but not for long."""
         self.hurry()
         if (thread := self._thread) is not None:
-            thread.join(PATIENCE_S)
+            thread.join(patience_s)
 
     def _mark_soon(self) -> None:
         self._hurry.wait(MARK_AFTER_S)
@@ -86,8 +86,8 @@ _open: WeakSet[MarkThread] = WeakSet()
 
 @atexit.register
 def _finish_all() -> None:
-    threads = list(_open)
+    threads, until = list(_open), time.monotonic() + PATIENCE_S
     for each in threads:
         each.hurry()
     for each in threads:
-        each.finish()
+        each.finish(max(0.0, until - time.monotonic()))

@@ -105,6 +105,8 @@ def test_a_run_that_meets_a_redis_which_has_just_died_is_left_to_the_sweeper(sit
         assert late.is_new
         with pytest.raises(ServiceUnreachable, match="broker does not answer"):
             site.client.enqueue(fine, 1, idempotency_key="refused")
+        with pytest.raises(ServiceUnreachable, match=r"broker does not answer.*; nothing is recorded"):
+            site.client.enqueue_many(fine, [1, 2])
     assert marks(site, late) == {("ready", 0)}
     assert site.rows("SELECT 1 FROM flujo_runs WHERE idempotency_key = 'refused'") == []
     wait_until(lambda: _answers(site))

@@ -17,6 +17,7 @@ import pytest
 from fleet import Site, wait_until
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
+from flujo_client.api import operations
 from flujo_client.errors import RunNotFound, WaitTimedOut
 from flujo_client.gateway import run_watch
 
@@ -62,7 +63,8 @@ def site(services, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nobody_waits(site, monkeypatch):
-    """Each test begins and ends with no connection that waits."""
+    """Each test begins and ends with no connection that waits, and no handle looks by itself before a test would give up."""
+    monkeypatch.setattr(operations, "LOOK_AGAIN_S", NEVER_S)
     monkeypatch.setattr(run_watch, "LINGER_S", 0.1)
     wait_until(lambda: not watchers(site))
     yield
@@ -97,10 +99,10 @@ def wait_until_reading_is_over(site):
 def test_a_notification_wakes_who_waits(site, no_reading_again):
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=60)
+        waiting = threads.submit(run.result, timeout=40)
         wait_until_reading_is_over(site)
         end(site, run)
-        assert waiting.result(60).run_status == "cancelled"
+        assert waiting.result(20).run_status == "cancelled"
 
 
 def test_a_run_that_ends_before_anybody_listens_is_not_waited_for(site, no_reading_again, monkeypatch):
@@ -112,17 +114,18 @@ def test_a_run_that_ends_before_anybody_listens_is_not_waited_for(site, no_readi
         return real(self, *wait)
 
     monkeypatch.setattr(run_watch.RunWatch, "waiting", late)
-    assert run.result(timeout=60).run_status == "cancelled"
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(run.result, timeout=40).result(20).run_status == "cancelled"
 
 
 def test_a_notification_that_is_lost_costs_no_more_than_the_next_reading(site, monkeypatch):
     monkeypatch.setattr(run_watch, "HEARD_POLL_S", 0.3)
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=60)
+        waiting = threads.submit(run.result, timeout=40)
         wait_until_reading_is_over(site)
         end(site, run, notify=False)
-        assert waiting.result(60).run_status == "cancelled"
+        assert waiting.result(20).run_status == "cancelled"
 
 
 def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
@@ -131,8 +134,8 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
     async def wait():
         async with AsyncFlujoClient(site.settings) as client:
             theirs = [await client.enqueue(fine, number) for number in range(300)]
-            waits = [asyncio.create_task(run.result(timeout=60)) for run in theirs]
-            others = asyncio.to_thread(ours[0].result, timeout=60)
+            waits = [asyncio.create_task(run.result(timeout=40)) for run in theirs]
+            others = asyncio.to_thread(ours[0].result, timeout=40)
             other = asyncio.create_task(others)
             await asyncio.to_thread(wait_until, lambda: len(watch()) == 301)
             seen = watchers(site)
@@ -147,7 +150,7 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
         return run_watch.watch_of(site.settings.database())._waits
 
     ours = [site.client.enqueue(fine, 1)]
-    assert asyncio.run(wait()) == (1, 100, {"cancelled"})
+    assert asyncio.run(asyncio.wait_for(wait(), 20)) == (1, 100, {"cancelled"})
     assert watch() == {}
 
 
@@ -162,24 +165,24 @@ def test_the_connection_is_closed_when_nobody_waits(site):
 def test_a_wait_outlives_the_loss_of_its_connection(site):
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=60)
+        waiting = threads.submit(run.result, timeout=40)
         [lost] = wait_until(lambda: watchers(site))
         site.rows("SELECT pg_terminate_backend(%(pid)s)", pid=lost)
         wait_until(lambda: watchers(site) not in ([], [lost]))
         end(site, run)
-        assert waiting.result(60).run_status == "cancelled"
+        assert waiting.result(20).run_status == "cancelled"
 
 
 def test_a_run_that_is_deleted_is_not_waited_for(site, monkeypatch):
     monkeypatch.setattr(run_watch, "HEARD_POLL_S", 0.1)
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=60)
+        waiting = threads.submit(run.result, timeout=40)
         wait_until_reading_is_over(site)
         with site.connection() as connection:
             connection.execute("DELETE FROM flujo_runs WHERE id = %s", [run.id])
         with pytest.raises(RunNotFound):
-            waiting.result(60)
+            waiting.result(20)
 
 
 def test_a_process_that_forks_waits_in_both(site):
@@ -200,10 +203,10 @@ def test_rows_are_read_often_where_a_pooler_keeps_notifications_back(site, monke
     ):
         run = client.enqueue(fine, 1)
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(run.result, timeout=60)
+            waiting = threads.submit(run.result, timeout=40)
             wait_until_reading_is_over(site)
             end(site, run)
-            assert waiting.result(60).run_status == "cancelled"
+            assert waiting.result(20).run_status == "cancelled"
 
 
 @contextmanager
