@@ -105,17 +105,23 @@ def test_a_notification_wakes_who_waits(site, no_reading_again):
         assert waiting.result(20).run_status == "cancelled"
 
 
-def test_a_run_that_ends_before_anybody_listens_is_not_waited_for(site, no_reading_again, monkeypatch):
-    """It ends between the client's reading of it and the watch's: what was read is compared with what is."""
-    run, real = site.client.enqueue(fine, 1), run_watch.RunWatch.waiting
+@pytest.mark.parametrize("listens", [False, True], ids=["the first wait", "another wait goes on"])
+def test_a_run_that_ends_before_its_wait_begins_is_not_waited_for(site, no_reading_again, monkeypatch, listens):
+    """It ends between the client's reading of it and the wait: what was read is compared with what is."""
+    other, run, real = site.client.enqueue(fine, 1), site.client.enqueue(fine, 1), run_watch.RunWatch.waiting
 
-    def late(self, *wait):
-        end(site, run)
-        return real(self, *wait)
+    def late(self, run_id, *rest):
+        if run_id == run.id:
+            end(site, run, notify=False)
+        return real(self, run_id, *rest)
 
     monkeypatch.setattr(run_watch.RunWatch, "waiting", late)
-    with ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(2) as threads:
+        if listens:
+            threads.submit(other.result, timeout=40)
+            wait_until_reading_is_over(site)
         assert threads.submit(run.result, timeout=40).result(20).run_status == "cancelled"
+        end(site, other)
 
 
 def test_a_notification_that_is_lost_costs_no_more_than_the_next_reading(site, monkeypatch):
