@@ -70,8 +70,8 @@ class RunWatch:
     def waiting(self, run_id: str, statuses: Collection[str], wake: Callable[[], object]) -> Iterator[None]:
         """Have `wake` called, from another thread, when the run ends or pauses, or if it has none of these statuses already."""
         wait = _Wait(run_id, statuses, wake)
-        self._add(wait)
         try:
+            self._add(wait)
             yield
         finally:
             self._discard(wait)
@@ -81,8 +81,9 @@ class RunWatch:
             self._waits[wait.run_id].add(wait)
             self._unread.add(wait.run_id)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="flujo-run-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._watch, name="flujo-run-watch", daemon=True)
+                thread.start()
+                self._thread = thread
         with suppress(BlockingIOError):  # it has rung often enough
             self._ringer.send(b"\0")
 
@@ -149,7 +150,7 @@ class RunWatch:
         """Wake for what has come; raises OperationalError if the connection is lost."""
         connection.pgconn.consume_input()
         while (heard := connection.pgconn.notifies()) is not None:
-            self._wake([heard.extra.decode()])
+            self._wake([heard.extra.decode(errors="replace")])
 
     def _wake(self, runs: Iterable[str], found: dict[str, str] | None = None) -> None:
         """Wake who waits for these runs; where their statuses are given, only those who do not wait any more."""
@@ -176,15 +177,11 @@ def _listens(connection: psycopg.Connection[dict[str, Any]]) -> bool:
 
 
 _watches: dict[str, RunWatch] = {}
-_opening = threading.Lock()
 
 
 def watch_of(url: str) -> RunWatch:
     """Give the watch of this process on a database."""
-    with _opening:
-        if url not in _watches:
-            _watches[url] = RunWatch(url)
-        return _watches[url]
+    return _watches.get(url) or _watches.setdefault(url, RunWatch(url))
 
 
 os.register_at_fork(after_in_child=_watches.clear)
