@@ -106,9 +106,9 @@ class BlueprintError(ConfigurationError):
     code = "BLUEPRINT"
 
     def __init__(
-        self, message: str = "", *, findings: tuple[Any, ...] = (), told: Sequence[str] = (), **rest: Any
+        self, message: str = "", *, findings: tuple[Any, ...] = (), details: Sequence[str] = (), **rest: Any
     ) -> None:
-        super().__init__("\n".join([message, *(f"  - {each}" for each in told)]), **rest)
+        super().__init__("\n".join([message, *(f"  - {each}" for each in details)]), **rest)
         self.findings = findings
 
 

@@ -89,14 +89,14 @@ def _without_userinfo(url: re.Match[str]) -> str:
 def _without_basic(found: re.Match[str]) -> str:
     """Hide what is base64 of a name, a colon and a password; "basic functionality" is not."""
     try:
-        said = base64.b64decode(found[2] + "=" * (-len(found[2]) % 4), altchars=b"-_", validate=True).decode()
+        decoded = base64.b64decode(found[2] + "=" * (-len(found[2]) % 4), altchars=b"-_", validate=True).decode()
     except ValueError:
         return found[0]
-    return f"{found[1]}***" if ":" in said and said.isprintable() else found[0]
+    return f"{found[1]}***" if ":" in decoded and decoded.isprintable() else found[0]
 
 
 def _without_option(found: re.Match[str]) -> str:
-    return f"{found[1]}{found[2]}{_HIDDEN}" if _tells_a_secret(found[1], found[3]) else found[0]
+    return f"{found[1]}{found[2]}{_HIDDEN}" if _names_a_secret(found[1], found[3]) else found[0]
 
 
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
@@ -210,18 +210,18 @@ def _redacted(tree: Any, name: object, fields: set[str], *, is_secret: bool = Fa
     if fields and str(name).casefold() in fields:
         return _HIDDEN
     if isinstance(tree, dict):
-        is_secret = is_secret or _tells_a_secret(str(name), tree)
+        is_secret = is_secret or _names_a_secret(str(name), tree)
         return {key: _redacted(value, key, fields, is_secret=is_secret) for key, value in tree.items()}
     if isinstance(tree, (list, tuple, set, frozenset)):
         return [_redacted(each, name, fields, is_secret=is_secret) for each in tree]
     if tree is None or isinstance(tree, bool):
         return tree
-    if is_secret or _tells_a_secret(str(name), tree):
+    if is_secret or _names_a_secret(str(name), tree):
         return _HIDDEN
     return redact(tree) if isinstance(tree, str) else tree
 
 
-def _tells_a_secret(name: str, value: Any) -> bool:
+def _names_a_secret(name: str, value: Any) -> bool:
     """Tell whether a name says that its value is a secret: `tokens: 12` and `secrets: 3` are counts."""
     if isinstance(value, (int, float)):
         return not _PLURAL.search(name) and _kind(name[-_LONGEST_NAME:]) == "secret"

@@ -24,6 +24,7 @@ from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer.gate import Gate, guarding
 from flujo_worker.consumer.intake import Intake, retire, retire_parent
+from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class FlujoWorker:
         self.app = _own_app(self.settings) if app is None else _checked(app, self.settings)
         self._is_own = app is None
         self._hosts: dict[int, Host] = {}
+        self._pool: AttemptPool | None = None
         self._lock = threading.Lock()
         _carry(self.app, self.host, self.settings, is_alone=self._is_own)
         self._listen()
@@ -74,7 +76,9 @@ class FlujoWorker:
             host = self._hosts.get(os.getpid())
             if host is None:
                 self._hosts.clear()
-                host = self._hosts[os.getpid()] = Host(self.settings, self.app, is_own_app=self._is_own)
+                host = self._hosts[os.getpid()] = Host(
+                    self.settings, self.app, is_own_app=self._is_own, on_loop=self._pool is not None
+                )
                 host.start()
             return host
 
@@ -119,7 +123,12 @@ class FlujoWorker:
         pool = getattr(getattr(sender, "controller", None), "pool_cls", None)
         if sender is None or sender.app is not self.app or "prefork" in getattr(pool, "__module__", ""):
             return
-        steps = self.host().steps
+        if isinstance(sender.pool, AttemptPool):
+            self._pool = sender.pool
+        host = self.host()
+        if self._pool is not None and host.engine is not None:
+            self._pool.serve(host, host.engine)
+        steps = host.steps
         steps.retire = lambda _: retire()
         if self._is_own:
             intake = Intake(sender)
@@ -159,7 +168,7 @@ def _own_app(settings: Settings) -> Celery:
             "visibility_timeout": 3600,
         },
         task_publish_retry_policy=_BRIEFLY,
-        # A lane's worker is not to wait for Redis: a doorbell that is not rung is the sweeper's (ADR 0019).
+        # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 0019).
         result_backend_transport_options={"retry_policy": _BRIEFLY},
         redis_socket_timeout=10.0,
         redis_socket_connect_timeout=5.0,

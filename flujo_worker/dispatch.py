@@ -18,6 +18,7 @@ from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.transport.chords import group_of
 from flujo_worker import failpoints
+from flujo_worker.engine import Gathering
 from flujo_worker.errors import DispatchError, StoreError
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ class RedisPublisher:
         try:
             self._broker.publish(envelopes)
         except redis.RedisError as error:
+            raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
+
+    async def push(self, envelopes: Sequence[Envelope]) -> None:
+        try:
+            await self._broker.push(envelopes)
+        except (redis.RedisError, OSError) as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
@@ -106,6 +113,7 @@ class Sender:
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._pushing: Gathering[Sequence[Envelope], None] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._mark_forever, name="flujo-marker", daemon=True)
 
@@ -125,7 +133,7 @@ class Sender:
         Args:
             envelopes: all of one run.
             fan_out: the one that begins with them. Its chord is opened first: were all its parts back before its size is known,
-                nobody would ring.
+                no signal would follow.
         """
         before = time.monotonic()
         try:
@@ -138,6 +146,23 @@ class Sender:
             return
         with self._lock:
             self._sent.update((envelope.key, before) for envelope in envelopes)
+
+    async def push(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish on an event loop, in one push with what others have for it meanwhile; what the broker does not take stays in its rows."""
+        if self._pushing is None:
+            self._pushing = Gathering(self._push_all)
+        await self._pushing(envelopes)
+
+    async def _push_all(self, groups: Sequence[Sequence[Envelope]]) -> Sequence[None]:
+        before, envelopes = time.monotonic(), [envelope for group in groups for envelope in group]
+        try:
+            await self._post.push(envelopes)
+        except DispatchError as error:
+            logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
+        else:
+            with self._lock:
+                self._sent.update((envelope.key, before) for envelope in envelopes)
+        return [None] * len(groups)
 
     def _mark_forever(self) -> None:
         while not self._stopping.wait(MARK_EVERY_S):

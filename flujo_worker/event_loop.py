@@ -11,9 +11,10 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -79,11 +80,42 @@ class within:  # noqa: N801 - used as asyncio.timeout is
         return self._left(timeout)
 
 
+class Inbox:
+    """Calls that other threads want made on a loop. One wake-up serves all that come before the loop looks: each costs two switches of threads.
+
+    Args:
+        loop: whose thread makes them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], object]] = deque()
+        self._is_woken = False
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Have a call made soon; it must not raise."""
+        self._calls.append(call)
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._make_calls)
+
+    def _make_calls(self) -> None:
+        self._is_woken = False
+        while self._calls:
+            self._calls.popleft()()
+
+
+class CallFuture(Future[T]):
+    """What whoever waits for a coroutine gets; `blocked_at` is where it was when it was found to block the loop, if it was."""
+
+    blocked_at: Place | None = None
+
+
 class _Call:
     """A coroutine on the loop, and the future of whoever waits for it."""
 
     def __init__(self, name: str, late: Callable[[asyncio.Task[Any]], object]) -> None:
-        self.name, self.future, self._late = name, Future[Any](), late
+        self.name, self.future, self._late = name, CallFuture[Any](), late
         self.task: asyncio.Task[Any] | None = None
         self.limits: list[within] = []
         self.dropped_at: float | None = None
@@ -129,6 +161,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._inbox = Inbox(self._loop)
         self._calls: dict[_Call, None] = {}
         self._asked_at: float | None = None
         self.is_given_up = False
@@ -142,7 +175,7 @@ class Loop:
         work: Coroutine[Any, Any, T],
         name: str = "",
         late: Callable[[asyncio.Task[T]], object] = lambda task: task,
-    ) -> Future[T]:
+    ) -> CallFuture[T]:
         """Start a coroutine on the loop, with the caller's context variables.
 
         Args:
@@ -152,7 +185,9 @@ class Loop:
         """
         call = _Call(name, late)
         self._calls[call] = None
-        self._loop.call_soon_threadsafe(self._begin, call, work)
+        context = copy_context()
+        context.run(_current.set, call)
+        self._inbox.put(partial(self._begin, call, work, context))
         return call.future
 
     @property
@@ -166,7 +201,7 @@ class Loop:
         asked_at = self._asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
-    def ask(self) -> None:
+    def ping(self) -> None:
         """Ask the loop for a sign of life, if none is owed."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
@@ -185,16 +220,23 @@ class Loop:
             left.append((call.name, place))
         return left
 
-    def running(self) -> tuple[str, Place]:
-        """The name of the call that the loop works on, and the place that its thread is at."""
-        task = asyncio.current_task(self._loop)
+    def blame(self) -> tuple[str, Place]:
+        """Find the call that blocks the loop, and tell whoever waits for it; give its name and the place that it is at."""
+        task, place = asyncio.current_task(self._loop), self._place()
         call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
-        return "" if call is None else call.name, place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
+        if call is None:
+            return "", place
+        call.future.blocked_at = place
+        return call.name, place
+
+    def _place(self) -> Place:
+        """The place that the loop's thread is at."""
+        return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
 
     def place(self, task: asyncio.Task[Any] | None) -> Place:
         """The place that a task is at."""
         if task is None or asyncio.current_task(self._loop) is task:
-            return self.running()[1]
+            return self._place()
         return place_of(task.get_coro())
 
     def give_up(self) -> None:
@@ -215,13 +257,12 @@ class Loop:
         else:
             self._loop.close()
 
-    def _begin(self, call: _Call, work: Coroutine[Any, Any, Any]) -> None:
+    def _begin(self, call: _Call, work: Coroutine[Any, Any, Any], context: Context) -> None:
         if call.future.cancelled():
             work.close()
             self._calls.pop(call, None)
             return
-        _current.set(call)  # in this callback's own copy of the context, which the task copies
-        call.task = task = self._loop.create_task(work)
+        call.task = task = self._loop.create_task(work, context=context)
         task.add_done_callback(partial(self._end, call))
         call.future.add_done_callback(partial(self._cancel, task))
 

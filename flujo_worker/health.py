@@ -55,7 +55,7 @@ class HealthCheck:
             keep=self._health.keep,
         )
         if report is not None:
-            tell(report)
+            log_report(report)
         return report
 
     def _made(self, aros: ArosFacts, machine: MachineFacts) -> HealthReport:
@@ -80,7 +80,7 @@ def question_of(health: Health) -> HealthQuery:
     )
 
 
-def tell(report: HealthReport) -> None:
+def log_report(report: HealthReport) -> None:
     """Log a line for each thing that is wrong with the machine, one for each threshold that was reached, and one for the report."""
     logger = structlog.get_logger()
     for reason in report.verdict.reasons:

@@ -21,7 +21,7 @@ from flujo_client.contract.plan import Nodes
 from flujo_client.contract.read import read_result
 from flujo_client.serial import decode
 from flujo_worker import failpoints
-from flujo_worker.attempts.isolation import NoPlace, NoProcess
+from flujo_worker.attempts.isolation import NoFreeSlot, NoProcess
 from flujo_worker.errors import StoreError
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.attempts.isolation import Isolation
     from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.ports import OwedCall, Room, Store
+    from flujo_worker.ports import PendingHookCall, Room, Store
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import Called, HookCaller
 
@@ -79,28 +79,28 @@ class HookDelivery:
         self._isolation, self._may_load = isolation, may_load
         self._unfit_until: dict[tuple[str, str], float] = {}
 
-    def due(self) -> list[OwedCall]:
+    def due(self) -> list[PendingHookCall]:
         """The calls that are to be taken now and whose code is here."""
-        owed = self._store.owed_calls(self._worker(), BATCH, may_judge=self._may_judge())
-        return [each for each in owed if self._is_fit(each)]
+        pending = self._store.pending_hook_calls(self._worker(), BATCH, may_judge=self._may_judge())
+        return [each for each in pending if self._is_fit(each)]
 
-    def carry_out(self, call: OwedCall) -> bool:
+    def carry_out(self, call: PendingHookCall) -> bool:
         """Take a call, tell the hooks, and settle it; False: somebody else has it, or it waits.
 
         One that was lost twice is made where nothing else dies with it, and where it pays for no death but its own (ADR 55).
         """
         if call.losses < SUSPECT_AFTER:
             with self._isolation.gate.shared():
-                return self._carry_out(call, "shared", self.tell)
-        with suppress(NoPlace):
+                return self._carry_out(call, "shared", self.call_hooks)
+        with suppress(NoFreeSlot):
             return self._isolation.isolate(
                 call.losses - call.losses_alone,
-                lambda processes, room: self._carry_out(call, room, processes.tell_hooks),
-                lambda: self._carry_out(call, "alone", self.tell),
+                lambda processes, room: self._carry_out(call, room, processes.call_hooks),
+                lambda: self._carry_out(call, "alone", self.call_hooks),
             )
         return False
 
-    def tell(self, call: OwedCall) -> bool:
+    def call_hooks(self, call: PendingHookCall) -> bool:
         """Tell the hooks, and do what follows."""
         entry = self._hooks.catalog.entry(call.reference, call.fingerprint)
         called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
@@ -108,7 +108,7 @@ class HookDelivery:
         self._conclude(call, called)
         return True
 
-    def _carry_out(self, call: OwedCall, room: Room, tell: Callable[[OwedCall], bool]) -> bool:
+    def _carry_out(self, call: PendingHookCall, room: Room, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
         worker = self._worker()
         if self._entry(call) is None:
             return False
@@ -117,32 +117,32 @@ class HookDelivery:
             return False
         if lost > self._max_lost:
             self._note(call, [Event("hook.lost", {"payload": call.payload, "times": lost}, "error")])
-        elif not self._is_told(call, worker, tell):
+        elif not self._were_called(call, worker, call_hooks):
             self._store.release_call(call, worker, losses=1)
             return True
         self._store.settle_call(call, worker)
         return True
 
-    def _is_told(self, call: OwedCall, worker: str, tell: Callable[[OwedCall], bool]) -> bool:
+    def _were_called(self, call: PendingHookCall, worker: str, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
         failpoints.hit("hook_call_taken")
         try:
-            return tell(call)
-        except (NoPlace, NoProcess):
+            return call_hooks(call)
+        except (NoFreeSlot, NoProcess):
             self._store.release_call(call, worker, losses=0)
             raise
 
-    def _conclude(self, call: OwedCall, called: Called) -> None:
+    def _conclude(self, call: PendingHookCall, called: Called) -> None:
         if called.events:
             self._note(call, called.events)
         if called.stop is not None and self._store.break_off(call.run, called.stop):
             self._coordinator.stop(call.run, "failed", called.stop.message)
 
-    def _note(self, call: OwedCall, events: Sequence[Event]) -> None:
+    def _note(self, call: PendingHookCall, events: Sequence[Event]) -> None:
         for event in events:
             logger.error("%s of run %s: %s", event.name, call.run, event.data)
         self._store.note(call.run, events, key=call.attempt or None)
 
-    def _is_fit(self, call: OwedCall) -> bool:
+    def _is_fit(self, call: PendingHookCall) -> bool:
         """Tell whether its code is here. What did not load is left alone for a while: a module may do much until it raises."""
         code, now = (call.reference, call.fingerprint), time.monotonic()
         if now < self._unfit_until.get(code, now) or not self._may_load(*code):
@@ -152,18 +152,18 @@ class HookDelivery:
             put_bounded(self._unfit_until, code, now + UNFIT_S)
         return is_fit
 
-    def _entry(self, call: OwedCall) -> LoadedPipeline | None:
+    def _entry(self, call: PendingHookCall) -> LoadedPipeline | None:
         try:
             return self._hooks.catalog.entry(call.reference, call.fingerprint)
         except CodeMismatch as finding:
             logger.debug("hooks of %s are told by another worker: %s", call.run, finding)
             return None
 
-    def _ended(self, call: OwedCall, entry: LoadedPipeline) -> Called:
+    def _ended(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         hooks = entry.hooks_of_run(call.root)
         return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call)) if hooks else NOTHING
 
-    def _paused(self, call: OwedCall, entry: LoadedPipeline) -> Called:
+    def _paused(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         key = AttemptKey.parse(call.attempt)
         path = (entry.plan.locate(key.address).nodes or Nodes()).named(key.step).path
         hooks = entry.hooks_at(call.root, path)
@@ -171,13 +171,13 @@ class HookDelivery:
             hooks, OnPauseRequestedPayload, lambda: self._pause(call, key, entry.name_at(call.root))
         )
 
-    def _post_run(self, call: OwedCall) -> Payload:
+    def _post_run(self, call: PendingHookCall) -> Payload:
         found = self._store.records(call.run)
         result = read_result(found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._store.fetch)
         context = result.final_pipeline_context
         return PostRunPayload(run_id=call.run, pipeline_name=found.run.name, context=context, pipeline_result=result)
 
-    def _pause(self, call: OwedCall, key: AttemptKey, name: str) -> Payload:
+    def _pause(self, call: PendingHookCall, key: AttemptKey, name: str) -> Payload:
         reply, scope = self._store.reply(call.attempt), self._store.scope(call.run, key.address)
         if reply is None or scope is None:
             raise StoreError(f"no question was asked by {call.attempt}")
@@ -204,18 +204,18 @@ class HookThread:
     Args:
         calls: what is to be done.
         threads: where each is done.
-        rung: set when there may be some.
-        every_s: seconds between two looks when nobody rings.
+        wake: set when there may be some.
+        every_s: seconds between two looks when it is not woken.
         at_once: how many are done at the same time.
     """
 
     def __init__(
-        self, calls: HookDelivery, threads: Executor, rung: threading.Event, *, every_s: float, at_once: int
+        self, calls: HookDelivery, threads: Executor, wake: threading.Event, *, every_s: float, at_once: int
     ) -> None:
         self._calls, self._threads, self._every_s = calls, threads, every_s
         self._at_once, self._slots = at_once, threading.Semaphore(at_once)
-        self._rung, self._stopping = rung, threading.Event()
-        self._at_work: set[OwedCall] = set()
+        self._wake, self._stopping = wake, threading.Event()
+        self._at_work: set[PendingHookCall] = set()
         self._thread = threading.Thread(target=self._look_forever, name="flujo-hooks", daemon=True)
 
     def start(self) -> None:
@@ -225,7 +225,7 @@ class HookThread:
     def stop(self) -> None:
         """Look once more, for what this process has committed last; what does not end in time is taken again by another process."""
         self._stopping.set()
-        self._rung.set()
+        self._wake.set()
         until = time.monotonic() + STOPPING_S
         self._thread.join(STOPPING_S)
         for _ in range(self._at_once):
@@ -233,8 +233,8 @@ class HookThread:
 
     def _look_forever(self) -> None:
         while not self._stopping.is_set():
-            self._rung.wait(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-            self._rung.clear()
+            self._wake.wait(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            self._wake.clear()
             self._look()
         self._look()
 
@@ -247,14 +247,14 @@ class HookThread:
         except Exception:
             logger.exception("hooks could not be told; trying again")
 
-    def _begin(self, call: OwedCall) -> None:
+    def _begin(self, call: PendingHookCall) -> None:
         if call in self._at_work:
             return
         self._slots.acquire()
         self._at_work.add(call)
         self._threads.submit(self._carry_out, call)
 
-    def _carry_out(self, call: OwedCall) -> None:
+    def _carry_out(self, call: PendingHookCall) -> None:
         try:
             self._calls.carry_out(call)
         except StoreError as error:

@@ -11,7 +11,7 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.plan import Backoff
@@ -21,6 +21,7 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.dispatch import RedisPublisher, Sender
+from flujo_worker.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
@@ -35,7 +36,9 @@ from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.quarantine import Quarantine
+from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.store.migrate import require_current
+from flujo_worker.store.postgres.groups import GroupedLedger
 from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.threads import Threads
@@ -49,8 +52,9 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config.manager import Settings
-    from flujo_worker.attempts.isolation import Delivered
-    from flujo_worker.ports import OwedCall, Room
+    from flujo_worker.attempts.isolation import DeliveryResult
+    from flujo_worker.ports import PendingHookCall, Room
+    from flujo_worker.runtime.effects import Effects
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +67,23 @@ class Host:
         app: the one whose tasks this carries.
         is_own_app: whether it is ours, and not one that pipelines were attached to.
         is_child: whether a worker process started this one for one attempt, and so is the witness of its death.
+        on_loop: whether attempts are coroutines on an event loop of their own; otherwise each runs in the thread that delivers it.
 
     Attributes:
         steps: what the process does when code blocks its event loop, or too much of it does not end.
+        effects: how attempts wait for what they ask of the world.
+        engine: the event loop of attempts, if there is one.
     """
 
-    def __init__(self, settings: Settings, app: Celery, *, is_own_app: bool = True, is_child: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        app: Celery,
+        *,
+        is_own_app: bool = True,
+        is_child: bool = False,
+        on_loop: bool = False,
+    ) -> None:
         database = settings.database()
         require_current(database)
         own, place = settings.worker, "" if is_child else machine()
@@ -82,7 +97,9 @@ class Host:
         catalog = CodeRegistry(settings.allowed_imports, self._store.plan)
         bench = user_code_runtime(settings, self._loop, self._threads, self._results)
         hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
-        rung = threading.Event()
+        hooks_due = threading.Event()
+        self.engine = Engine() if on_loop else None
+        self.effects = self._effects_on(self.engine, settings)
         coordinator = Coordinator(
             self._store,
             self._sender.send,
@@ -90,7 +107,8 @@ class Host:
             backoff=Backoff(**settings.retry.model_dump()),
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
-            owes=rung.set,
+            on_hooks_due=hooks_due.set,
+            effects=self.effects,
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
         member = _this_process(own.concurrency, place)
@@ -142,7 +160,7 @@ class Host:
             may_load=trials.may_load,
         )
         self._hook_calls = HookThread(
-            self._hook_delivery, self._threads, rung, every_s=own.sweep_s, at_once=own.concurrency
+            self._hook_delivery, self._threads, hooks_due, every_s=own.sweep_s, at_once=own.pool_max
         )
         self.steps = Steps()
         self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps)
@@ -197,6 +215,8 @@ class Host:
         self._lease.stop()
         self._heartbeat.end()
         self._watchdog.stop()
+        if self.engine is not None:
+            self.engine.close()
         self._loop.close()
         self._threads.shutdown()
         self._results.close()
@@ -205,46 +225,57 @@ class Host:
         self._store.close()
 
     def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Carry out the attempt, or the start of a scope, that a message asks for.
+        """Carry out an attempt, as `carry_out` does, and wait for its end."""
+        return self.effects.run(self._attempt(wire, task_id=task_id))
+
+    def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
+        """Carry out a join, as `carry_out` does, and wait for its end."""
+        return self.effects.run(self._join(wire, task_id=task_id))
+
+    async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool:
+        """Carry out what a message asks for: an attempt, the start of a scope, or the join of a fan-out whose branches are all closed.
 
         Returns:
             whether the delivery counts as its chord's part: it closed its branch and left the lane empty.
 
         Raises:
-            WireError: the message is not an envelope, or was put under another task id; it is dropped and logged.
+            WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
         """
+        carry_out = self._join if task == TASK_JOIN else self._attempt
+        return await carry_out(wire, task_id=task_id)
+
+    async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
         try:
             envelope = Envelope.from_wire(wire)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
-        if envelope.key != task_id or envelope.kind == "join":  # joins come as doorbells
+        if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals
             raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
-        return self._attempts.deliver(envelope)
+        return await self._attempts.deliver(envelope)
 
-    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform an attempt in this process, which was started for it."""
         return self._attempts.perform_in(room, envelope)
 
-    def tell_hooks(self, call: OwedCall) -> None:
+    def call_hooks(self, call: PendingHookCall) -> None:
         """Call hooks in this process, which was started for it."""
-        self._hook_delivery.tell(call)
+        self._hook_delivery.call_hooks(call)
 
-    def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Join the fan-out that a doorbell names, if its branches are all closed.
-
-        Returns:
-            whether the delivery counts as the part of a chord around it.
-
-        Raises:
-            WireError: the message is not a doorbell, or was put under another task id; it is dropped and logged.
-        """
+    async def _join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
         try:
-            bell = JoinSignal.from_wire(wire)
+            join_signal = JoinSignal.from_wire(wire)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
-        if bell.key != task_id:
-            raise WireError(f"message {task_id} refused: what it holds is the doorbell {bell.key}")
-        return self._attempts.ring(bell.run, bell.address)
+        if join_signal.key != task_id:
+            raise WireError(f"message {task_id} refused: what it holds is the join signal {join_signal.key}")
+        return await self._attempts.signal_join(join_signal.run, join_signal.address)
+
+    def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:
+        if engine is None:
+            return BlockingEffects(self._store, self._sender.send)
+        groups = GroupedLedger(settings.database(), prepare=settings.prepare_statements)
+        engine.run(groups.open())
+        return LoopEffects(engine, self._store, groups, self._threads, self._sender.send, self._sender.push)
 
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""

@@ -25,6 +25,10 @@ Room = Literal["shared", "apart", "alone"]
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
 
 
+FanOutPlace = tuple[str, str]
+"""A run and the address of a fan-out in it."""
+
+
 class PlanName(NamedTuple):
     """The pipeline that a run was started with."""
 
@@ -80,7 +84,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class OwedCall:
+class PendingHookCall:
     """What hooks are still to be told: that a run has ended, or that a question of it is open (ADR 41).
 
     Attributes:
@@ -193,7 +197,7 @@ class Ledger(Protocol):
         max_lost: int,
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
-        asks: Sequence[Reservation] = (),
+        to_reserve: Sequence[Reservation] = (),
         room: Room = "shared",
         plan: PlanName | None = None,
     ) -> Claim:
@@ -223,10 +227,10 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back."""
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
 
-        What this claim reserved is given back too. `told` is written once for each attempt, however often it is put off. False: it
+        What this claim reserved is given back too. `event` is written once for each attempt, however often it is put off. False: it
         was not running under that fence.
         """
 
@@ -236,7 +240,7 @@ class Ledger(Protocol):
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
 
-    def keep(self, blobs: Sequence[Packed]) -> None:
+    def store_blobs(self, blobs: Sequence[Packed]) -> None:
         """Store values by digest."""
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
@@ -267,21 +271,21 @@ class Tree(Protocol):
     def envelopes(self, keys: Collection[str]) -> list[Envelope]:
         """Rebuild the messages of work rows. One that cannot be read is left out: a sweep finds it due, and fails its run."""
 
-    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+    def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         """Make the join's work row if all branches are closed and no child run is live; tell whether it is there and live.
 
         Args:
             run: the run.
             address: of the fan-out, or of the import that waits for a child run.
             queue: the join's queue.
-            by: who rings: chord, worker or sweeper; told in the event `join.rung` when this ring made the row.
+            by: who signals: chord, worker or sweeper; recorded in the event `join.rung` when this signal made the row.
         """
 
     def child_run(self, run: str) -> ChildRunRow | None:
         """Read a run that a place in another one waits for; None for any other."""
 
-    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
-        """Tell whether one of these fan-outs was aborted."""
+    def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        """Tell which of these fan-outs were aborted."""
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running stands in."""
@@ -328,7 +332,7 @@ class Backlog(Protocol):
         """Take, each under a fresh fence, attempts that were lost alone more often than is allowed; `damaged` is told of those that cannot be read."""
 
     def stranded(self, limit: int) -> list[str]:
-        """Live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be rung."""
+        """Live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be signalled."""
 
     def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
         """Fan-outs and imports (run, address) that waited for nothing any more longer ago than that, and have no work row to join."""
@@ -342,7 +346,7 @@ class Backlog(Protocol):
     def orphaned_children(self, limit: int) -> list[str]:
         """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
 
-    def keep_events(self, keep_days: int | None) -> None:
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
@@ -352,23 +356,25 @@ class Backlog(Protocol):
         """Let a parked run go on."""
 
 
-class OwedHookCalls(Protocol):
+class PendingHookCalls(Protocol):
     """What hooks are told after a commit. A call is owed from the commit that ended the run or opened the question until it is settled."""
 
-    def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
+    def pending_hook_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
         """Read the calls that nobody else has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
 
-    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
+    def take_call(
+        self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared"
+    ) -> int | None:
         """Take a call, and give how many processes it was lost with that ran nothing else; None: somebody else has it, or it is settled."""
 
-    def release_call(self, call: OwedCall, worker: str, *, losses: int) -> None:
+    def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
         """Let go of a call that this worker has taken, and count so many losses as its own."""
 
-    def settle_call(self, call: OwedCall, worker: str) -> None:
+    def settle_call(self, call: PendingHookCall, worker: str) -> None:
         """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
 
     def break_off(
-        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
     ) -> bool:
         """Mark a live run as one that is to be wound down as failed, with this error, and tell why.
 
@@ -379,7 +385,7 @@ class OwedHookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, OwedHookCalls, Protocol):
+class Store(Leases, Ledger, Tree, Backlog, PendingHookCalls, Protocol):
     """All of it, as one object."""
 
 
@@ -391,6 +397,9 @@ class Publisher(Protocol):
 
         What stands in a fan-out is a member of its chord, whoever publishes it.
         """
+
+    async def push(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish as `send` does, on an event loop, always the same one."""
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.outcome import Event
-from flujo_worker.attempts.isolation import Delivered, NoPlace, NoProcess
+from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import OwedCall, Room, Store
+    from flujo_worker.ports import PendingHookCall, Room, Store
 
 logger = logging.getLogger(__name__)
 
@@ -69,19 +69,19 @@ class Quarantine:
         self._running: set[_Process] = set()
         self._is_stopping = False
 
-    def perform(self, envelope: Envelope, room: Room) -> Delivered:
+    def perform(self, envelope: Envelope, room: Room) -> DeliveryResult:
         with self._started({"room": room, "envelope": envelope.to_wire()}) as process:
-            told = self._follow(process, partial(self._crashed, envelope))
-        if told is None:
-            return Delivered("waiting" if self._is_stopping else "crashed")
-        return Delivered(told["disposition"], told["counts"])
+            message = self._follow(process, partial(self._crashed, envelope))
+        if message is None:
+            return DeliveryResult("waiting" if self._is_stopping else "crashed")
+        return DeliveryResult(message["disposition"], message["counts"])
 
-    def tell_hooks(self, call: OwedCall) -> bool:
+    def call_hooks(self, call: PendingHookCall) -> bool:
         with self._started({"call": asdict(call)}) as process:
-            told = self._follow(process, partial(logger.error, "the process %s that told hooks ended: %s"))
-        if told is None and self._is_stopping:
-            raise NoPlace
-        return told is not None
+            message = self._follow(process, partial(logger.error, "the process %s that told hooks ended: %s"))
+        if message is None and self._is_stopping:
+            raise NoFreeSlot
+        return message is not None
 
     def stop(self) -> None:
         """End the processes; what they work on is free at once, and nobody's fault."""
@@ -102,7 +102,7 @@ class Quarantine:
         order = self._setting() | work
         with self._starting:
             if sum(each.is_beginning for each in tuple(self._running)) >= PLACES:
-                raise NoPlace
+                raise NoFreeSlot
             try:
                 process = _Process(order, self._settings)
             except OSError as error:
@@ -117,12 +117,12 @@ class Quarantine:
     def _follow(self, process: _Process, crashed: Callable[[str, str], object]) -> dict[str, Any] | None:
         """Read what the process tells until it has done its work; None: it is gone, and `crashed` was told of it and how."""
         worker: str | None = None
-        for told in process.told(START_S, SILENT_LEASES * self._settings.worker.lease_s):
-            if "refused" in told:
-                raise NoProcess(told["refused"])
-            if "worker" not in told:
-                return told
-            worker = told["worker"]
+        for message in process.messages(START_S, SILENT_LEASES * self._settings.worker.lease_s):
+            if "refused" in message:
+                raise NoProcess(message["refused"])
+            if "worker" not in message:
+                return message
+            worker = message["worker"]
         if self._is_stopping:
             return None
         how = process.end(GONE_S)
@@ -134,8 +134,8 @@ class Quarantine:
     def _crashed(self, envelope: Envelope, worker: str, how: str) -> None:
         logger.error("the process that ran %s alone ended: %s", envelope.key, how)
         if envelope.key in self._store.release_unowned(worker, (), 0.0):
-            told = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
-            self._store.note(envelope.ticket.run, [told], key=envelope.key)
+            event = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
+            self._store.note(envelope.ticket.run, [event], key=envelope.key)
 
 
 class _Process:
@@ -160,7 +160,7 @@ class _Process:
         """Tell whether it takes a place: it is not ready yet, or has not been for long."""
         return self._ready_at is None or time.monotonic() - self._ready_at < BEGINNING_S
 
-    def told(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
+    def messages(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
         """Read line after line, until it is gone or has told nothing for too long."""
         self._channel.settimeout(first_s)
         with self._channel.makefile("rb") as lines, suppress(OSError):

@@ -25,7 +25,7 @@ from flujo_client.transport.wire import register
 from flujo_worker import failpoints
 from flujo_worker.app import FlujoWorker
 from flujo_worker.host import Host
-from flujo_worker.ports import OwedCall
+from flujo_worker.ports import PendingHookCall
 
 if TYPE_CHECKING:
     import socket
@@ -50,18 +50,18 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
         host.begin()
     except Exception as error:
         logger.exception("this process cannot run attempts")
-        line.tell({"refused": f"{type(error).__name__}: {error}"})
+        line.send({"refused": f"{type(error).__name__}: {error}"})
         return
-    line.tell({"worker": host.worker})
+    line.send({"worker": host.worker})
     performing = threading.Thread(target=_perform, args=(host, order, line), name="flujo-apart", daemon=True)
     performing.start()
     while performing.is_alive():
         if line.hears_stop(BEAT_S) or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
             host.release()
             os._exit(0)
-        line.tell({"worker": host.worker})
+        line.send({"worker": host.worker})
     host.end()
-    sys.exit(not line.has_told_end)
+    sys.exit(not line.has_sent_end)
 
 
 class _Line:
@@ -69,11 +69,11 @@ class _Line:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._lock = channel, threading.Lock()
-        self.is_broken = self.has_told_end = False
+        self.is_broken = self.has_sent_end = False
 
-    def tell(self, told: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         with self._lock, suppress(OSError):
-            self._channel.sendall(json.dumps(told).encode() + b"\n")
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
 
     def hears_stop(self, seconds: float) -> bool:
         """Listen so long, or until there is something to hear; tell whether this process is to end."""
@@ -96,13 +96,13 @@ def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
     except Exception:
         logger.exception("the outcome could not be recorded")
         return
-    line.tell(done)
-    line.has_told_end = True
+    line.send(done)
+    line.has_sent_end = True
 
 
 def _done(host: Host, order: dict[str, Any]) -> dict[str, Any]:
     if "call" in order:
-        host.tell_hooks(OwedCall(**order["call"]))
+        host.call_hooks(PendingHookCall(**order["call"]))
         return {}
     delivered = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
     return {"disposition": delivered.disposition, "counts": delivered.counts}

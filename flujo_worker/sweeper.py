@@ -1,7 +1,7 @@
-"""The sweeper: finds what was dropped and rings again. Every worker process runs one; about one sweep a second is done in all.
+"""The sweeper: finds what was dropped and signals again. Every worker process runs one; about one sweep a second is done in all.
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
-are past their deadline, questions whose time is over, child runs without their parent, joins whose doorbell was lost, and parked runs whose code is here. Now and
+are past their deadline, questions whose time is over, child runs without their parent, joins whose signal was lost, and parked runs whose code is here. Now and
 then it makes place for the events of the days to come, and drops those that are kept no longer.
 """
 
@@ -36,10 +36,10 @@ UNPARK_EVERY_S = 5.0
 HOUSEKEEPING_EVERY_S = 3600.0
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
-UNRUNG_S = 2.0
-"""How long after its last branch closed a fan-out's chord has to ring by itself."""
-UNRUNG_BEHIND_S = 10.0
-"""The same while the control queue is not empty: bells that were rung wait in it, and to ring again would only make it longer."""
+JOIN_OVERDUE_S = 2.0
+"""How long after its last branch closed a fan-out's chord has to signal the join by itself."""
+JOIN_OVERDUE_BEHIND_S = 10.0
+"""The same while the control queue is not empty: join signals that were sent wait in it, and another one would only make it longer."""
 
 
 class Sweeper:
@@ -54,7 +54,7 @@ class Sweeper:
         may_judge: tells whether this process may call others dead.
         every_s: seconds between two sweeps of the whole fleet.
         max_lost: how often an attempt may be lost.
-        control_queue: where doorbells wait.
+        control_queue: where join signals wait.
         keep_events_days: for how many days events are kept; None: for ever.
         may_load: tells whether code can be loaded without harm to this process.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
@@ -110,7 +110,7 @@ class Sweeper:
         self._unpark()
         self._join()
         self._store.expire_questions(BATCH)
-        self._keep_house()
+        self._housekeep()
         broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(
             broker,
@@ -158,17 +158,17 @@ class Sweeper:
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
 
-        That they are aborted is seen the moment it is committed. Whoever did it is about to wind down and ring too, so the bell is
-        left to it, and to `_join` when it is gone: to ring here would win that race now and then, without anything being wrong.
+        That they are aborted is seen the moment it is committed. Whoever did it is about to wind down and signal too, so the signal is
+        left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
         """
         for run, fan_out in self._store.aborted(BATCH):
             self._move(run, f"winding down {fan_out}", partial(self._store.wind_down_branches, run, fan_out))
 
     def _join(self) -> None:
-        """Ring for joins whose bell was lost."""
+        """Signal joins whose signal was lost."""
         is_behind = self._post.heads([self._control_queue])[self._control_queue] is not None
-        for run, fan_out in self._store.missed_joins(BATCH, UNRUNG_BEHIND_S if is_behind else UNRUNG_S):
-            self._move(run, f"joining {fan_out}", partial(self._coordinator.ring, run, fan_out, by="sweeper"))
+        for run, fan_out in self._store.missed_joins(BATCH, JOIN_OVERDUE_BEHIND_S if is_behind else JOIN_OVERDUE_S):
+            self._move(run, f"joining {fan_out}", partial(self._coordinator.signal_join, run, fan_out, by="sweeper"))
 
     def _publish(self, due: Sequence[Due]) -> None:
         if not due:
@@ -198,11 +198,11 @@ class Sweeper:
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
 
-    def _keep_house(self) -> None:
+    def _housekeep(self) -> None:
         now = time.monotonic()
         if now - self._housekept_at >= HOUSEKEEPING_EVERY_S:
             self._housekept_at = now
-            _safely("making place for events", partial(self._store.keep_events, self._keep_events_days))
+            _safely("making place for events", partial(self._store.rotate_event_partitions, self._keep_events_days))
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""

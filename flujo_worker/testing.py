@@ -198,15 +198,15 @@ class LocalEngine:
 
     def fork(self, run_id: str, from_step: str | None = None, **options: Any) -> str:
         """Fork a run from one that has ended, and put its first message on the bus; return the new run's id."""
-        standing = self.store.standing(run_id)
-        place = place_of(standing, from_step)
-        found = self.store.beginning(run_id, place, standing.names[:place])
+        retryable_run = self.store.retryable_run(run_id)
+        place = place_of(retryable_run, from_step)
+        found = self.store.beginning(run_id, place, retryable_run.names[:place])
         assert found is not None, "every run of this engine keeps what its steps begin with"
         if found.context is not None and found.context.is_reference:
             found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
-        order = order_of(self.settings, standing, now=self.now, **options)
+        order = order_of(self.settings, retryable_run, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
-        new = new_fork(standing, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
+        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
         forked = self.store.fork(new)
         assert forked is not None, "nobody else is here"
         if forked == order.run_id:
@@ -230,10 +230,10 @@ class LocalEngine:
             while self.bus:
                 self.deliver(self.bus.popleft())
             self._wind_down()
-            if not self.bus and not self._told_hooks() and not self._skip_wait():
+            if not self.bus and not self._deliver_hooks() and not self._skip_wait():
                 return
 
-    def _told_hooks(self) -> bool:
+    def _deliver_hooks(self) -> bool:
         """Tell hooks what is owed to them; whether there was anything."""
         carried_out = [self.hook_calls.carry_out(call) for call in self.hook_calls.due()]
         return any(carried_out)
@@ -252,23 +252,25 @@ class LocalEngine:
         """Deliver one message, and say what became of it."""
         wire = loads(message)
         if wire["task"] == TASK_JOIN:
-            bell = JoinSignal.from_wire(wire)
-            envelope = self.coordinator.answer_doorbell(bell.run, bell.address)
+            join_signal = JoinSignal.from_wire(wire)
+            envelope = self.coordinator.join_if_due(join_signal.run, join_signal.address)
             if envelope is None:
                 return "unknown"
         else:
             envelope = Envelope.from_wire(wire)
         delivered = self.attempts.perform(envelope)
         if delivered.counts:
-            self._rung(self._chords.part(envelope))
+            self._send_join_signal(self._chords.part(envelope))
         return delivered.disposition
 
     def result(self, run_id: str) -> PipelineResult:
         """Read what came of a run."""
         resolve = Resolver(self.settings.allowed_imports)
         run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
-        asked = self.approvals(run_id)
-        return read_result(run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, asked=asked)
+        approvals = self.approvals(run_id)
+        return read_result(
+            run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, questions=approvals
+        )
 
     def children(self, run_id: str) -> Sequence[RunRecord]:
         """Read a run's child runs."""
@@ -290,25 +292,25 @@ class LocalEngine:
         return len(due)
 
     def recover(self) -> None:
-        """What a sweep does for those who wait: wind down what nobody waits for, ring for joins whose bell was lost."""
+        """What a sweep does for those who wait: wind down what nobody waits for, signal joins whose signal was lost."""
         self._stop_orphans()
         for run, fan_out in self.store.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")
         for run, fan_out in self.store.missed_joins(1000, 2.0):
-            self.coordinator.ring(run, fan_out, by="sweeper")
+            self.coordinator.signal_join(run, fan_out, by="sweeper")
 
     def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
         if fan_out is not None:
             self._chords.open(envelopes[0].ticket.run, fan_out)
         for envelope in envelopes:
             if envelope.kind == "join":
-                self._rung(JoinSignal(envelope.ticket.run, envelope.address))
+                self._send_join_signal(JoinSignal(envelope.ticket.run, envelope.address))
             else:
                 self.bus.append(dumps(envelope.to_wire()))
 
-    def _rung(self, bell: JoinSignal | None) -> None:
-        if bell is not None:
-            self.bus.append(dumps(bell.to_wire()))
+    def _send_join_signal(self, join_signal: JoinSignal | None) -> None:
+        if join_signal is not None:
+            self.bus.append(dumps(join_signal.to_wire()))
 
     def _skip_wait(self) -> bool:
         """Move the clock to the next row that becomes due, and publish it."""
@@ -330,7 +332,7 @@ class _Chords:
         self._sizes[run, fan_out.address] = fan_out.lanes
 
     def part(self, envelope: Envelope) -> JoinSignal | None:
-        """Count a part; the last one rings."""
+        """Count a part; the last one sends the join signal."""
         if not envelope.lanes:
             return None
         place = envelope.ticket.run, max(envelope.lanes, key=len)

@@ -38,7 +38,7 @@ def _plain(call: Callable[[], T]) -> T:
         raise RuntimeError("the function raised StopIteration") from error  # as coroutines have it
 
 
-class _Sought(Future[T]):
+class _TrackedFuture(Future[T]):
     """A call's future, which keeps since when nobody wants its result any more."""
 
     dropped_at: float | None = None
@@ -49,7 +49,7 @@ class _Sought(Future[T]):
         return self.cancelled()
 
 
-_Inbox = SimpleQueue[tuple["_Sought[Any]", "Callable[[], Any]"] | None]
+_Inbox = SimpleQueue[tuple["_TrackedFuture[Any]", "Callable[[], Any]"] | None]
 
 
 class Threads(Executor):
@@ -58,12 +58,12 @@ class Threads(Executor):
     def __init__(self, name: str) -> None:
         self._name = name
         self._idle: deque[_Inbox] = deque()
-        self._at_work: dict[_Sought[Any], None] = {}
+        self._at_work: dict[_TrackedFuture[Any], None] = {}
         self._is_closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call `fn` in a thread that is idle, or in a new one."""
-        future: _Sought[T] = _Sought()
+        future: _TrackedFuture[T] = _TrackedFuture()
         self._at_work[future] = None
         self._idle_or_new().put((future, partial(fn, *args, **kwargs)))
         return future

@@ -9,7 +9,7 @@ from flujo_client.api.operations import open_questions, status_of
 from flujo_client.contract.approval import check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Ring, query
+from flujo_client.gateway.effects import RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, pack
 from flujo_client.serial import encode
 
@@ -52,14 +52,14 @@ def resume(  # noqa: PLR0913 - the seed's signature
         ResumeError: there is no such question open; it was answered by somebody else; or the answer does not fit.
     """
     status = yield from status_of(run_id)
-    asked = yield from query(requests.questions(run_id))
-    meant = choose(run_id, status, [each for each in asked if key in (None, each.key)], step=step, address=address)
+    approvals = yield from query(requests.questions(run_id))
+    meant = choose(run_id, status, [each for each in approvals if key in (None, each.key)], step=step, address=address)
     check_answer(meant, value)
     packed = pack(encode(value, path="answer"), "answer", ValueLimits(most=settings.limits.snapshot_max_bytes))
     if not (yield from query(requests.answer(meant.key, packed, actor=actor, note=note))):
-        asked = yield from query(requests.questions(run_id))
-        raise closed(next(each for each in asked if each.key == meant.key))
-    yield Ring()
+        approvals = yield from query(requests.questions(run_id))
+        raise closed(next(each for each in approvals if each.key == meant.key))
+    yield RequestSweep()
     return meant
 
 

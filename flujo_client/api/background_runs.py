@@ -11,10 +11,10 @@ from flujo_client.address import AttemptKey, child_run_id
 from flujo_client.api import approvals
 from flujo_client.api.operations import Enqueued, record_of
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import LIVE_RUN, Again
+from flujo_client.contract.records import LIVE_RUN, BackgroundRestart
 from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Ring, query
+from flujo_client.gateway.effects import RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
 from flujo_client.serial import Packed, encode
 
@@ -86,19 +86,19 @@ def fail_stale(settings: Settings, stale_hours: float | None) -> Operation[list[
     hours = settings.background_tasks.stale_hours if stale_hours is None else stale_hours
     if not hours > 0:
         raise ConfigurationError(f"stale_hours is a number of hours above 0, not {hours:g}")
-    said = f"no sign of life for {hours:g} hours: nothing worked at it, and it waited for nobody"
+    message = f"no sign of life for {hours:g} hours: nothing worked at it, and it waited for nobody"
     fault = Fault(
         "system",
         "ExecutionError",
-        said,
-        said,
+        message,
+        message,
         module="flujo_client.errors",
         code="BACKGROUND_STALE",
         suggestion="resume_background_task starts it again; is a worker running?",
     )
     stale = yield from query(requests.fail_stale(hours * HOUR_S, fault))
     if stale:
-        yield Ring()
+        yield RequestSweep()
     return stale
 
 
@@ -110,7 +110,7 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Oper
             suggestion="resume that one",
             code="STARTED_AGAIN",
         )
-    yield Ring()
+    yield RequestSweep()
     return Enqueued(run_id, is_new=True)
 
 
@@ -128,7 +128,7 @@ def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: 
     return (
         yield from query(
             requests.start_again(
-                Again(
+                BackgroundRestart(
                     run=task.id,
                     new=new,
                     first=launch.first,
@@ -154,13 +154,13 @@ def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
     fields = tree.get("v") if isinstance(tree, dict) else None
     if not isinstance(fields, dict):
         return context
-    told = {
+    values = {
         "run_id": task_id,
         "task_id": task_id,
         "background_error": before.error.feedback if before.error else before.reason,
         "background_error_category": before.error.category if before.error else before.status,
     }
-    return Packed.of({**tree, "v": fields | {name: told[name] for name in told.keys() & fields.keys()}})
+    return Packed.of({**tree, "v": fields | {name: values[name] for name in values.keys() & fields.keys()}})
 
 
 def _need_resumability(settings: Settings) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.api.operations import Enqueued, find_pipeline, key_taken, new_run_of, publish_new
 from flujo_client.errors import FlujoError, IdempotencyConflict
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Reach, Sleep, query
+from flujo_client.gateway.effects import PingBroker, Sleep, query
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,7 +154,7 @@ def _next_chunk(
 def _record(chunk: _Chunk, connection: Any) -> Operation[list[Enqueued]]:
     if connection is not None:
         return (yield from query(chunk.record(0.0), connection))
-    yield Reach()
+    yield PingBroker()
     enqueued = yield from query(chunk.record(GRACE_S))
     yield from publish_new([envelope for each in enqueued for envelope in each.unpublished])
     return [Enqueued(each.run_id, each.is_new) for each in enqueued]

@@ -26,14 +26,24 @@ from flujo_client.errors import (
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import AwaitRun, Depth, MarkSent, Operation, Publish, Reach, Ring, Sleep, query
+from flujo_client.gateway.effects import (
+    AwaitRun,
+    CountQueued,
+    MarkSent,
+    Operation,
+    PingBroker,
+    Publish,
+    RequestSweep,
+    Sleep,
+    query,
+)
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.reference import bare, having_besides, is_file, load_pipeline, reference_to
+from flujo_client.pipeline.reference import bare, is_file, load_pipeline, reference_to, with_reference_options
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
@@ -98,7 +108,7 @@ def enqueue(
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
     new = new_run_of(settings, found, value, options)
     if connection is None:
-        yield Reach()
+        yield PingBroker()
     grace_s = requests.GRACE_S if connection is None else 0.0
     recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
     if recorded is None:
@@ -215,12 +225,12 @@ def _result(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
     attempts, scopes = yield from _rows_of(run.id)
     wanted = references(run, attempts, scopes)
     blobs: Mapping[str, Packed] = (yield from query(requests.blobs(wanted))) if wanted else {}
-    asked = (yield from open_questions(settings, run.id)) if run.status == "paused" else []
+    approvals = (yield from open_questions(settings, run.id)) if run.status == "paused" else []
     return read_result(
         run,
         attempts,
         scopes,
-        asked=asked,
+        questions=approvals,
         resolve=Resolver(settings.allowed_imports),
         fetch=lambda digests: {each: blobs[each] for each in digests},
     )
@@ -228,8 +238,8 @@ def _result(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
 
 def open_questions(settings: Settings, run_id: str) -> Operation[list[Approval]]:
     """Read the questions to people that are open in a run and its child runs, with tokens where there is a key to sign them."""
-    asked = yield from query(requests.questions(run_id))
-    return signed([each for each in asked if each.state == OPEN], settings.keys())
+    approvals = yield from query(requests.questions(run_id))
+    return signed([each for each in approvals if each.state == OPEN], settings.keys())
 
 
 def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
@@ -252,7 +262,7 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     yield from status_of(run_id)
     if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
         return (yield from status_of(run_id)) == "cancelled"
-    yield Ring()
+    yield RequestSweep()
     run = yield from wait_for(run_id, timeout)
     return run.status == "cancelled"
 
@@ -284,7 +294,7 @@ def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]
     machine = yield from query(checkup.machine(question, settings.health))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
     try:
-        depths = Depths((yield Depth(sorted({*own, *machine.queues}))))
+        depths = Depths((yield CountQueued(sorted({*own, *machine.queues}))))
     except ServiceUnreachable as error:
         depths = Depths(error=error.message)
     return build(question, aros, machine, depths, settings.health)
@@ -314,7 +324,7 @@ def find_pipeline(
     """Find a pipeline and check it; raises PipelineError or MissingAgentError with all that is wrong with it."""
     if isinstance(pipeline, str) and is_file(bare(pipeline)):
         loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
-        pipeline = having_besides(loaded, pipeline)
+        pipeline = with_reference_options(loaded, pipeline)
     elif isinstance(pipeline, Pipeline) and pipeline.blueprint is not None:
         _check_unchanged(settings, pipeline)
     if isinstance(pipeline, str):
@@ -335,7 +345,7 @@ def find_pipeline(
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
-    written = having_besides(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
+    written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
     if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
         raise PipelineError(
             "the pipeline was changed after it was read from its blueprint, so workers would build another one",

@@ -12,7 +12,7 @@ from flujo_client.address import new_run_id
 from flujo_client.api.operations import Enqueued, publish_new, same_run, status_of
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
-from flujo_client.gateway.effects import Reach, query
+from flujo_client.gateway.effects import PingBroker, query
 from flujo_client.pipeline.fork import Beginning, limits_of, new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.submit import Order, check_order
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_client.api.options import RetryOptions
     from flujo_client.config.manager import Settings
     from flujo_client.gateway.effects import Operation
-    from flujo_client.pipeline.fork import NewFork, Standing
+    from flujo_client.pipeline.fork import NewFork, RetryableRun
 
 
 def retry(settings: Settings, run_id: str, from_step: str | None, options: RetryOptions) -> Operation[Enqueued]:
@@ -34,19 +34,19 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
         RetryError: it is live, or cannot be begun again at that step; nothing was recorded.
     """
     yield from status_of(run_id)
-    standing = yield from query(forks.standing(run_id))
-    place = place_of(standing, from_step)
-    beginning = yield from _beginning(standing, place)
-    order = order_of(settings, standing, now=time.time(), **options)
+    retryable_run = yield from query(forks.retryable_run(run_id))
+    place = place_of(retryable_run, from_step)
+    beginning = yield from _beginning(retryable_run, place)
+    order = order_of(settings, retryable_run, now=time.time(), **options)
     new: NewFork = new_fork(
-        standing,
+        retryable_run,
         place,
         beginning,
         order,
         inline=settings.limits.snapshot_inline_bytes,
         control_queue=settings.worker.control_queue,
     )
-    yield Reach()
+    yield PingBroker()
     recorded = yield from query(forks.fork(new))
     if recorded is None:
         return Enqueued((yield from same_run(new)), is_new=False)
@@ -56,7 +56,7 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
 
 def order_of(  # noqa: PLR0913 - one for each option of a retry
     settings: Settings,
-    standing: Standing,
+    retryable_run: RetryableRun,
     *,
     now: float,
     idempotency_key: str | None = None,
@@ -67,9 +67,9 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
     limits: Any = None,
 ) -> Order:
     """What is asked for: as the old run was, but for the options that are given; raises ConfigurationError for one that cannot be."""
-    run, tenant = new_run_id(now), standing.ticket.tenant
-    patience_s = standing.patience_s if deadline_s is None else deadline_s
-    own = limits_of(standing) if limits is None else limits
+    run, tenant = new_run_id(now), retryable_run.ticket.tenant
+    patience_s = retryable_run.patience_s if deadline_s is None else deadline_s
+    own = limits_of(retryable_run) if limits is None else limits
     order = Order(
         run,
         idempotency_key=idempotency_key,
@@ -77,29 +77,29 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
         priority=priority,
         tenant=tenant,
         deadline=None if patience_s is None else now + patience_s,
-        limits=in_force(settings.budgets, standing.plan, own, run=run, tenant=tenant),
-        metadata=standing.metadata if metadata is None else metadata,
+        limits=in_force(settings.budgets, retryable_run.plan, own, run=run, tenant=tenant),
+        metadata=retryable_run.metadata if metadata is None else metadata,
     )
     check_order(order)
     return order
 
 
-def _beginning(standing: Standing, place: int) -> Operation[Beginning]:
+def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
     """What the step began with. Of a context that is only pointed at the value is fetched, for it may name its run."""
-    run, names = standing.ticket.run, standing.names
+    run, names = retryable_run.ticket.run, retryable_run.names
     found = yield from query(forks.beginning(run, place, names[:place]))
     if found is None:
-        raise not_kept(run, names[place])
+        raise checkpoint_missing(run, names[place])
     context = found.context
     if context is None or not context.is_reference:
         return found
     blobs = yield from query(requests.blobs([context.digest]))
     if context.digest not in blobs:
-        raise not_kept(run, names[place])
+        raise checkpoint_missing(run, names[place])
     return Beginning(found.input, blobs[context.digest])
 
 
-def not_kept(run: str, step: str) -> RetryError:
+def checkpoint_missing(run: str, step: str) -> RetryError:
     """What is said of a run that was begun before contexts were kept, or by a worker that keeps none."""
     return RetryError(
         f"what step '{step}' of run {run} began with was not kept",

@@ -13,7 +13,7 @@ from flujo_client.contract.results import BackgroundLaunched, Failure, Success
 from flujo_client.embedded.local import Fleet
 from flujo_client.errors import ConfigurationError, ResumeError
 from flujo_client.gateway import requests
-from flujo_client.pipeline.reference import with_besides
+from flujo_client.pipeline.reference import reference_with_options
 from flujo_client.pipeline.submit import build_context
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Flujo:
         settings: Settings | None = None,
     ) -> None:
         found = pipeline if pipeline is not None else _registered(registry, pipeline_name, pipeline_version)
-        has_besides = resources is not None or hooks
-        self._pipeline = with_besides(found, resources=resources, hooks=hooks or ()) if has_besides else found
+        has_options = resources is not None or hooks
+        self._pipeline = reference_with_options(found, resources=resources, hooks=hooks or ()) if has_options else found
         self._context_model, self._initial = context_model, dict(initial_context_data or {})
         self._limits = usage_limits
         self._client = FlujoClient(settings)

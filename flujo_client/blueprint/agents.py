@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.shapes import ANY, TEXT, Either, Key, ListOf, MapOf, Number, Table
+from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, Key, ListOf, MapOf, Number, Table
 from flujo_client.blueprint.value_types import JsonSchema, Named, Processing, Reference, is_function
 from flujo_client.pipeline.declared import is_made_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.blueprint.shapes import Spot
+    from flujo_client.blueprint.shapes import DocumentLocation
     from flujo_client.contract.validation import Finding
 
 
@@ -42,24 +42,24 @@ PYTHON: Final = Reference("agent", _agent)
 class ModelShape:
     """A model: a provider's by its name, or one that a module makes."""
 
-    said = "a model as provider:model; or a reference to a function that makes one, as package.module:attribute"
+    description = "a model as provider:model; or a reference to a function that makes one, as package.module:attribute"
 
     def fits(self, value: Any) -> bool:
         return TEXT.fits(value)
 
-    def findings(self, value: str, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
         if is_made_here(value):
-            yield from _MAKER.findings(value, spot)
+            yield from _MAKER.findings(value, location)
 
 
 class SettingsShape(MapOf):
     """What is sent with every call."""
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
-        yield from super().findings(value, spot)
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
+        yield from super().findings(value, location)
         if value.get("max_retries"):
-            told = "would try again inside an attempt, where it is not counted: `max_retries` stands on the agent, or in a step's `config`"
-            yield spot.at("max_retries").finding("Y-VALUE", told)
+            message = "would try again inside an attempt, where it is not counted: `max_retries` stands on the agent, or in a step's `config`"
+            yield location.at("max_retries").finding("Y-VALUE", message)
 
 
 _MAKER: Final = Reference("model", is_function)
@@ -84,7 +84,7 @@ AGENT: Final = Table(
             required=True,
         ),
         "name": Key(TEXT, "What traces call it; its own key without it."),
-        "system_prompt": Key(Either((TEXT, PROMPT)), "What the model is told before every input."),
+        "system_prompt": Key(AnyOf((TEXT, PROMPT)), "What the model is told before every input."),
         "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
         "model_settings": Key(
             SettingsShape(ANY, "setting"), "Sent with every call, such as `temperature`; a step's `config` goes before."
@@ -111,5 +111,5 @@ class ById(Table):
 
 
 BY_ID: Final = ById({"id": Key(NAMED, "Its reference.", required=True)}, "an agent's reference")
-HERE: Final = Either((NAMED, BY_ID, AGENT))
+HERE: Final = AnyOf((NAMED, BY_ID, AGENT))
 """What a step's `agent` takes."""

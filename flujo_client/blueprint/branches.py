@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.keys import words_or
 from flujo_client.blueprint.kind import BODY, present
-from flujo_client.blueprint.shapes import FLAG, TEXT, Key, ListOf, MapOf, Number, Word
+from flujo_client.blueprint.shapes import FLAG, TEXT, Key, ListOf, MapOf, Number, OneOf
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ FAN_OUT: Final[Mapping[str, Key]] = {
         words_or(MergeStrategy, "merge function"), "How contexts come together; `context_update` without it."
     ),
     "on_branch_failure": Key(
-        Word(tuple(map(str, BranchFailureStrategy))), "What a failed branch means; `propagate` without it."
+        OneOf(tuple(map(str, BranchFailureStrategy))), "What a failed branch means; `propagate` without it."
     ),
     "context_include_keys": Key(ListOf(TEXT), "The context's fields that branches get; all without it."),
     "max_concurrency": Key(Number(least=1, whole=True), "Branches at work at one time; all without it."),
 }
 BRANCHES: Final[Mapping[str, Key]] = {
-    "branches": Key(MapOf(BODY, "branch"), "What runs, by name.", required=True),
+    "branches": Key(MapOf(BODY, "branch"), "What runs, by name.", required=True, runs="side"),
     **FAN_OUT,
     "field_mapping": Key(MapOf(ListOf(TEXT), "branch"), "The context's fields that a branch may change, by branch."),
     "ignore_branch_names": Key(FLAG, "Keep a branch's output out of the context's field of the branch's name."),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from flujo_client.blueprint.changes import build_changes
 from flujo_client.blueprint.keys import TIMEOUT
-from flujo_client.blueprint.kind import INIT, KINDS, word_of
+from flujo_client.blueprint.kind import INIT, KINDS, kind_word
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.processing import PRECHECK_AGENTS
@@ -65,7 +65,7 @@ class Building:
 
     def with_init(self, data: Data) -> list[Step]:
         """A step, after the one that makes the changes of the context that a loop or a map begins with."""
-        table = KINDS[word_of(data)].init_table
+        table = KINDS[kind_word(data)].init_table
         init = None if table is None else data[table].get(INIT)
         before = [] if init is None else [Step(f"{self.name(data)}.{INIT}", build_changes(init))]
         return [*before, self.step(data)]
@@ -80,7 +80,7 @@ class Building:
         return steps[0] if isinstance(body, Mapping) and len(steps) == 1 else Pipeline(steps)
 
     def step(self, data: Data) -> Step:
-        return KINDS[word_of(data)].build(self, data)
+        return KINDS[kind_word(data)].build(self, data)
 
     def bodies(self, branches: Mapping[Any, Any]) -> dict[Any, Pipeline | Step]:
         return {name: self.body(body) for name, body in branches.items()}

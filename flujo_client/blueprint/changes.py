@@ -31,8 +31,6 @@ CHANGES_KEYS: Final = Table(
     },
     "changes of the context",
 )
-CHANGE_TEXTS: Final = tuple((operation, "*", "value") for operation in CHANGES_KEYS.keys)
-"""Where the texts of changes are."""
 
 
 def build_changes(given: Data) -> Changes:

@@ -13,7 +13,7 @@ from flujo_client.blueprint.build import OF_AGENTS
 from flujo_client.blueprint.changes import write_changes
 from flujo_client.blueprint.finding import refuse
 from flujo_client.blueprint.keys import VERSION
-from flujo_client.blueprint.kind import INIT, KINDS, word_of
+from flujo_client.blueprint.kind import INIT, KINDS, kind_word
 from flujo_client.blueprint.write import dump
 from flujo_client.contract import kinds
 from flujo_client.contract.context import PipelineContext
@@ -113,15 +113,15 @@ class Writing:
         step = given if isinstance(given, Step) else Step(name, given)
         rest = self._every(step, self.working(step) | self.options(step, "updates_context", "sink_to"))
         config = rest.pop("config", {})
-        said = {key: config.pop(field) for key, field in OF_AGENTS.items() if field in config}
-        said |= {"processing": rest.pop("processing")} if "processing" in rest else {}
+        declared = {key: config.pop(field) for key, field in OF_AGENTS.items() if field in config}
+        declared |= {"processing": rest.pop("processing")} if "processing" in rest else {}
         is_declared = isinstance(step.agent, DeclaredAgent)
         if type(step) is not Step or isinstance(given, Pipeline) or config or rest != {"name": name}:
             self.cannot(f"'{name}' is more than an agent, and here is room for one only")
-        elif said and not is_declared:
+        elif declared and not is_declared:
             self.cannot(f"'{name}' has a timeout, retries or processing of its own, and its agent no entry to say so")
-        elif said:
-            return _agent(name, step.agent) | said
+        elif declared:
+            return _agent(name, step.agent) | declared
         else:
             return self.agent(step.agent)
         return ""
@@ -153,7 +153,7 @@ class Writing:
                 init = step
                 continue
             data = self.step(step)
-            table = KINDS[word_of(data)].init_table
+            table = KINDS[kind_word(data)].init_table
             if init is not None and init.name == f"{step.name}.{INIT}" and table is not None:
                 data[table][INIT] = write_changes(init.agent)
                 init = None

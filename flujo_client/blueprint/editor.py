@@ -58,7 +58,7 @@ def _step() -> Schema:
         "type": "object",
         "properties": {"kind": {"enum": kind.words(), "description": "What it is; `step` without it."}},
         "allOf": [
-            *({"if": asked, "then": {"$ref": f"#/$defs/kind:{word}"}} for word, asked in is_kind.items()),
+            *({"if": condition, "then": {"$ref": f"#/$defs/kind:{word}"}} for word, condition in is_kind.items()),
             {"if": {"anyOf": list(is_kind.values())}, "else": plain},
         ],
     }
@@ -138,18 +138,18 @@ def _ref(name: str) -> Callable[[Any], Schema]:
 
 
 _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
-    shapes.Anything: lambda _: {},
+    shapes.AnyValue: lambda _: {},
     shapes.Text: _ref("text"),
     shapes.Flag: lambda _: {"type": "boolean"},
     shapes.Number: _number,
-    shapes.Word: lambda shape: {"enum": list(shape.words)},
+    shapes.OneOf: lambda shape: {"enum": list(shape.words)},
     shapes.ListOf: lambda shape: {"type": "array", "items": of(shape.each)},
     shapes.MapOf: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
-    shapes.Either: lambda shape: {"anyOf": [of(each) for each in shape.shapes]},
-    shapes.Nothing: lambda _: {"type": "null"},
+    shapes.AnyOf: lambda shape: {"anyOf": [of(each) for each in shape.shapes]},
+    shapes.Null: lambda _: {"type": "null"},
     shapes.Table: _table,
     value_types.Reference: _ref("text"),
-    value_types.WordOr: lambda shape: {
+    value_types.OneOfOr: lambda shape: {
         "anyOf": [{"enum": list(shape.words.words)}, {"type": "string", "pattern": ":"}]
     },
     value_types.Named: _ref("text"),

@@ -16,7 +16,7 @@ Path: TypeAlias = tuple[str | int | bool, ...]
 """Where a value stands in a document: keys and indices from its top."""
 
 _SHOWN = 60
-_MOST_TOLD = 100
+_MAX_FINDINGS_SHOWN = 100
 """Findings that an error's text lists; all of them are on the error."""
 
 
@@ -62,6 +62,6 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def refuse(name: str, findings: Sequence[Finding], **rest: Any) -> BlueprintError:
     """Make the error that tells all findings that refuse a blueprint, in the order of their places."""
     wrong = in_order(each for each in findings if each.severity == "error")
-    more = [f"and {len(wrong) - _MOST_TOLD} more"] if len(wrong) > _MOST_TOLD else []
-    told = [*map(str, wrong[:_MOST_TOLD]), *more]
-    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), told=told, **rest)
+    more = [f"and {len(wrong) - _MAX_FINDINGS_SHOWN} more"] if len(wrong) > _MAX_FINDINGS_SHOWN else []
+    messages = [*map(str, wrong[:_MAX_FINDINGS_SHOWN]), *more]
+    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), details=messages, **rest)

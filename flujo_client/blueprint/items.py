@@ -10,7 +10,7 @@ from flujo_client.pipeline.context_info import is_dotted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.blueprint.shapes import Spot
+    from flujo_client.blueprint.shapes import DocumentLocation
     from flujo_client.contract.validation import Finding
 
 _OUTPUT: Final = "output"
@@ -43,12 +43,14 @@ def field_path(given: str) -> str:
 class ItemsShape:
     """Where the items are."""
 
-    said = "a dotted path in the context, such as context.files, or steps.<name>.output"
+    description = "a dotted path in the context, such as context.files, or steps.<name>.output"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if context_path(value) is None:
             instead = "to map over a step's output, name the step, or put it into the context with `sink_to`"
-            yield spot.finding("Y-VALUE", f"it is no place in the context: {instead}", allowed=f"it takes {self.said}")
+            yield location.finding(
+                "Y-VALUE", f"it is no place in the context: {instead}", allowed=f"it takes {self.description}"
+            )

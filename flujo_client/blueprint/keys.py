@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY
-from flujo_client.blueprint.shapes import TEXT, Either, Key, ListOf, MapOf, Nothing, Number, Table, Word, refused
-from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, JsonSchema, Model, Reference, WordOr, is_function
+from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null, Number, OneOf, Table, refused
+from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, JsonSchema, Model, OneOfOr, Reference, is_function
 from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
@@ -22,7 +22,7 @@ from flujo_client.pipeline.reference import RESOURCES, is_file
 from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
-    from flujo_client.blueprint.shapes import Spot
+    from flujo_client.blueprint.shapes import DocumentLocation
     from flujo_client.contract.validation import Finding
 
 VERSION: Final = "0.1"
@@ -43,47 +43,47 @@ CONDITION: Final = Reference("condition", is_function)
 class ImportShape:
     """Another blueprint: its file, a reference to a pipeline, or the blueprint itself."""
 
-    said = "a blueprint's file, a reference to a pipeline as package.module:attribute, or a blueprint's own keys"
+    description = "a blueprint's file, a reference to a pipeline as package.module:attribute, or a blueprint's own keys"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping) or TEXT.fits(value)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if isinstance(value, Mapping):
-            yield from DOCUMENT.findings(value, replace(spot, document=value))
+            yield from DOCUMENT.findings(value, replace(location, document=value))
         elif not is_file(value):
-            yield from _PIPELINE.findings(value, spot)
+            yield from _PIPELINE.findings(value, location)
 
 
 class WhenShape:
     """A condition: an expression, or a reference to a function."""
 
-    said = f"{EXPRESSION.said}; or {CONDITION.said}"
+    description = f"{EXPRESSION.description}; or {CONDITION.description}"
 
     def fits(self, value: Any) -> bool:
         return TEXT.fits(value)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
-        yield from (CONDITION if is_reference(value) else EXPRESSION).findings(value, spot)
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
+        yield from (CONDITION if is_reference(value) else EXPRESSION).findings(value, location)
 
 
 class RegistryShape(MapOf):
     """The agents of an agentic loop."""
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if not value:
-            yield spot.finding("Y-VALUE", "it names no agents")
+            yield location.finding("Y-VALUE", "it names no agents")
         for name in value:
-            yield from (spot.at(name).finding("Y-VALUE", wrong) for wrong in registry_findings(name))
-        yield from super().findings(value, spot)
+            yield from (location.at(name).finding("Y-VALUE", wrong) for wrong in registry_findings(name))
+        yield from super().findings(value, location)
 
 
 def function(what: str) -> Reference:
     return Reference(what, is_function)
 
 
-def words_or(words: Any, other: str) -> WordOr:
-    return WordOr(Word(tuple(sorted(map(str, words)))), function(other))
+def words_or(words: Any, other: str) -> OneOfOr:
+    return OneOfOr(OneOf(tuple(sorted(map(str, words)))), function(other))
 
 
 def _pipeline(found: Any) -> str | None:
@@ -109,7 +109,7 @@ WORK: Final[Mapping[str, Key]] = {
         Model(StepConfig, "config", TIMEOUT), "Retries, timeout (`timeout` is `timeout_s`) and model options."
     ),
     "plugins": Key(
-        ListOf(Either((Reference("plugin"), _PLUGIN))), "Objects with `validate(data)`; a refusal ends the step."
+        ListOf(AnyOf((Reference("plugin"), _PLUGIN))), "Objects with `validate(data)`; a refusal ends the step."
     ),
     "validators": Key(
         ListOf(Reference("validator")),
@@ -122,11 +122,11 @@ WORK: Final[Mapping[str, Key]] = {
 }
 DOCUMENT: Final = Table(
     {
-        "version": Key(Word((VERSION,)), f"Of the blueprint's own keys: {VERSION}."),
+        "version": Key(OneOf((VERSION,)), f"Of the blueprint's own keys: {VERSION}."),
         "name": Key(TEXT, "What runs are listed under; the file's name without it."),
         "pipeline_version": Key(TEXT, "Yours; kept with every run."),
         "context_model": Key(
-            Either((Reference("context model"), Nothing())),
+            AnyOf((Reference("context model"), Null())),
             "The pydantic model of the runs' context; `PipelineContext` without it, none for null.",
         ),
         "resources": Key(Reference(RESOURCES), "What agents, processors, plugins and validators get as `resources`."),

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.shapes import ANY, TEXT, Key, ListOf, MapOf, Table, Word
+from flujo_client.blueprint.key_paths import KeyPath, key_paths
+from flujo_client.blueprint.shapes import ANY, TEXT, Key, ListOf, MapOf, OneOf, Table
 from flujo_client.blueprint.value_types import Model
 from flujo_client.contract import kinds
 from flujo_client.contract.limits import UsageLimits
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
     from flujo_client.blueprint.rules.table import RuleFinding
-    from flujo_client.blueprint.shapes import Spot
+    from flujo_client.blueprint.shapes import DocumentLocation
     from flujo_client.contract.kinds import KindSpec
     from flujo_client.contract.validation import Finding
 
@@ -31,8 +32,6 @@ INIT: Final = "init"
 """The changes of the context that a step begins with, and the name behind its own of the step that makes them."""
 
 Data: TypeAlias = Mapping[str, Any]
-Places: TypeAlias = tuple[tuple[tuple[str, ...], str], ...]
-"""Paths below a step, in which `*` is any key or index, each with one word about it."""
 
 
 def _none(*_: Any) -> Iterator[Any]:
@@ -56,10 +55,6 @@ class BlueprintKind:
         one_of: groups of keys of which one is needed, and not two.
         own_table: the key under which its own options are, if they have a table.
         is_import: whether `uses: imports.<name>` makes a step one of it, instead of `kind`.
-        bodies: where its steps are, and how these run: `side` by side, one by `choice`, `again` and again, as a `state`, or `inside`.
-        texts: where its expressions and templates are: `asked` are expressions, `items` is a place in the context, and `after` are
-            read when what is inside it has run.
-        agents: where an agent may be declared.
         asks_people: whether it asks people by itself.
         has_item: whether `this` is an item inside it.
         isolates_context: whether the steps inside it run in a context of their own.
@@ -76,9 +71,6 @@ class BlueprintKind:
     one_of: tuple[tuple[str, ...], ...] = (("name", "step"),)
     own_table: str | None = None
     is_import: bool = False
-    bodies: Places = ()
-    texts: Places = ()
-    agents: tuple[tuple[str, ...], ...] = ()
     asks_people: bool = False
     has_item: bool = False
     isolates_context: bool = False
@@ -114,6 +106,11 @@ class BlueprintKind:
         others = {} if self.is_import else self._keys_of_others()
         return Table({**EVERY, **config, **self.keys}, self.called, MappingProxyType(others), self.one_of)
 
+    @cached_property
+    def key_paths(self) -> tuple[KeyPath, ...]:
+        """Return the paths of its keys and of those below them, the keys of every step last."""
+        return (*key_paths(KeyPath(Table(self.keys, self.called))), *EVERY_KEY_PATH)
+
     def _keys_of_others(self) -> dict[str, str]:
         """The keys that only other kinds have, by those."""
         given = [each for each in KINDS.values() if not each.is_import]
@@ -134,7 +131,7 @@ def words() -> list[str]:
     return [word for word, kind in KINDS.items() if not kind.is_import]
 
 
-def word_of(step: Data) -> Any:
+def kind_word(step: Data) -> Any:
     """Return the name of a step's kind; whether there is such a kind is not looked at."""
     uses, kind = step.get("uses"), step.get("kind", kinds.STEP.yaml_name)
     is_import = kind == kinds.STEP.yaml_name and isinstance(uses, str) and uses.startswith("imports.")
@@ -149,48 +146,48 @@ def present(data: Data, *names: str) -> dict[str, Any]:
 class StepShape:
     """A step; its kind says which keys it has."""
 
-    said = "a step: a mapping with `name` and, for most, `kind`"
+    description = "a step: a mapping with `name` and, for most, `kind`"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
         kind, known = value.get("kind", kinds.STEP.yaml_name), words()
         if not isinstance(kind, str) or kind not in known:
-            told = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
-            yield spot.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **told)
+            hints = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
+            yield location.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **hints)
         else:
-            yield from KINDS[word_of(value)].table.findings(value, spot)
+            yield from KINDS[kind_word(value)].table.findings(value, location)
 
 
 class LoneStepShape(StepShape):
     """A step where there is room for one."""
 
-    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
-        yield from super().findings(value, spot)
+    def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
+        yield from super().findings(value, location)
         kind = KINDS.get(str(value.get("kind")))
         table = None if kind is None else kind.init_table
         own = None if table is None else value.get(table)
         if table is not None and isinstance(own, Mapping) and INIT in own:
-            told = f"it runs as a step of its own before the {table}, and here is room for one: put a step before it"
-            yield spot.at(table, INIT).finding("Y-UNSUPPORTED", told)
+            message = f"it runs as a step of its own before the {table}, and here is room for one: put a step before it"
+            yield location.at(table, INIT).finding("Y-UNSUPPORTED", message)
 
 
 class BodyShape:
     """What a container runs: a list of steps, or one step."""
 
-    said = "a list of steps, or one step"
+    description = "a list of steps, or one step"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, list | Mapping)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if isinstance(value, Mapping):
-            yield from STEP.findings(value, spot)
+            yield from STEP.findings(value, location)
         elif not value:
-            yield spot.finding("Y-VALUE", "it has no steps")
+            yield location.finding("Y-VALUE", "it has no steps")
         else:
-            yield from ListOf(STEP).findings(value, spot)
+            yield from ListOf(STEP).findings(value, location)
 
 
 STEP: Final = StepShape()
@@ -202,10 +199,13 @@ EVERY: Final[Mapping[str, Key]] = {
     "step": Key(TEXT, "The same as `name`."),
     "meta": Key(MapOf(ANY), "Yours; kept with the plan."),
     "usage_limits": Key(Model(UsageLimits, "usage_limits"), "What it may spend with all that runs in it."),
-    "fallback": Key(LONE_STEP, "A step that runs with the same input when this one has failed for good."),
+    "fallback": Key(
+        LONE_STEP, "A step that runs with the same input when this one has failed for good.", runs="instead"
+    ),
 }
 """The keys of every step."""
-EXECUTION_MODE: Final = Key(Word(("sync", "background")), "`background`: a run of its own that nobody waits for.")
+EVERY_KEY_PATH: Final = tuple(key_paths(KeyPath(Table(EVERY, "a step"))))
+EXECUTION_MODE: Final = Key(OneOf(("sync", "background")), "`background`: a run of its own that nobody waits for.")
 MODE: Final = Key(
     Table(
         {"execution_mode": EXECUTION_MODE},

@@ -16,10 +16,10 @@ from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
-from flujo_client.blueprint.rules.asking import ask
+from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
-from flujo_client.blueprint.rules.named import in_place, named, untold
-from flujo_client.blueprint.shapes import Spot, wrong
+from flujo_client.blueprint.rules.named import in_place, named, unreported
+from flujo_client.blueprint.shapes import DocumentLocation, wrong
 from flujo_client.blueprint.source_map import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.contract.validation import Finding
@@ -124,33 +124,33 @@ class Loading:
         self._refuse(file)
         definition = "" if _is_larger(document) else dump({"version": VERSION, "name": name or NO_NAME, **document})
         if not definition or len(definition.encode()) > MAX_BYTES:
-            told = f"with what it imports and what its aliases repeat it has more than {MAX_BYTES:,} bytes"
-            self.findings.append(Finding("Y-LIMIT", told, file=file))
+            message = f"with what it imports and what its aliases repeat it has more than {MAX_BYTES:,} bytes"
+            self.findings.append(Finding("Y-LIMIT", message, file=file))
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
         found = findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
         places = Places(source.data)
-        self.findings += untold([in_place(source, places, each) for each in found], self.ruled)
+        self.findings += unreported([in_place(source, places, each) for each in found], self.ruled)
         self._refuse(file)
         return pipeline
 
     @property
-    def told(self) -> tuple[Finding, ...]:
+    def all_findings(self) -> tuple[Finding, ...]:
         """All that was found, under its rules."""
         return (*map(named, self.findings), *self.ruled)
 
     def _refuse(self, file: str) -> None:
-        if any(each.severity == "error" for each in self.told):
-            raise refuse(file, self.told)
+        if any(each.severity == "error" for each in self.all_findings):
+            raise refuse(file, self.all_findings)
 
     def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
         """Give a blueprint with all in it that it names by file."""
-        self.findings += wrong(DOCUMENT, source.data, Spot(source, (), self.allowed, source.data))
+        self.findings += wrong(DOCUMENT, source.data, DocumentLocation(source, (), self.allowed, source.data))
         if not isinstance(source.data, Mapping):
             return {}
         document = self._whole(source, source.data, (), origin)
         if self.asks_rules:
-            self.ruled += ask(source, document, allowed=self.allowed, is_part=bool(origin.above))
+            self.ruled += apply_rules(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
     def _whole(self, source: Source, data: Mapping[str, Any], path: Path, origin: _Origin) -> dict[str, Any]:
@@ -205,10 +205,10 @@ class Loading:
         if file is None:
             return {}
         if file in origin.above or len(origin.above) >= MAX_IMPORTS:
-            told = (
+            message = (
                 "imports itself" if file in origin.above else f"is the end of more than {MAX_IMPORTS} imports in a row"
             )
-            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {told}"))
+            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {message}"))
             return {}
         text = self._read(source, file, named, path)
         if text is None:
@@ -225,8 +225,8 @@ class Loading:
         if not isinstance(named, str):
             return None
         if origin.folder is None:
-            told = "a text stands in no folder, so it can name no file: write it out here, or load a file"
-            self.findings.append(source.finding("Y-FILE", path, told))
+            message = "a text stands in no folder, so it can name no file: write it out here, or load a file"
+            self.findings.append(source.finding("Y-FILE", path, message))
             return None
         try:
             file = (origin.folder / named).resolve()
@@ -236,12 +236,12 @@ class Loading:
         within = [file.relative_to(each) for each in (origin.folder.resolve(), File.cwd()) if file.is_relative_to(each)]
         if within and not all(map(_is_hidden, within)):
             return file
-        told = (
+        message = (
             "is hidden: no blueprint reads what has a name, or lies in a folder, that begins with a dot"
             if within
             else "lies outside the blueprint's folder and the working directory"
         )
-        self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' {told}"))
+        self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' {message}"))
         return None
 
     def _read(self, source: Source, file: File, named: str, path: Path) -> bytes | None:

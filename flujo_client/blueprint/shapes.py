@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import Finding
 
 
+INSIDE: Final = "inside"
+"""How the steps under a key run that does not say it."""
 IN_QUOTES: Final = " unless it is in quotes"
 """How it is told of a number that it would be taken as a text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class DocumentLocation:
     """A place in a document, and what is known there.
 
     Attributes:
@@ -38,7 +40,7 @@ class Spot:
     allowed: Sequence[str]
     document: Any
 
-    def at(self, *parts: str | int) -> Spot:
+    def at(self, *parts: str | int) -> DocumentLocation:
         """A place below this one."""
         return replace(self, path=(*self.path, *parts))
 
@@ -56,25 +58,25 @@ class FieldType(Protocol):
     """What may stand somewhere. `said` tells it to people, after "it takes"."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """What it takes, in words."""
 
     def fits(self, value: Any) -> bool:
         """Tell whether the value is meant for this shape, right or wrong inside."""
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         """Find all that is wrong with a value that fits."""
 
 
-def wrong(shape: FieldType, value: Any, spot: Spot) -> Iterator[Finding]:
+def wrong(shape: FieldType, value: Any, location: DocumentLocation) -> Iterator[Finding]:
     """Find all that is wrong with a value."""
     if shape.fits(value):
-        yield from shape.findings(value, spot)
+        yield from shape.findings(value, location)
     else:
-        told = f"{_kind(value)} cannot stand here"
+        message = f"{_kind(value)} cannot stand here"
         if isinstance(value, int | float) and shape.fits(shown(value)):
-            told += IN_QUOTES
-        yield spot.finding("Y-TYPE", told, allowed=f"it takes {shape.said}")
+            message += IN_QUOTES
+        yield location.finding("Y-TYPE", message, allowed=f"it takes {shape.description}")
 
 
 def _kind(value: Any) -> str:
@@ -90,15 +92,15 @@ def _kind(value: Any) -> str:
 class _Sound:
     """A shape that finds nothing wrong inside."""
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:  # noqa: ARG002 - others look at them
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:  # noqa: ARG002 - others look at them
         yield from ()
 
 
 @dataclass(frozen=True, slots=True)
-class Anything(_Sound):
+class AnyValue(_Sound):
     """Any value."""
 
-    said: str = "any value"
+    description: str = "any value"
 
     def fits(self, value: Any) -> bool:  # noqa: ARG002
         return True
@@ -108,7 +110,7 @@ class Anything(_Sound):
 class Text(_Sound):
     """A text that is not empty."""
 
-    said: str = "a text"
+    description: str = "a text"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and bool(value.strip())
@@ -118,7 +120,7 @@ class Text(_Sound):
 class Flag(_Sound):
     """True or false."""
 
-    said: str = "true or false"
+    description: str = "true or false"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, bool)
@@ -133,7 +135,7 @@ class Number(_Sound):
     whole: bool = False
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         bound = (
             f" from {self.least:g}"
             if self.least is not None
@@ -150,23 +152,23 @@ class Number(_Sound):
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class OneOf:
     """One of a few words."""
 
     words: tuple[str, ...]
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return " | ".join(self.words)
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if value not in self.words:
             near = nearest(value, self.words)
-            yield spot.finding(
-                "Y-VALUE", f"'{shown(value)}' is not known", allowed=f"it takes {self.said}", nearest=near
+            yield location.finding(
+                "Y-VALUE", f"'{shown(value)}' is not known", allowed=f"it takes {self.description}", nearest=near
             )
 
 
@@ -177,15 +179,15 @@ class ListOf:
     each: FieldType
 
     @property
-    def said(self) -> str:
-        return f"a list; each is {self.each.said}"
+    def description(self) -> str:
+        return f"a list; each is {self.each.description}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, list)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for index, each in enumerate(value):
-            yield from wrong(self.each, each, spot.at(index))
+            yield from wrong(self.each, each, location.at(index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,39 +198,39 @@ class MapOf:
     key: str = "name"
 
     @property
-    def said(self) -> str:
-        return f"a mapping; each {self.key}'s value is {self.each.said}"
+    def description(self) -> str:
+        return f"a mapping; each {self.key}'s value is {self.each.description}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for name, each in value.items():
-            yield from wrong(self.each, each, spot.at(name))
+            yield from wrong(self.each, each, location.at(name))
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class AnyOf:
     """One of several shapes: the first that the value fits."""
 
     shapes: tuple[FieldType, ...]
 
     @property
-    def said(self) -> str:
-        return "; or ".join(each.said for each in self.shapes)
+    def description(self) -> str:
+        return "; or ".join(each.description for each in self.shapes)
 
     def fits(self, value: Any) -> bool:
         return any(each.fits(value) for each in self.shapes)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
-        yield from next(each for each in self.shapes if each.fits(value)).findings(value, spot)
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
+        yield from next(each for each in self.shapes if each.fits(value)).findings(value, location)
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing(_Sound):
+class Null(_Sound):
     """Null, where that means something."""
 
-    said: str = "null"
+    description: str = "null"
 
     def fits(self, value: Any) -> bool:
         return value is None
@@ -242,18 +244,23 @@ class Key:
         shape: what it takes.
         what: what it does, for documents.
         required: whether the table has to have it.
+        runs: how the steps under it run beside each other: `side` by side, one by `choice`, `again` and again, as a `state`, `instead` of
+            what failed, or, where there is only one, `inside`.
+        after: whether its templates and expressions are read when the steps inside have run.
         instead: what to write instead of a key that this engine refuses; such a key has no shape that counts.
     """
 
     shape: FieldType
     what: str
     required: bool = False
+    runs: str = INSIDE
+    after: bool = False
     instead: str | None = None
 
 
 def refused(what: str, instead: str) -> Key:
     """A key that users of the original know, which means nothing here."""
-    return Key(Anything(), what, instead=instead)
+    return Key(AnyValue(), what, instead=instead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,39 +282,41 @@ class Table:
     at_most_one_of: tuple[tuple[str, ...], ...] = ()
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"a mapping of {', '.join(name for name, key in self.keys.items() if key.instead is None)}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def findings(self, value: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
         for name, given in value.items():
             key = self.keys.get(name)
             if key is None:
-                yield self._unknown(name, spot.at(name))
+                yield self._unknown(name, location.at(name))
             elif key.instead is not None:
-                yield spot.at(name).finding("Y-UNSUPPORTED", f"this engine does not have it: {key.instead}")
+                yield location.at(name).finding("Y-UNSUPPORTED", f"this engine does not have it: {key.instead}")
             else:
-                yield from wrong(key.shape, given, spot.at(name))
+                yield from wrong(key.shape, given, location.at(name))
         for name, key in self.keys.items():
             if key.required and name not in value:
-                yield spot.finding("Y-MISSING", f"{self.called} needs '{name}'", allowed=f"it takes {key.shape.said}")
+                yield location.finding(
+                    "Y-MISSING", f"{self.called} needs '{name}'", allowed=f"it takes {key.shape.description}"
+                )
         for names in self.one_of:
             if not value.keys() & set(names):
-                yield spot.finding("Y-MISSING", f"{self.called} needs one of {', '.join(names)}")
+                yield location.finding("Y-MISSING", f"{self.called} needs one of {', '.join(names)}")
         for names in (*self.one_of, *self.at_most_one_of):
             given = [name for name in names if name in value]
             for name in given[1:]:
-                yield spot.at(name).finding("Y-VALUE", f"stands beside '{given[0]}'; keep one of them")
+                yield location.at(name).finding("Y-VALUE", f"stands beside '{given[0]}'; keep one of them")
 
-    def _unknown(self, name: Any, spot: Spot) -> Finding:
+    def _unknown(self, name: Any, location: DocumentLocation) -> Finding:
         if name in self.others:
-            return spot.finding("Y-KEY", f"{self.called} has no such key; it stands on {self.others[name]}")
+            return location.finding("Y-KEY", f"{self.called} has no such key; it stands on {self.others[name]}")
         known = [each for each, key in self.keys.items() if key.instead is None]
         near = nearest(name, known)
         allowed = None if near else f"known: {', '.join(known)}"
-        return spot.finding("Y-KEY", f"{self.called} has no such key", allowed=allowed, nearest=near)
+        return location.finding("Y-KEY", f"{self.called} has no such key", allowed=allowed, nearest=near)
 
 
-TEXT, FLAG, ANY = Text(), Flag(), Anything()
+TEXT, FLAG, ANY = Text(), Flag(), AnyValue()

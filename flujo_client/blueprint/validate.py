@@ -13,7 +13,7 @@ from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
 from flujo_client.blueprint.read import MAX_BYTES, Source
-from flujo_client.blueprint.rules.asking import ask
+from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.named import rule_of
 from flujo_client.contract import kinds
 from flujo_client.contract.validation import Finding, ValidationReport
@@ -96,8 +96,8 @@ def validate_text(
     try:
         loading.pipeline(text, file=target, name=name, folder=folder)
     except BlueprintError as error:
-        return ValidationReport(target, in_order({*loading.told, *error.findings}))
-    return ValidationReport(target, in_order(loading.told))
+        return ValidationReport(target, in_order({*loading.all_findings, *error.findings}))
+    return ValidationReport(target, in_order(loading.all_findings))
 
 
 def validate_pipeline(
@@ -114,7 +114,7 @@ def validate_pipeline(
         document = Writing().document(pipeline)
         if pipeline.context_model is None:
             del document["context_model"]  # a run that brings data has one
-        findings += ask(Source(document, {}, target), document, allowed=allowed)
+        findings += apply_rules(Source(document, {}, target), document, allowed=allowed)
     elif not include_imports:
         nested = tuple(f"{path}/" for path, step in walk(pipeline) if step.spec is kinds.NESTED)
         findings = [each for each in findings if not each.key.startswith(nested)]

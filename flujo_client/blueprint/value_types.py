@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.blueprint.shapes import FieldType, Spot, Word
+    from flujo_client.blueprint.shapes import DocumentLocation, FieldType, OneOf
     from flujo_client.contract.validation import Finding
 
 
@@ -37,20 +37,20 @@ class Reference:
     check: Callable[[Any], str | None] | None = None
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"a reference to {'an' if self.what[0] in 'aeio' else 'a'} {self.what}, as package.module:attribute"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and bool(value.strip())
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         try:
-            found = load(value, allowed=spot.allowed, what=self.what)
+            found = load(value, allowed=location.allowed, what=self.what)
         except FlujoError as error:
-            yield spot.finding("Y-REFERENCE", error.message, allowed=error.suggestion)
+            yield location.finding("Y-REFERENCE", error.message, allowed=error.suggestion)
             return
         if self.check is not None and (problem := self.check(found)):
-            yield spot.finding("Y-REFERENCE", f"'{shown(value)}' {problem}")
+            yield location.finding("Y-REFERENCE", f"'{shown(value)}' {problem}")
 
 
 def is_function(found: Any) -> str | None:
@@ -59,21 +59,21 @@ def is_function(found: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class WordOr:
+class OneOfOr:
     """One of a few words, or a reference."""
 
-    words: Word
+    words: OneOf
     other: Reference
 
     @property
-    def said(self) -> str:
-        return f"{self.words.said}; or {self.other.said}"
+    def description(self) -> str:
+        return f"{self.words.description}; or {self.other.description}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
-        yield from (self.other if ":" in value else self.words).findings(value, spot)
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
+        yield from (self.other if ":" in value else self.words).findings(value, location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,70 +84,72 @@ class Named:
     other: Reference
 
     @property
-    def said(self) -> str:
-        return f"{', '.join(f'{each}.<name>' for each in self.tables)} of this document; or {self.other.said}"
+    def description(self) -> str:
+        return f"{', '.join(f'{each}.<name>' for each in self.tables)} of this document; or {self.other.description}"
 
     def fits(self, value: Any) -> bool:
         return self.other.fits(value)
 
-    def findings(self, value: str, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
         table, dot, name = value.partition(".")
         if ":" in value or not dot or table not in ("agents", "imports"):
-            yield from self.other.findings(value, spot)
+            yield from self.other.findings(value, location)
         elif table not in self.tables:
-            yield spot.finding("Y-REFERENCE", f"'{shown(value)}' cannot stand here", allowed=f"it takes {self.said}")
-        elif name not in (known := spot.named(table)):
+            yield location.finding(
+                "Y-REFERENCE", f"'{shown(value)}' cannot stand here", allowed=f"it takes {self.description}"
+            )
+        elif name not in (known := location.named(table)):
             near = nearest(name, known)
             text = f"`{table}` of this document has no '{shown(name)}'"
-            yield spot.finding("Y-REFERENCE", text, nearest=f"{table}.{near}" if near else None)
+            yield location.finding("Y-REFERENCE", text, nearest=f"{table}.{near}" if near else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
     """A text that `read` has to be able to read; what is wrong in it is told with its place in the document."""
 
-    said: str
+    description: str
     read: Callable[[str], Any]
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and bool(value.strip())
 
-    def findings(self, value: str, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
         try:
             self.read(value)
         except BlueprintTextError as error:
-            yield spot.finding("Y-FORMULA", error.message, allowed=error.suggestion)
+            yield location.finding("Y-FORMULA", error.message, allowed=error.suggestion)
 
 
 @dataclass(frozen=True, slots=True)
 class Templates:
     """A value in which every text is a template."""
 
-    said: str = "any value; texts in it are templates"
+    description: str = "any value; texts in it are templates"
 
     def fits(self, value: Any) -> bool:  # noqa: ARG002
         return True
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if isinstance(value, str):
-            yield from TEMPLATE.findings(value, spot)
+            yield from TEMPLATE.findings(value, location)
         elif isinstance(value, Mapping | list):
             for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-                yield from self.findings(each, spot.at(key))
+                yield from self.findings(each, location.at(key))
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
     """A JSON Schema, as a mapping."""
 
-    said: str = "a JSON Schema, as a mapping"
+    description: str = "a JSON Schema, as a mapping"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if problem := wrong_schema(value):
-            yield spot.finding("Y-VALUE", f"it {problem}")
+            yield location.finding("Y-VALUE", f"it {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,29 +161,29 @@ class Model:
     aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"a mapping of {', '.join(self.model.model_fields)}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for other, name in self.aliases.items():
             if other in value and name in value:
-                yield spot.at(other).finding("Y-VALUE", f"means the same as '{name}', which stands here too")
+                yield location.at(other).finding("Y-VALUE", f"means the same as '{name}', which stands here too")
         try:
             self.model.model_validate(self.read(value), strict=False)
         except pydantic.ValidationError as error:
-            yield from (self._told(each, value, spot) for each in error.errors())
+            yield from (self._finding_of(each, value, location) for each in error.errors())
 
     def read(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Give the fields by their first names."""
         return {self.aliases.get(name, name): each for name, each in value.items()}
 
-    def _told(self, error: Any, value: Mapping[str, Any], spot: Spot) -> Finding:
+    def _finding_of(self, error: Any, value: Mapping[str, Any], location: DocumentLocation) -> Finding:
         first, *rest = error["loc"] or ("",)
         written = next((other for other, name in self.aliases.items() if name == first and other in value), first)
-        here = spot.at(written, *rest)
+        here = location.at(written, *rest)
         if error["type"] == "extra_forbidden":
             known = tuple(self.model.model_fields)
             near = nearest(first, known) if not rest else None
@@ -195,34 +197,34 @@ class Processing:
     """A `processing` block: AROS's own reader judges each of its keys (M-148), `agent` those that name one."""
 
     agent: FieldType
-    said: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"
+    description: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def findings(self, value: Any, spot: Spot) -> Iterator[Finding]:
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for key, each in value.items():
-            yield from self._judged({key: each}, spot)
+            yield from self._judged({key: each}, location)
         precheck = value.get("reasoning_precheck")
         for key in PRECHECK_AGENTS:
             if isinstance(precheck, Mapping) and precheck.get(key) is not None:
-                yield from wrong(self.agent, precheck[key], spot.at("reasoning_precheck", key))
+                yield from wrong(self.agent, precheck[key], location.at("reasoning_precheck", key))
 
-    def _judged(self, part: Mapping[str, Any], spot: Spot) -> Iterator[Finding]:
+    def _judged(self, part: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
         try:
             ProcessingConfigModel.read(part)
         except FlujoError as error:
             key, _, text = error.message.partition(": ")
-            where = _deepest(spot, key.removeprefix("processing").strip(".") or str(next(iter(part))))
+            where = _deepest(location, key.removeprefix("processing").strip(".") or str(next(iter(part))))
             yield where.finding("Y-PROCESSING", text or error.message, allowed=error.suggestion)
 
 
-def _deepest(spot: Spot, dotted: str) -> Spot:
+def _deepest(location: DocumentLocation, dotted: str) -> DocumentLocation:
     for part in filter(None, dotted.split(".")):
-        if spot.at(part).path not in spot.source.marks:
+        if location.at(part).path not in location.source.marks:
             break
-        spot = spot.at(part)
-    return spot
+        location = location.at(part)
+    return location
 
 
 EXPRESSION = Formula("an expression, such as previous_step.score > 0.8", expression_of)

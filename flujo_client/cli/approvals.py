@@ -40,11 +40,11 @@ def command() -> None:
 def list_approvals(*, run: str | None, pipeline: str | None, limit: int, as_json: bool) -> None:
     """List open questions, the oldest first."""
     with FlujoClient() as client:
-        asked = find_run(client, run).approvals() if run else client.approvals(pipeline=pipeline, limit=limit)
+        approvals = find_run(client, run).approvals() if run else client.approvals(pipeline=pipeline, limit=limit)
     if as_json:
-        show_json([_shape(each) for each in asked])
-    elif asked:
-        show(approvals_list(asked, datetime.now(UTC)))
+        show_json([_shape(each) for each in approvals])
+    elif approvals:
+        show(approvals_list(approvals, datetime.now(UTC)))
     else:
         say("no question is open")
 
@@ -87,8 +87,8 @@ def answer(*, value: str | None, json_text: str | None, **given: Any) -> None:
     """Answer with VALUE as text, or with JSON; '-' reads stdin."""
     if (value is None) == (json_text is None):
         raise click.UsageError("give the answer as VALUE, or with --input-json")
-    said = one_value(value or "", json_text)
-    _answer(lambda _: said, **given)
+    value_given = one_value(value or "", json_text)
+    _answer(lambda _: value_given, **given)
 
 
 def _answer(
@@ -103,8 +103,8 @@ def _answer(
 ) -> None:
     with FlujoClient() as client:
         handle: RunHandle = find_run(client, run)
-        asked = choose(handle.id, handle.status(), handle.questions(), step=step, address=address)
-        done = handle.resume(value_for(asked), step=asked.step, address=asked.address, actor=actor, note=note)
+        approval = choose(handle.id, handle.status(), handle.questions(), step=step, address=address)
+        done = handle.resume(value_for(approval), step=approval.step, address=approval.address, actor=actor, note=note)
     if as_json:
         show_json(_shape(done))
     else:
@@ -112,10 +112,10 @@ def _answer(
         say(f"'{done.place}' is answered")
 
 
-def _verdict(asked: Approval, *, approved: bool) -> Any:
-    return approved if (asked.schema or {}).get("type") == "boolean" else {"approved": approved}
+def _verdict(approval: Approval, *, approved: bool) -> Any:
+    return approved if (approval.schema or {}).get("type") == "boolean" else {"approved": approved}
 
 
-def _shape(asked: Approval) -> dict[str, Any]:
-    told = asdict(asked)
-    return {"run": told.pop("run_id"), **told}
+def _shape(approval: Approval) -> dict[str, Any]:
+    shape = asdict(approval)
+    return {"run": shape.pop("run_id"), **shape}

@@ -41,10 +41,10 @@ def budgets() -> None:
 def show_budget(*, pipeline: str, tenant: str | None, project: Path | None, as_json: bool) -> None:
     """Show what a run of PIPELINE, by its name, may spend, and which entry says so: the exact name's, the first pattern's, the default."""
     config = ConfigManager(project / FILE_NAME if project else None)
-    said = config.settings().budgets
+    configured = config.settings().budgets
     found = {
-        "pipeline": _shape(config, pipeline, of_pipeline(said, pipeline)),
-        "tenant": None if tenant is None else _shape(config, tenant, of_tenant(said, tenant)),
+        "pipeline": _shape(config, pipeline, of_pipeline(configured, pipeline)),
+        "tenant": None if tenant is None else _shape(config, tenant, of_tenant(configured, tenant)),
     }
     if as_json:
         show_json(found)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class FixOptions:
     """Whether what mends a file is shown, is asked for, and is written."""
 
     shows: bool
@@ -52,16 +52,16 @@ class Fixed:
         return {"mended": mended, "diff": self.diff, "written": self.is_written}
 
 
-def how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> How | None:
+def how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> FixOptions | None:
     """Tell how the options want files to be fixed; None: not at all. Raises UsageError for options that do not go together."""
     if (fix and dry_run) or (yes and not fix):
         raise click.UsageError("--fix writes and --fix-dry-run does not: give one; --yes goes with --fix")
     if fix and in_json and not yes:
         raise click.UsageError("--fix asks, and JSON has no place for a question: add --yes, or take --fix-dry-run")
-    return How(shows=not in_json, asks=not yes, writes=fix) if fix or dry_run else None
+    return FixOptions(shows=not in_json, asks=not yes, writes=fix) if fix or dry_run else None
 
 
-def fix_files(targets: Sequence[str], how: How, *, allowed: Sequence[str], profile: Profile) -> dict[str, Fixed]:
+def fix_files(targets: Sequence[str], how: FixOptions, *, allowed: Sequence[str], profile: Profile) -> dict[str, Fixed]:
     """Fix blueprints' files.
 
     Args:
@@ -79,7 +79,7 @@ def fix_files(targets: Sequence[str], how: How, *, allowed: Sequence[str], profi
     return {each: _fixed(each, how, allowed=allowed, profile=profile) for each in targets}
 
 
-def _fixed(target: str, how: How, *, allowed: Sequence[str], profile: Profile) -> Fixed:
+def _fixed(target: str, how: FixOptions, *, allowed: Sequence[str], profile: Profile) -> Fixed:
     try:
         data, mended = autofix_file(target, allowed=allowed, profile=profile)
     except BlueprintError:
@@ -87,7 +87,7 @@ def _fixed(target: str, how: How, *, allowed: Sequence[str], profile: Profile) -
     return _carried_out(target, how, data, mended)
 
 
-def _carried_out(target: str, how: How, data: bytes, mended: Autofixed) -> Fixed:
+def _carried_out(target: str, how: FixOptions, data: bytes, mended: Autofixed) -> Fixed:
     if not mended.findings:
         say(f"{target}: there is nothing that could be mended without a doubt")
         return Fixed()

@@ -76,8 +76,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     waiting = machine.waiting
     yield "waiting", f"{counted(waiting.count, 'attempt')} could begin{_oldest(waiting)}"
     for name, queue in machine.queues.items():
-        told = "not to be counted" if queue.messages is None else counted(queue.messages, "message")
-        yield f"queue {name}", f"{told} in Redis, {queue.waiting} waiting in Postgres"
+        depth = "not to be counted" if queue.messages is None else counted(queue.messages, "message")
+        yield f"queue {name}", f"{depth} in Redis, {queue.waiting} waiting in Postgres"
     yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} owed{_oldest(machine.owed_hooks)}"
     yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"
     stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))
@@ -115,7 +115,7 @@ def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:
         "prechecks",
         f"passed {totals.precheck_passed:,}, failed {totals.precheck_failed:,}{rate}, skipped {totals.precheck_skipped:,}",
     )
-    yield "stages", _told(report.stages) or "none acted"
+    yield "stages", _counts_text(report.stages) or "none acted"
     shadow = report.shadow
     if shadow.coercions or shadow.refused or shadow.grammar_refused:
         stages = _in_brackets(shadow.stages)
@@ -137,7 +137,7 @@ def _trend(report: HealthReport) -> Table:
 
 def _part(part: WindowPart) -> tuple[str | Text, ...]:
     figures = (f"{part.runs:,}", f"{part.coercions:,}", f"{part.per_100_runs:g}")
-    return (f"{part.start:%m-%d %H:%M}", *figures, Text(printable(_told(part.stages))))
+    return (f"{part.start:%m-%d %H:%M}", *figures, Text(printable(_counts_text(part.stages))))
 
 
 def _figures(what: str, places: Mapping[str, Figures]) -> Table:
@@ -167,15 +167,15 @@ def _counts(transforms: Mapping[str, int]) -> Table:
 
 def _breakdown(what: str, places: Mapping[str, StageCounts]) -> Iterator[tuple[str, str]]:
     for name, stages in islice(places.items(), BROKEN_DOWN):
-        yield f"{what} {name}", _told(stages)
+        yield f"{what} {name}", _counts_text(stages)
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def _in_brackets(counts: Mapping[str, int]) -> str:
-    return f" ({_told(counts)})" if counts else ""
+    return f" ({_counts_text(counts)})" if counts else ""
 
 
 def _section(title: str, body: RenderableType) -> tuple[RenderableType, ...]:

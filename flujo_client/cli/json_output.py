@@ -110,8 +110,8 @@ def stats_shape(stats: RunStats) -> dict[str, Any]:
 
 def event_shape(event: EventRecord) -> dict[str, Any]:
     """One event, as `lens watch` shows it."""
-    told = asdict(event)
-    return {"id": told.pop("id"), "at": told.pop("at"), "run": told.pop("run_id"), **told}
+    shape = asdict(event)
+    return {"id": shape.pop("id"), "at": shape.pop("at"), "run": shape.pop("run_id"), **shape}
 
 
 def feedback_of(node: TraceNode) -> str | None:

@@ -12,7 +12,7 @@ from flujo_client.api.operations import peek_at
 from flujo_client.cli.json_output import details_shape
 from flujo_client.cli.lookup import find_part, find_run
 from flujo_client.cli.output import say, show, show_json, show_value
-from flujo_client.cli.prompts import prompts_shape, said_of
+from flujo_client.cli.prompts import prompts_shape, prompts_text
 from flujo_client.cli.tables import error_section, run_card, section
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.errors import ClientError, SerializationError
@@ -79,16 +79,16 @@ def get_run(*, partial: str, **asked: Any) -> None:
     _show(find_part, partial, **asked)
 
 
-def _show(find: Find, said: str, *, timeout: float, final_output: bool, as_json: bool, **asked: bool) -> None:
-    seen = read(timeout, lambda client: _look(client, find(client, said), with_input=asked["show_input"]))
+def _show(find: Find, run_id: str, *, timeout: float, final_output: bool, as_json: bool, **asked: bool) -> None:
+    seen = read(timeout, lambda client: _look(client, find(client, run_id), with_input=asked["show_input"]))
     if final_output:
         _show_output(seen, as_json=as_json)
         return
     values = _values(seen, **asked)
     prompts = {"prompts": prompts_shape(seen.trace)} if asked["show_prompts"] else {}
     details = details_shape(seen.record, seen.trace, seen.budgets, **values, **prompts)
-    for told in prompts.values():
-        say(said_of(told))
+    for prompt in prompts.values():
+        say(prompts_text(prompt))
     if as_json:
         show_json(details)
         return

@@ -20,7 +20,7 @@ from flujo_client.cli.lens_trace import preview_option
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import print_status, say, show, show_json
 from flujo_client.cli.story import event_line, question_lines, summary
-from flujo_client.cli.timeouts import patiently, timeout_option
+from flujo_client.cli.timeouts import timeout_option, with_retry
 from flujo_client.contract.approval import Approval
 from flujo_client.errors import ServiceUnreachable
 
@@ -47,29 +47,29 @@ def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_j
     Ctrl-C ends the watching, not the run.
     """
     with FlujoClient() as client:
-        handle = patiently(timeout, lambda: find_run(client, run))
+        handle = with_retry(timeout, lambda: find_run(client, run))
         record = handle.record()
         if record.is_live:
             say(summary(record))
-        for told in _follow(handle, after):
-            if isinstance(told, Approval):
-                print_status(question_lines(told))
+        for event in _follow(handle, after):
+            if isinstance(event, Approval):
+                print_status(question_lines(event))
             elif as_json:
-                show_json(event_shape(told), in_a_line=True)
+                show_json(event_shape(event), in_a_line=True)
             else:
-                show(event_line(told, preview))
+                show(event_line(event, preview))
         say(summary(handle.record()))
 
 
 def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Approval]:
     """Give each event, and each question once it is seen to be open."""
-    told: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
-    threading.Thread(target=_tell, args=(handle, after, told), daemon=True).start()
+    events: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
+    threading.Thread(target=_read_events, args=(handle, after, events), daemon=True).start()
     seen: set[str] = set()
     look_at = time.monotonic() + LOOK_EVERY_S
     while True:
         with suppress(queue.Empty):
-            each = told.get(timeout=max(0.0, look_at - time.monotonic()))
+            each = events.get(timeout=max(0.0, look_at - time.monotonic()))
             if each is None:
                 return
             if isinstance(each, Exception):
@@ -80,18 +80,18 @@ def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Appr
             look_at = time.monotonic() + LOOK_EVERY_S
 
 
-def _tell(handle: RunHandle, after: str | None, told: queue.Queue[EventRecord | Exception | None]) -> None:
+def _read_events(handle: RunHandle, after: str | None, events: queue.Queue[EventRecord | Exception | None]) -> None:
     try:
         for event in handle.follow(after):
-            told.put(event)
-        told.put(None)
+            events.put(event)
+        events.put(None)
     except Exception as error:  # noqa: BLE001 - it is raised where the story is told
-        told.put(error)
+        events.put(error)
 
 
 def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:
     with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-        for asked in handle.approvals():
-            if asked.key not in seen:
-                seen.add(asked.key)
-                yield asked
+        for approval in handle.approvals():
+            if approval.key not in seen:
+                seen.add(approval.key)
+                yield approval

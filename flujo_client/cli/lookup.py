@@ -36,20 +36,20 @@ def find_part(client: FlujoClient, part: str) -> RunHandle:
     return _only(client, found, part, f"no run's id has '{part}' in it")
 
 
-def _parent(said: str) -> str | None:
+def _parent(answer: str) -> str | None:
     """A child run's id begins with its parent's: without this a run with child runs could only be meant by its whole id."""
-    return None if RUN_OF_RUN in said else ""
+    return None if RUN_OF_RUN in answer else ""
 
 
-def _only(client: FlujoClient, found: Sequence[RunRecord], said: str, none: str) -> RunHandle:
+def _only(client: FlujoClient, found: Sequence[RunRecord], prefix: str, none: str) -> RunHandle:
     if not found:
         raise RunNotFound(none, suggestion="`flujo lens list` shows the runs there are")
-    if len(found) > 1 and all(run.id != said for run in found):
+    if len(found) > 1 and all(run.id != prefix for run in found):
         lines = [f"{run.id}  {run.name}  {run.status}" for run in found[:CANDIDATES]]
         more = ["…"] if len(found) > CANDIDATES else []
         raise ClientError(
-            "\n  ".join([f"'{said}' may be any of these runs:", *lines, *more]),
+            "\n  ".join([f"'{prefix}' may be any of these runs:", *lines, *more]),
             code="AMBIGUOUS_RUN",
             suggestion="write more of the id",
         )
-    return client.get_run(said if len(found) > 1 else found[0].id)
+    return client.get_run(prefix if len(found) > 1 else found[0].id)

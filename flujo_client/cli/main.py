@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from flujo_client.cli.interrupt import listen
-from flujo_client.cli.output import Exits
+from flujo_client.cli.output import ErrorHandlingGroup
 from flujo_client.cli.plugins import load, no_worker
 
 GROUP = "flujo.commands"
@@ -36,7 +36,7 @@ _OPERATORS = {
 }
 
 
-class _Flujo(Exits):
+class _Flujo(ErrorHandlingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*_OURS, *_OPERATORS, *sorted(_joined().keys() - _OPERATORS.keys())]
 

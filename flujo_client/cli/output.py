@@ -90,7 +90,7 @@ def exit_code(error: BaseException) -> int:
     return CONFIGURATION if isinstance(error, ConfigurationError) else RUNTIME
 
 
-class Exits(click.Group):
+class ErrorHandlingGroup(click.Group):
     """A group whose commands' errors are told in a line or two and become exit codes.
 
     A group with a `--debug` option tells unexpected errors so too, and shows the traceback of any error when it is set.
@@ -119,20 +119,20 @@ class Exits(click.Group):
         except Exception as error:
             if is_debug is None and not isinstance(error, FlujoError):
                 raise
-            _tell_error(error, with_traceback=bool(is_debug))
+            _print_error(error, with_traceback=bool(is_debug))
             ctx.exit(exit_code(error))
 
 
-def _tell_error(error: Exception, *, with_traceback: bool) -> None:
+def _print_error(error: Exception, *, with_traceback: bool) -> None:
     if with_traceback:
         stderr.print(Text(printable(redact("".join(traceback.format_exception(error))))), soft_wrap=True)
     if isinstance(error, FlujoError):
-        code, said = error.error_code, str(error)
+        code, message = error.error_code, str(error)
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
         code = type(error).__name__
-        said = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
-    print_status(Text.assemble((code, "bold red"), " ", printable(said)))
+        message = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
+    print_status(Text.assemble((code, "bold red"), " ", printable(message)))
 
 
 def _write(text: str) -> None:

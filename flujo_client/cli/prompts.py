@@ -46,7 +46,7 @@ def _is_cut(text: Any) -> bool:
     return any(len(str(each)) == PREVIEW for each in texts)
 
 
-def said_of(prompts: Sequence[dict[str, Any]]) -> str:
+def prompts_text(prompts: Sequence[dict[str, Any]]) -> str:
     """Say what the texts are, and are not."""
     if not prompts:
         return 'no prompts: no model was asked, or `[log] prompts = "off"` kept them out of the story'

@@ -43,8 +43,8 @@ _OF_THE_BUDGET = "flujo.budget."
 _WAITED_FOR = {"breaker": "for its model's breaker", "retry": "to be tried again", "worker": "for a worker"}
 _SHORTEST_WAIT_S = 1.0
 """What is shorter is how long it takes to hand work on."""
-_SAID_BY_NAME = ("run", "step", "attempt")
-_SAID_ONCE = ("agent", "model")
+_NAMED_BY_KIND = ("run", "step", "attempt")
+_SHOWN_ONCE = ("agent", "model")
 _CHILD_KINDS = frozenset(CHILDREN.values())
 _FOLDED_ABOVE, _FIRST, _LAST, _WRONG = 8, 2, 1, 3
 """Of more children than the first number, only so many are drawn: the first, the last, and the first that did not succeed."""
@@ -77,21 +77,21 @@ class _Above(NamedTuple):
     is_full: bool
     level: int = 0
     step: str = ""
-    told: frozenset[str] = frozenset()
+    shown: frozenset[str] = frozenset()
 
     def under(self, node: TraceNode) -> _Above:
-        told = self.told | {str(node.attributes.get(key)) for key in ("reason", "feedback")}
+        shown = self.shown | {str(node.attributes.get(key)) for key in ("reason", "feedback")}
         step = self.step if node.kind == "attempt" else node.name
-        return self._replace(told=told, step=step, level=self.level + 1)
+        return self._replace(shown=shown, step=step, level=self.level + 1)
 
-    def has_told(self, key: str, value: Any) -> bool:
+    def has_shown(self, key: str, value: Any) -> bool:
         if key == "step":
             return bool(value == self.step)
-        return value is None or key == "attempts" or str(value) in self.told
+        return value is None or key == "attempts" or str(value) in self.shown
 
 
 def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
-    here, said = above.under(node), set[tuple[str, str]]()
+    here, printed = above.under(node), set[tuple[str, str]]()
     if here.level > _DEEPEST and node.kind in _CHILD_KINDS and not above.is_full:
         tree.add(Text(f"… {counted(_places(node) - 1, 'place')} below, which --full draws", "dim"))
         return
@@ -99,7 +99,7 @@ def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
         if isinstance(item, TraceNode):
             _grow(tree.add(headline(item)), item, here)
         elif isinstance(item, TraceEvent):
-            tree.add(_event(item, here, said))
+            tree.add(_event(item, here, printed))
         else:
             tree.add(_folded(item))
 
@@ -144,7 +144,7 @@ def headline(node: TraceNode) -> Text:
     """What a place was and how it went; a run's own lines are its id, its reason and its origin, another's its feedback."""
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")
-    kind = [] if node.kind in _SAID_BY_NAME else [Text(node.kind, "dim")]
+    kind = [] if node.kind in _NAMED_BY_KIND else [Text(node.kind, "dim")]
     how = status(node.status)
     if not is_run and facts.get("reason", node.status) not in (node.status, "error"):
         how.append(f" ({in_a_line(facts['reason'])})")
@@ -154,16 +154,16 @@ def headline(node: TraceNode) -> Text:
         label.append(f"\n{in_a_line(facts['reason'])}" if "reason" in facts else "")
         if "forked_from" in facts:
             label.append(f"\nforked from {facts['forked_from']} at '{printable(facts['from_step'])}'", "dim")
-    return label.append(f"\n{printable(str(facts['feedback']))}" if _has_own_words(node) else "")
+    return label.append(f"\n{printable(str(facts['feedback']))}" if _has_own_feedback(node) else "")
 
 
-def _has_own_words(node: TraceNode) -> bool:
+def _has_own_feedback(node: TraceNode) -> bool:
     """Tell whether a place has a feedback that nothing below it is going to show."""
     feedback = node.attributes.get("feedback")
     if feedback is None or node.status == "succeeded":
         return False
     below = (feedback_of(child) for child in node.children if child.status != "succeeded")
-    return not any(said and said in feedback for said in below)
+    return not any(message and message in feedback for message in below)
 
 
 def _figures(node: TraceNode) -> Iterator[str]:
@@ -220,12 +220,12 @@ def happened(name: str, level: str, values: Iterable[tuple[str, Any]], preview: 
     return line
 
 
-def _event(event: TraceEvent, above: _Above, said: set[tuple[str, str]]) -> Text:
+def _event(event: TraceEvent, above: _Above, printed: set[tuple[str, str]]) -> Text:
     """One line; what the places above have told already is not said again, nor who was asked, once it is `said`."""
-    told = [
+    shown_data = [
         (key, value)
         for key, value in event.data.items()
-        if not above.has_told(key, value) and (key, str(value)) not in said
+        if not above.has_shown(key, value) and (key, str(value)) not in printed
     ]
-    said |= {(key, str(value)) for key, value in told if key in _SAID_ONCE}
-    return Text(f"+{duration(event.offset_s)}  ", "dim") + happened(event.name, event.level, told, above.preview)
+    printed |= {(key, str(value)) for key, value in shown_data if key in _SHOWN_ONCE}
+    return Text(f"+{duration(event.offset_s)}  ", "dim") + happened(event.name, event.level, shown_data, above.preview)

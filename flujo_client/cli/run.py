@@ -79,8 +79,8 @@ def _progress(run: RunHandle, client: FlujoClient) -> tuple[str, list[Approval]]
     if record.status == "parked":
         return in_a_line(f"parked: {record.reason}"), []
     if record.status == "paused":
-        asked = run.approvals()
-        return in_a_line(f"waits for a person at {', '.join(each.place for each in asked)}"), asked
+        approvals = run.approvals()
+        return in_a_line(f"waits for a person at {', '.join(each.place for each in approvals)}"), approvals
     return in_a_line(progress_of(client.ask(requests.attempts(run.id)))), []
 
 
@@ -100,7 +100,7 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
 
     Each question to a person is told once, with the commands that answer it.
     """
-    began, told, seen = time.monotonic(), "", set[str]()
+    began, last_line, seen = time.monotonic(), "", set[str]()
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began
@@ -110,12 +110,12 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
             except WaitTimedOut as error:
                 if left < LOOK_EVERY_S:
                     raise _timed_out(run, timeout) from error
-            now, asked = _progress(run, client)
+            now, approvals = _progress(run, client)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
-            if now != told and not stderr.is_terminal:
+            if now != last_line and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
-            told = now
-            for each in asked:
+            last_line = now
+            for each in approvals:
                 if each.key not in seen:
                     seen.add(each.key)
                     print_status(question_lines(each))

@@ -65,13 +65,13 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
         forked = find_run(client, run).retry(from_step, idempotency_key=idempotency_key)
         record = forked.record()
     if as_json:
-        told = {
+        shape = {
             "id": forked.id,
             "is_new": forked.is_new,
             "forked_from": record.forked_from,
             "from_step": record.from_step,
         }
-        show_json(told)
+        show_json(shape)
         return
     show_value(forked.id)
     say(

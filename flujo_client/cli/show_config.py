@@ -30,8 +30,8 @@ from flujo_client.config.manager import FILE_NAME, ConfigManager
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def show_config(*, project: Path | None, changed: bool, as_json: bool) -> None:
     """Show every setting in force, and which file and line or variable says so. Secrets are hidden."""
-    told = ConfigManager(project / FILE_NAME if project else None).explain()
-    found = [each for each in told if not (changed and each.source == "built-in")]
+    explained = ConfigManager(project / FILE_NAME if project else None).explain()
+    found = [each for each in explained if not (changed and each.source == "built-in")]
     if as_json:
         show_json([each._asdict() for each in found])
         return

@@ -79,13 +79,13 @@ def _shape(
 def _ask(client: FlujoClient) -> dict[str, Any]:
     live: list[WorkerRecord] = [worker for worker in client.ask(requests.workers()) if worker.is_live]
     backlog = client.ask(requests.backlog())
-    owed, owed_since = client.ask(requests.owed_hooks())
+    pending, pending_since = client.ask(requests.pending_hooks())
     counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
     return {
         "schema": client.ask(requests.schema_version()),
         "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in live],
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
-        "owed_hooks": {"count": owed, "oldest_s": owed_since},
+        "owed_hooks": {"count": pending, "oldest_s": pending_since},
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
     }
 
@@ -100,8 +100,8 @@ def _count_refused() -> Operation[Refused]:
     return refused
 
 
-def _probe(ask: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:
+def _probe(call: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:
     try:
-        return {"ok": True, "error": None}, within(timeout, ask)
+        return {"ok": True, "error": None}, within(timeout, call)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
         return {"ok": False, "error": " ".join(str(error).split())}, None

@@ -27,22 +27,26 @@ def event_line(event: EventRecord, preview: int) -> Table:
     line.add_column(no_wrap=True)
     line.add_column(width=_PLACE_WIDTH, overflow="fold")
     line.add_column(overflow="fold")
-    told = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
+    data = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
     line.add_row(
         Text(f"{event.at.astimezone(UTC):%H:%M:%S}", "dim"),
         Text(printable(_place(event))),
-        happened(event.name, event.level, told, preview),
+        happened(event.name, event.level, data, preview),
     )
     return line
 
 
-def question_lines(asked: Approval) -> Text:
+def question_lines(approval: Approval) -> Text:
     """Draw an open question, and the commands that answer it."""
-    until = "" if asked.expires_at is None else f", open until {asked.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    text = Text.assemble((f"{printable(asked.place)} asks{until}: ", "bold"), printable(asked.message))
-    which = ["--step", asked.step, *(["--address", asked.address] if asked.address else [])]
-    given = shlex.join([asked.run_id, *which])
-    for verb, value in _answers(asked.schema).items():
+    until = (
+        ""
+        if approval.expires_at is None
+        else f", open until {approval.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    text = Text.assemble((f"{printable(approval.place)} asks{until}: ", "bold"), printable(approval.message))
+    which = ["--step", approval.step, *(["--address", approval.address] if approval.address else [])]
+    given = shlex.join([approval.run_id, *which])
+    for verb, value in _answers(approval.schema).items():
         text.append(f"\n  flujo approvals {verb} {printable(given)}{value}")
     return text
 
@@ -60,12 +64,12 @@ def summary(run: RunRecord) -> str:
 
 def _place(event: EventRecord) -> str:
     """Where it happened: what it says itself, with the address of its attempt where that is the same step's."""
-    said = event.data.get("step")
-    if event.attempt is None or (said is None and event.name.startswith(OF_THE_RUN)):
-        return str(said or "")
+    step = event.data.get("step")
+    if event.attempt is None or (step is None and event.name.startswith(OF_THE_RUN)):
+        return str(step or "")
     key = AttemptKey.parse(event.attempt)
-    if said not in (None, key.step):
-        return str(said)
+    if step not in (None, key.step):
+        return str(step)
     return f"{key.address}/{key.step}" if key.address else key.step
 
 

@@ -49,10 +49,10 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
     return table
 
 
-def approvals_list(asked: Sequence[Approval], now: datetime) -> Group:
+def approvals_list(approvals: Sequence[Approval], now: datetime) -> Group:
     """Draw open questions, each with what it says below it. `now` is the moment their ages are counted from."""
     drawn: list[RenderableType] = []
-    for each in asked:
+    for each in approvals:
         since = f"asked {age((now - each.asked_at).total_seconds())} ago"
         left = "" if each.expires_at is None else f", expires in {age((each.expires_at - now).total_seconds())}"
         below = Text.assemble(in_a_line(each.message, 200), "\n", (since + left, "dim"))
@@ -157,8 +157,8 @@ def services_table(state: Mapping[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
     for name in ("postgres", "redis"):
         service = state[name]
-        said = service["error"] or service["url"]
-        table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(said), overflow="fold"))
+        detail = service["error"] or service["url"]
+        table.add_row(name, status("ok" if service["ok"] else "not ok"), Text(printable(detail), overflow="fold"))
     refused = state["refused"]
     if refused and refused["count"]:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in refused["reasons"].items())

@@ -34,14 +34,14 @@ timeout_option = click.option(
 )
 
 
-def within(seconds: float, ask: Callable[[], T]) -> T:
-    """Give what `ask` gives, or raise what it raises; raises TimeoutError when it has done neither after so many seconds."""
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Give what `call` gives, or raise what it raises; raises TimeoutError when it has done neither after so many seconds."""
     answers: list[T] = []
     errors: list[Exception] = []
 
     def run() -> None:
         try:
-            answers.append(ask())
+            answers.append(call())
         except Exception as error:  # noqa: BLE001 - whatever it is, it is raised again where it was waited for
             errors.append(error)
 
@@ -55,20 +55,20 @@ def within(seconds: float, ask: Callable[[], T]) -> T:
     return answers[0]
 
 
-def read(timeout_s: float, ask: Callable[[FlujoClient], T]) -> T:
+def read(timeout_s: float, call: Callable[[FlujoClient], T]) -> T:
     """Put a question to a client made for it; raises as `patiently` does."""
     with FlujoClient() as client:
-        return patiently(timeout_s, lambda: ask(client))
+        return with_retry(timeout_s, lambda: call(client))
 
 
-def patiently(timeout_s: float, ask: Callable[[], T]) -> T:
+def with_retry(timeout_s: float, call: Callable[[], T]) -> T:
     """Ask Postgres something.
 
     Raises:
         ServiceUnreachable: it has not answered within so many seconds.
     """
     try:
-        return within(timeout_s, ask)
+        return within(timeout_s, call)
     except TimeoutError as error:
         raise ServiceUnreachable(
             f"Postgres gave {error}", suggestion="`flujo status` tells whether it is there; --timeout gives it longer"

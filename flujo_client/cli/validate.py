@@ -85,7 +85,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
         reports = [weights.applied(each) for each in found]
         _show(reports, fixed, in_json=in_json)
         for each in found:
-            _tell_kept(each, weights)
+            _print_kept(each, weights)
         context.exit(min(_codes(reports, strict=strict, fail_on_warn=fail_on_warn), default=OK))
 
 
@@ -128,7 +128,7 @@ def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[st
     return profiles[name]
 
 
-def _tell_kept(report: ValidationReport, profile: Profile) -> None:
+def _print_kept(report: ValidationReport, profile: Profile) -> None:
     if kept := profile.kept(report):
         say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
 
@@ -141,10 +141,10 @@ def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, Fixed], *, in
     for each in reports:
         for finding in each.findings:
             show_value(printable(str(finding)))
-        told = [
+        parts = [
             counted(len(found), name) for found, name in ((each.errors, "error"), (each.warnings, "warning")) if found
         ]
-        say(f"{each.target}: {' and '.join(told) or 'nothing is wrong'}")
+        say(f"{each.target}: {' and '.join(parts) or 'nothing is wrong'}")
 
 
 def _shape(report: ValidationReport) -> dict[str, Any]:

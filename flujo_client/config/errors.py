@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.toml_positions import Key, Written
 
-MOST_TOLD, LONGEST_NAME = 20, 80
+MAX_FINDINGS_SHOWN, LONGEST_NAME = 20, 80
 _FOLLOWS = "default_factory_not_called"
 """What is found where a default is made of a value that is wrong itself."""
 
@@ -62,7 +62,7 @@ class Origins:
         return 2 if location and location[0] in self._sections else 1
 
 
-def told(
+def settings_error(
     error: pydantic.ValidationError,
     model: type[BaseModel],
     values: Mapping[str, Any],
@@ -82,10 +82,10 @@ def told(
     findings = sorted(
         (each for each in everything if each["type"] != _FOLLOWS), key=lambda each: origins.order(_path(each["loc"]))
     )
-    lines = [_line(finding, origins) for finding in findings[:MOST_TOLD]]
-    if len(findings) > MOST_TOLD:
-        lines.append(f"and {len(findings) - MOST_TOLD} more")
-    ways_out = ((finding, _way_out(finding, model, values, known)) for finding in findings[:MOST_TOLD])
+    lines = [_line(finding, origins) for finding in findings[:MAX_FINDINGS_SHOWN]]
+    if len(findings) > MAX_FINDINGS_SHOWN:
+        lines.append(f"and {len(findings) - MAX_FINDINGS_SHOWN} more")
+    ways_out = ((finding, _way_out(finding, model, values, known)) for finding in findings[:MAX_FINDINGS_SHOWN])
     finding, way_out = next((each for each in ways_out if each[1]), ({}, None))
     if way_out and len(findings) > 1:
         way_out = f"{_name(_shown(finding['loc']))}: {way_out}"
@@ -100,7 +100,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close is not None:
         return f"did you mean {candidates[close]}?"
     names = sorted(known)
-    return f"known are {', '.join(names)}" if len(names) <= MOST_TOLD else "docs/reference/configuration.md lists all"
+    return (
+        f"known are {', '.join(names)}"
+        if len(names) <= MAX_FINDINGS_SHOWN
+        else "docs/reference/configuration.md lists all"
+    )
 
 
 def _line(finding: Mapping[str, Any], origins: Origins) -> str:

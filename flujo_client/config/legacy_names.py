@@ -31,7 +31,7 @@ _KEYS = {
 
 def of_variable(name: str) -> str | None:
     """Say what serves in the place of a variable of the original; None where it is none."""
-    return next((said for pattern, said in _VARIABLES.items() if fnmatchcase(name, pattern)), None)
+    return next((hint for pattern, hint in _VARIABLES.items() if fnmatchcase(name, pattern)), None)
 
 
 def of_key(name: str) -> str | None:

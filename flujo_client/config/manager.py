@@ -20,7 +20,7 @@ import pydantic
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from flujo_client.config import legacy_names
-from flujo_client.config.errors import Origins, nearest, told
+from flujo_client.config.errors import Origins, nearest, settings_error
 from flujo_client.config.models import (
     Agents,
     Aros,
@@ -322,5 +322,5 @@ def _checked(values: Mapping[str, Any], origins: Origins) -> Settings:
     try:
         return Settings.model_validate(values)
     except pydantic.ValidationError as error:
-        refusal = told(error, Settings, values, _VARIABLES.keys() - _ENV_ONLY, origins)
+        refusal = settings_error(error, Settings, values, _VARIABLES.keys() - _ENV_ONLY, origins)
     raise refusal

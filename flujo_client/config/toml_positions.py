@@ -131,14 +131,14 @@ def _statements(path: Path, text: str) -> list[tuple[Key, int]]:
     return found
 
 
-def _refusal(written: Written, text: str, statements: list[tuple[Key, int]], said: str) -> SettingsError:
+def _refusal(written: Written, text: str, statements: list[tuple[Key, int]], message: str) -> SettingsError:
     """Say where the parser stopped, at which key, and whether that was there before."""
-    found = _POSITION.search(said)
+    found = _POSITION.search(message)
     if found is None:  # Python's own refusal of a number
         line, column = _position(text, next((match.start() for match in _ENDLESS.finditer(text)), 0))
         return SettingsError(f"{written.path}:{line}:{column}: has a number of too many digits")
     line, column = (int(found[1]), int(found[2])) if found[1] else _position(text, len(text))
-    place, what = f"{written.path}:{line}:{column}", said[: found.start()]
+    place, what = f"{written.path}:{line}:{column}", message[: found.start()]
     key = next((key for key, at in reversed(statements) if at <= line), ())
     if not what.startswith(_TWICE):
         return SettingsError(f"{place}: is not TOML: {what[0].lower()}{what[1:]}")

@@ -69,20 +69,22 @@ def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str
     return OPEN if attempt == "paused" and not is_over else "expired"
 
 
-def choose(run_id: str, status: str, asked: Sequence[Approval], *, step: str | None, address: str | None) -> Approval:
+def choose(
+    run_id: str, status: str, approvals: Sequence[Approval], *, step: str | None, address: str | None
+) -> Approval:
     """Find the question that is meant: the one that is named, or the only one that is open.
 
     Args:
         run_id: the run.
         status: its status.
-        asked: all its questions, in the order they were asked.
+        approvals: all its questions, in the order they were asked.
         step: the name of its step.
         address: of the scope it stands in.
 
     Raises:
         ResumeError: it is not open, and why; or several are, and none is named.
     """
-    named = [each for each in asked if step in (None, each.step) and address in (None, each.address)]
+    named = [each for each in approvals if step in (None, each.step) and address in (None, each.address)]
     open_ = [each for each in named if each.state == OPEN]
     if len(open_) == 1:
         return open_[0]
@@ -101,7 +103,7 @@ def choose(run_id: str, status: str, asked: Sequence[Approval], *, step: str | N
         raise ResumeError(
             f"run {run_id} is {status} and has no question open, so there is nothing to answer", code="NOT_PAUSED"
         )
-    known = ", ".join(f"'{each.place}'" for each in asked if each.state == OPEN) or "none"
+    known = ", ".join(f"'{each.place}'" for each in approvals if each.state == OPEN) or "none"
     raise ResumeError(
         f"run {run_id} has asked nothing at {address or ''!r}, step {step or 'any'!r}; open are: {known}",
         code="UNKNOWN_QUESTION",

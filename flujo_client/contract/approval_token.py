@@ -42,9 +42,9 @@ def make_token(run_id: str, key: str, expires_at: datetime | None, keys: Sequenc
     return f"{_MARK}:{key_id}:{_mac(secret, key_id, body)}:{body}"
 
 
-def signed(asked: Sequence[Approval], keys: Sequence[tuple[str, bytes]]) -> list[Approval]:
+def signed(approvals: Sequence[Approval], keys: Sequence[tuple[str, bytes]]) -> list[Approval]:
     """Give questions their tokens."""
-    return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in asked]
+    return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in approvals]
 
 
 def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> Bound:

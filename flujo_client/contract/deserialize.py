@@ -42,7 +42,7 @@ def safe_deserialize(tree: Tree, target_type: type[T] | None = None) -> Any:
 
 
 def _validated(tree: Tree, target_type: type[T]) -> T:
-    if told := ambiguity(target_type, tree):
-        raise SerializationError(f"does not fit {type_name(target_type)}: {told}")
+    if ambiguous := ambiguity(target_type, tree):
+        raise SerializationError(f"does not fit {type_name(target_type)}: {ambiguous}")
     fail_fast(target_type, tree)
     return TypeAdapter(target_type).validate_python(tree)

@@ -77,7 +77,7 @@ def faults(check: Check, value: Any, most: int = MOST) -> list[Fault]:
     return [] if check.valid(value) else _Walk(check, value, most).run()
 
 
-def told(found: Iterable[Fault]) -> list[Fault]:
+def most_specific(found: Iterable[Fault]) -> list[Fault]:
     """Leave out unions whose branch is plain, for the faults of that branch say more; one fault is always left."""
     found = list(found)
     return [each for each in found if each.branch is None or not each.branch.is_meant] or found[:1]
@@ -176,7 +176,7 @@ class _Walk:
             held = sum(map(self._holds, branches)) if keyword == "oneOf" else any(map(self._holds, branches))
             if branches and not held:
                 branch = likeliest(
-                    self.check, [(each.sub, each.pointer) for each in branches], place.value, self._asked
+                    self.check, [(each.sub, each.pointer) for each in branches], place.value, self._check_holds
                 )
                 below.append(branches[branch.number]._replace(is_guess=place.is_guess or not branch.is_meant))
                 yield _fault(place, keyword, _FITS_NONE.format(_written(place.value), keyword), branch=branch)
@@ -239,9 +239,9 @@ class _Walk:
     def _holds(self, place: _Place) -> bool:
         if isinstance(place.sub, bool):
             return place.sub
-        return self._asked(place.sub, place.pointer, place.value)
+        return self._check_holds(place.sub, place.pointer, place.value)
 
-    def _asked(self, sub: Schema, pointer: str, value: Any) -> bool:
+    def _check_holds(self, sub: Schema, pointer: str, value: Any) -> bool:
         self._spend(value)
         return self.check.holds(sub, pointer, value)
 

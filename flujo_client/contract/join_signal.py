@@ -1,4 +1,4 @@
-"""The doorbell: the message that says which fan-out is to be joined. Ids only, for every message of a fan-out carries a copy.
+"""The join signal: the message that says which fan-out is to be joined. Ids only, for every message of a fan-out carries a copy.
 
 It proves nothing and decides nothing: whether a fan-out's branches are all closed is read from the rows.
 """
@@ -30,29 +30,29 @@ class JoinSignal:
 
     @property
     def key(self) -> str:
-        """The key of the join's work, which is also the doorbell's Celery task id, whoever publishes it."""
+        """The key of the join's work, which is also the signal's Celery task id, whoever publishes it."""
         return str(AttemptKey(self.run, self.address, self.step, 1, "join"))
 
     def to_wire(self) -> dict[str, Any]:
-        """Give the doorbell as plain data. It repeats task and key, for the headers that name them are not signed (M-014)."""
+        """Give the join signal as plain data. It repeats task and key, for the headers that name them are not signed (M-014)."""
         return {"v": WIRE_VERSION, "task": TASK_JOIN, "key": self.key}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> JoinSignal:
-        """Read a doorbell from a message.
+        """Read a join signal from a message.
 
         Raises:
-            SerializationError: it is not a doorbell, or is one of another version.
+            SerializationError: it is not a join signal, or is one of another version.
         """
         try:
             version, task, key = wire["v"], wire["task"], wire["key"]
             named = AttemptKey.parse(key)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise SerializationError(f"not a doorbell: {type(error).__name__} {error}", path="message") from error
+            raise SerializationError(f"not a join signal: {type(error).__name__} {error}", path="message") from error
         if version != WIRE_VERSION:
-            message = f"a doorbell of version {version}; this worker reads {WIRE_VERSION}"
+            message = f"a join signal of version {version}; this worker reads {WIRE_VERSION}"
             raise SerializationError(message, suggestion="upgrade the workers before the clients")
-        bell = cls(named.run, named.address)
-        if (task, key) != (TASK_JOIN, bell.key):
+        join_signal = cls(named.run, named.address)
+        if (task, key) != (TASK_JOIN, join_signal.key):
             raise SerializationError("the key or task it names is not a join's", path="message")
-        return bell
+        return join_signal

@@ -47,9 +47,9 @@ def fits_schema(value: Any, schema: dict[str, Any]) -> str | None:
         return "answer is nested too deep"
     if check.valid(plain):
         return None
-    from flujo_client.contract.faults import faults, told
+    from flujo_client.contract.faults import faults, most_specific
 
-    first = told(faults(check, plain))[0]
+    first = most_specific(faults(check, plain))[0]
     return f"{'.'.join(map(str, first.path)) or 'answer'} breaks the rule '{first.keyword}'"
 
 

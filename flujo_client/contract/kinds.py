@@ -15,7 +15,8 @@ class KindSpec:
     """The facts of one kind.
 
     Attributes:
-        name: its name in plans, traces and events, and the name of its modules.
+        name: its name in plans, rows, traces and events, and the name of its modules. It is stored with runs and part of their
+            fingerprints, so it never changes: not even to match `yaml_name`.
         yaml_name: its `kind` in blueprints; None if only options of other steps make one.
         child: what traces call its children; None if it has none.
         fans_out: whether its children are branches, which run side by side and meet in a join; or the rule that says so.

@@ -152,17 +152,20 @@ class Plan:
 
     def locate(self, address: str) -> PlanLocation:
         """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
-        spot, here, box = PlanLocation(None, self.nodes, None), "", ""
+        location, here, container_address = PlanLocation(None, self.nodes, None), "", ""
         for part in address.split("/") if address else ():
-            if spot.nodes is None and spot.container is not None:
-                spot, here = PlanLocation(spot.container, spot.container.bodies[part], box), f"{here}/{part}"
+            if location.nodes is None and location.container is not None:
+                location, here = (
+                    PlanLocation(location.container, location.container.bodies[part], container_address),
+                    f"{here}/{part}",
+                )
                 continue
             name, child, _ = part.partition("#")
-            container = (spot.nodes or Nodes()).named(name)
-            above, box, here = here, _under(here, name), _under(here, part)
+            container = (location.nodes or Nodes()).named(name)
+            above, container_address, here = here, _under(here, name), _under(here, part)
             body = container.bodies.get("body") if child and container.spec.iterates else None
-            spot = PlanLocation(container, body, above if body is None else box)
-        return spot
+            location = PlanLocation(container, body, above if body is None else container_address)
+        return location
 
     def to_tree(self) -> dict[str, Any]:
         """Give the plan as plain data, to be stored with its runs."""

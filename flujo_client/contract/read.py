@@ -40,7 +40,7 @@ def read_result(
     *,
     resolve: Resolve,
     fetch: Fetch,
-    asked: Sequence[Approval] = (),
+    questions: Sequence[Approval] = (),
 ) -> PipelineResult:
     """Make a run's result of its rows.
 
@@ -50,7 +50,7 @@ def read_result(
         scopes: all its scopes, read after the attempts.
         resolve: finds the classes that values were made of; a value whose class is not to be had here comes back as plain data.
         fetch: reads values that the rows only point at.
-        asked: the questions to people that are open, in it and its child runs.
+        questions: the questions to people that are open, in it and its child runs.
     """
     reading = _Reading(run, resolve, fetch)
     return PipelineResult(
@@ -64,7 +64,7 @@ def read_result(
         error=_failed(run.error, run.reason),
         pauses=[
             Paused(message=each.message, state_token=each.token, step=each.step, address=each.address)
-            for each in asked
+            for each in questions
             if run.status == "paused"
         ],
     )
@@ -166,7 +166,7 @@ class _Reading:
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
         """By the same rules for every container and every child of one (M-283)."""
         has_succeeded, metadata = scope.status == "succeeded", {**own.metadata_, **scope.metadata}
-        said = metadata.pop("feedback", None)
+        feedback = metadata.pop("feedback", None)
         return StepResult(
             name=scope.name or scope.address,
             output=self.value(scope.output) if has_succeeded else None,
@@ -175,7 +175,7 @@ class _Reading:
             latency_s=own.latency_s + _seconds(scope.opened_at, scope.closed_at or self.run.ended_at),
             token_counts=own.token_counts + scope.tokens + sum(each.token_counts for each in inside),
             cost_usd=own.cost_usd + scope.cost_usd + sum(each.cost_usd for each in inside),
-            feedback=said if has_succeeded else self._why(scope, inside),
+            feedback=feedback if has_succeeded else self._why(scope, inside),
             metadata_=metadata,
             step_history=inside,
         )
@@ -213,12 +213,12 @@ def _without_failed(result: StepResult, own: StepResult) -> StepResult:
     """A fan-out's figures are those of the branches that succeeded; what the others spent is told beside them (C-11)."""
     cost, tokens = track_parallel_costs(result.step_history)
     failed = [each for each in result.step_history if not each.success]
-    told = {
+    reported = {
         "failed_branch_cost_usd": sum(each.cost_usd for each in failed),
         "failed_branch_tokens": sum(each.token_counts for each in failed),
     }
     changes = {"cost_usd": own.cost_usd + cost, "token_counts": own.token_counts + tokens}
-    return result.model_copy(update=changes | {"metadata_": result.metadata_ | (told if failed else {})})
+    return result.model_copy(update=changes | {"metadata_": result.metadata_ | (reported if failed else {})})
 
 
 def _seconds(start: datetime, end: datetime | None) -> float:

@@ -96,7 +96,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class BackgroundRestart:
     """A run in the background that is to be started again.
 
     Attributes:

@@ -150,9 +150,9 @@ class PipelineResult(BaseModel):
             RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
         """
         if self.run_status == "paused":
-            said = "; ".join(each.message for each in self.pauses) or f"run {self.run_id} waits for a person"
+            text = "; ".join(each.message for each in self.pauses) or f"run {self.run_id} waits for a person"
             raise errors.PausedException(
-                said, result=self, suggestion="answer with `resume`, and read the result again"
+                text, result=self, suggestion="answer with `resume`, and read the result again"
             )
         ending = _ENDINGS.get(self.run_status)
         if ending is None:
@@ -164,8 +164,8 @@ class PipelineResult(BaseModel):
             raise errors.UsageLimitExceededError(error.message, self, suggestion=error.suggestion)
         if error.code == errors.PricingNotConfiguredError.code:
             raise errors.PricingNotConfiguredError.from_message(error.message)
-        said = f"{error.type_name}: {error.message}" if error.type_name else error.message
-        message = f"run {self.run_id} {self.run_status}" + (f": {said}" if said else "")
+        text = f"{error.type_name}: {error.message}" if error.type_name else error.message
+        message = f"run {self.run_id} {self.run_status}" + (f": {text}" if text else "")
         raise ending(message, result=self, suggestion=error.suggestion)
 
 

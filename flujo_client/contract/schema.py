@@ -29,9 +29,9 @@ Part = tuple[Schema, str]
 class UnusableSchema(ValueError):
     """A schema that cannot be compiled; `is_endless` if that is because it refers to itself without end."""
 
-    def __init__(self, told: str, *, is_endless: bool = False) -> None:
-        super().__init__(told)
-        self.told = told
+    def __init__(self, message: str, *, is_endless: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
         self.is_endless = is_endless
 
 
@@ -63,7 +63,7 @@ class Check:
 
     def valid(self, value: Any) -> bool:
         """Tell whether the whole schema holds; text that is no text (half a surrogate pair) never does."""
-        return _asked(self.is_valid, value)
+        return _holds(self.is_valid, value)
 
     def compiled(self, schema: Schema, registry: jsonschema_rs.Registry | None = None) -> Any:
         """Compile a schema the way this one is compiled."""
@@ -87,7 +87,7 @@ class Check:
             reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}
             validator = self.compiled(reference, self._registry)
             known = self._branches[id(sub)] = (sub, validator.is_valid)
-        return _asked(known[1], value)
+        return _holds(known[1], value)
 
     def own_rules(self, sub: dict[str, Any], rules: dict[str, Any]) -> Any:
         """Compile the rules of one part that look no deeper than itself, whose errors can be listed; once for each part."""
@@ -101,7 +101,7 @@ class Check:
         known = self._patterns.get(pattern)
         if known is None:
             known = self._patterns[pattern] = self.compiled({"$schema": _DRAFT, "pattern": pattern}).is_valid
-        return _asked(known, key)
+        return _holds(known, key)
 
     def resolved(self, sub: Schema, pointer: str) -> tuple[Schema, str]:
         """Follow `$ref` to the part it names; a part with other keywords beside the reference stays itself.
@@ -237,7 +237,7 @@ def _only_a_reference(sub: Mapping[str, Any]) -> bool:
     )
 
 
-def _asked(question: Callable[[Any], bool], value: Any) -> bool:
+def _holds(question: Callable[[Any], bool], value: Any) -> bool:
     try:
         return question(value)
     except (ValueError, RecursionError):

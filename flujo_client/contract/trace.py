@@ -83,11 +83,11 @@ def build_trace(
         hidden: fields whose values are not shown, besides those whose names tell a secret.
     """
     keys = {row.key for row in attempts}
-    told: dict[str | None, list[TraceEvent]] = {}
+    by_attempt: dict[str | None, list[TraceEvent]] = {}
     for event in events:
         at = _seconds(run.created_at, event.at) or 0.0
         line = TraceEvent(name=event.name, level=event.level, offset_s=at, data=event.data)
-        told.setdefault(event.attempt if event.attempt in keys else None, []).append(line)
+        by_attempt.setdefault(event.attempt if event.attempt in keys else None, []).append(line)
     return TraceNode(
         name=run.name,
         kind="run",
@@ -103,8 +103,8 @@ def build_trace(
         )
         | _initial(run)
         | _contract(run, hidden),
-        events=told.get(None, []),
-        children=_Telling(run, told).nodes(arrange(attempts, scopes)),
+        events=by_attempt.get(None, []),
+        children=_TraceBuilder(run, by_attempt).nodes(arrange(attempts, scopes)),
     )
 
 
@@ -114,7 +114,7 @@ def spent(node: TraceNode, what: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _TraceBuilder:
     """One run being told. `events` are by the key of the attempt they name."""
 
     run: RunRecord
@@ -132,7 +132,7 @@ class _Telling:
             offset_s=self._offset(first.created_at),
             duration_s=_seconds(first.created_at, last.ended_at),
             attributes=_set(attempts=last.number, work=self._work(node)),
-            events=self._told(node.starts_and_joins),
+            events=self._events_of(node.starts_and_joins),
             children=[self._attempt(each) for each in node.tries],
         )
 
@@ -141,11 +141,13 @@ class _Telling:
             return self._start(node)
         kind = CHILDREN.get(node.scope.kind, "child")
         children = [self._child(each, kind) for each in node.children]
-        told = self._scope(node.scope, node.scope.kind, [*map(self._attempt, node.tries), *children])
+        node_of_scope = self._scope(node.scope, node.scope.kind, [*map(self._attempt, node.tries), *children])
         began = {"offset_s": self._offset(node.began_at), "duration_s": _seconds(node.began_at, node.scope.closed_at)}
         attempts = len(node.children) if node.scope.kind == LOOP.name else len(node.tries)
-        own = told.attributes | _set(attempts=attempts, work=self._work(node))
-        return told.model_copy(update=began | {"attributes": own, "events": self._told(node.starts_and_joins)})
+        own = node_of_scope.attributes | _set(attempts=attempts, work=self._work(node))
+        return node_of_scope.model_copy(
+            update=began | {"attributes": own, "events": self._events_of(node.starts_and_joins)}
+        )
 
     def _start(self, node: NodeRows) -> TraceNode:
         """A container that is about to begin: it has no scope yet."""
@@ -155,7 +157,7 @@ class _Telling:
             status=node.starts_and_joins[-1].status,
             offset_s=self._offset(node.began_at),
             attributes=_set(work=self._work(node)),
-            events=self._told(node.starts_and_joins),
+            events=self._events_of(node.starts_and_joins),
         )
 
     def _child(self, child: SequenceRows, kind: str) -> TraceNode:
@@ -164,7 +166,7 @@ class _Telling:
     def _scope(self, scope: ScopeRecord, kind: str, children: list[TraceNode]) -> TraceNode:
         """By the same rules for every container and every child of one; what the run's end left open ended with it."""
         metadata = dict(scope.metadata)
-        said = metadata.pop("feedback", None)
+        feedback = metadata.pop("feedback", None)
         tokens, cost_usd = (sum(spent(each, what) for each in children) for what in ("tokens", "cost_usd"))
         child_run, cache_hit = metadata.pop("child_run", None), metadata.pop("cache_hit", None)
         return TraceNode(
@@ -174,7 +176,7 @@ class _Telling:
             offset_s=self._offset(scope.opened_at),
             duration_s=_seconds(scope.opened_at, scope.closed_at),
             attributes=_set(
-                feedback=scope.fault.feedback if scope.fault else said,
+                feedback=scope.fault.feedback if scope.fault else feedback,
                 child_run=child_run,
                 **{"flujo.cache.hit": cache_hit},
                 tokens=scope.tokens + tokens,
@@ -186,7 +188,7 @@ class _Telling:
 
     def _attempt(self, row: AttemptRecord) -> TraceNode:
         began = row.started_at or row.created_at
-        events, calls = tool_calls(self._told([row]))
+        events, calls = tool_calls(self._events_of([row]))
         return TraceNode(
             name=f"attempt {row.number}",
             kind="attempt",
@@ -203,14 +205,14 @@ class _Telling:
 
     def _wait(self, row: AttemptRecord) -> dict[str, Any] | None:
         """What an attempt waited for before it was at work; None where its row cannot tell, for a worker was lost with it."""
-        told = {event.name: event.offset_s for event in self._told([row])}
+        offsets = {event.name: event.offset_s for event in self._events_of([row])}
         since, began = self._offset(row.created_at), row.started_at or row.ended_at
         until = None if began is None or row.status in WAITING else self._offset(began)
         if row.kind == RESUME:
-            answered = [told[name] for name in (ANSWERED, UNANSWERED) if name in told]
+            answered = [offsets[name] for name in (ANSWERED, UNANSWERED) if name in offsets]
             return _waited("answer", since, answered[0] if answered else until)
-        if BREAKER in told:
-            return _waited("breaker", told[BREAKER], until)
+        if BREAKER in offsets:
+            return _waited("breaker", offsets[BREAKER], until)
         return None if row.fence > 1 else _waited("retry" if row.number > 1 else "worker", since, until)
 
     def _work(self, node: NodeRows) -> list[dict[str, Any]]:
@@ -225,7 +227,7 @@ class _Telling:
             for row in node.starts_and_joins
         ]
 
-    def _told(self, rows: Sequence[AttemptRecord]) -> list[TraceEvent]:
+    def _events_of(self, rows: Sequence[AttemptRecord]) -> list[TraceEvent]:
         return [event for row in rows for event in self.events.get(row.key, ())]
 
     def _offset(self, at: datetime) -> float:
@@ -262,10 +264,10 @@ def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
 def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
     """What else the contract has of a run (requirements §2.9). An input that is only pointed at is not fetched for its preview."""
     value = None if run.input is None or run.input.is_reference else plain(run.input.tree())
-    told = redact_tree(value, hidden=hidden)
-    said = None if value is None else preview(told if isinstance(told, str) else dumps(told).decode())
+    redacted = redact_tree(value, hidden=hidden)
+    shown = None if value is None else preview(redacted if isinstance(redacted, str) else dumps(redacted).decode())
     return _set(
-        **{"flujo.pipeline.version": run.version, "flujo.input": said, "flujo.is_background": run.is_background}
+        **{"flujo.pipeline.version": run.version, "flujo.input": shown, "flujo.is_background": run.is_background}
     )
 
 

@@ -68,23 +68,23 @@ def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) ->
         scopes: all of the run, read after the attempts, so that each attempt's is among them; none for a run of steps alone.
     """
     nodes: dict[str, dict[str, NodeRows]] = {}
-    boxes: dict[str | None, NodeRows] = {}
+    containers: dict[str | None, NodeRows] = {}
 
     def node(sequence: str, name: str) -> NodeRows:
         return nodes.setdefault(sequence, {}).setdefault(name, NodeRows(name))
 
     for scope in scopes:
         if scope.kind != SEQUENCE:
-            box = boxes[scope.address] = node(scope.parent or ROOT, scope.step or "")
-            box.scope = scope
+            container = containers[scope.address] = node(scope.parent or ROOT, scope.step or "")
+            container.scope = scope
     for row in attempts:
-        at = boxes.get(row.address) or node(row.address, row.step)
+        at = containers.get(row.address) or node(row.address, row.step)
         (at.tries if row.kind in TRIES else at.starts_and_joins).append(row)
     root = next((scope.address for scope in scopes if scope.parent is None), ROOT)
     begun = {address: _in_order(each.values()) for address, each in nodes.items()}
     for scope in sorted(scopes, key=attrgetter("place")):
-        if scope.kind == SEQUENCE and scope.parent in boxes:
-            boxes[scope.parent].children.append(SequenceRows(scope, begun.get(scope.address, [])))
+        if scope.kind == SEQUENCE and scope.parent in containers:
+            containers[scope.parent].children.append(SequenceRows(scope, begun.get(scope.address, [])))
     return begun.get(root, [])
 
 
@@ -93,12 +93,12 @@ def _in_order(nodes: Iterable[NodeRows]) -> list[NodeRows]:
 
     No clock is asked, for what one commit begins has one time: an empty container, and what follows it.
     """
-    steps, boxes = list[NodeRows](), list[tuple[int, NodeRows]]()
+    steps, containers = list[NodeRows](), list[tuple[int, NodeRows]]()
     for node in nodes:
         if node.scope is None:
             steps.append(node)
         else:
-            boxes.append((node.scope.place, node))
-    for place, box in sorted(boxes, key=itemgetter(0)):
-        steps.insert(place, box)
+            containers.append((node.scope.place, node))
+    for place, container in sorted(containers, key=itemgetter(0)):
+        steps.insert(place, container)
     return steps

@@ -75,16 +75,16 @@ class FunctionValidator:
 
         @wraps(judge)
         def validate(output: Any, **options: Any) -> Any:
-            said = judge(output, **options)
-            return self._awaited(said) if inspect.isawaitable(said) else self._named(said)
+            answer = judge(output, **options)
+            return self._awaited(answer) if inspect.isawaitable(answer) else self._named(answer)
 
         self.validate = validate
 
-    async def _awaited(self, said: Awaitable[Any]) -> ValidationResult:
-        return self._named(await said)
+    async def _awaited(self, answer: Awaitable[Any]) -> ValidationResult:
+        return self._named(await answer)
 
-    def _named(self, said: Any) -> ValidationResult:
-        result = result_of(said)
+    def _named(self, answer: Any) -> ValidationResult:
+        result = result_of(answer)
         return result if result.validator_name else result.model_copy(update={"validator_name": self.name})
 
 
@@ -96,19 +96,19 @@ def validator(judge: Callable[..., Any]) -> FunctionValidator:
     return FunctionValidator(judge)
 
 
-def result_of(said: Any) -> ValidationResult:
+def result_of(answer: Any) -> ValidationResult:
     """Read what a validator answered: a result, a bool, or (bool, feedback).
 
     Raises:
         TypeError: it is none of these.
     """
-    match said:
+    match answer:
         case ValidationResult():
-            return said
+            return answer
         case bool():
-            return ValidationResult(is_valid=said)
+            return ValidationResult(is_valid=answer)
         case bool(is_valid), feedback:
             return ValidationResult(is_valid=is_valid, feedback=None if feedback is None else str(feedback))
     raise TypeError(
-        f"a validator answers with a ValidationResult, a bool or (bool, feedback), not {type(said).__name__}"
+        f"a validator answers with a ValidationResult, a bool or (bool, feedback), not {type(answer).__name__}"
     )

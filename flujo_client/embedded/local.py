@@ -77,8 +77,8 @@ def migrate(settings: Settings) -> None:
         start_new_session=True,  # Ctrl-C is for whoever waits for it: cut short, it would look like a failure
     )
     if done.returncode:
-        said, _, way_out = (done.stderr.strip() or done.stdout.strip()).partition("\n  → ")
-        why = said.splitlines()[-1] if said else done.returncode
+        message, _, way_out = (done.stderr.strip() or done.stdout.strip()).partition("\n  → ")
+        why = message.splitlines()[-1] if message else done.returncode
         raise ConfigurationError(f"the database could not be migrated: {why}", suggestion=way_out or None)
 
 

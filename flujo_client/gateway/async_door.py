@@ -22,7 +22,7 @@ from flujo_client.gateway.door import (
     is_undone_by_another,
     needs_check,
     send,
-    told_by,
+    to_flujo_error,
 )
 from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, Sleep
 from flujo_client.gateway.post import ClientPublisher
@@ -74,7 +74,7 @@ class AsyncRunner:
     async def _do(self, effect: Effect) -> Any:
         match effect:
             case Query(connection=connection):
-                return await (self._answer(effect) if connection is None else _ask(connection, effect))
+                return await (self._answer(effect) if connection is None else _answer(connection, effect))
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
             case AwaitRun():
@@ -96,28 +96,28 @@ class AsyncRunner:
         with watch_of(self._url).waiting(wait.run_id, wait.statuses, wake), suppress(TimeoutError):
             await asyncio.wait_for(is_over.wait(), wait.seconds)
 
-    async def _answer(self, ask: Query) -> Any:
+    async def _answer(self, query: Query) -> Any:
         try:
             await self._open()
-            return await self._patiently(ask)
+            return await self._with_retry(query)
         except psycopg.Error as error:
-            told = told_by(self._url, error)
-            raise told from told.__cause__
+            failure = to_flujo_error(self._url, error)
+            raise failure from failure.__cause__
 
-    async def _patiently(self, ask: Query) -> Any:
+    async def _with_retry(self, query: Query) -> Any:
         """Ask; what met another statement is asked again at once."""
         for _ in range(TRIES - 1):
             try:
-                return await self._asked(ask)
+                return await self._execute(query)
             except psycopg.Error as error:
                 if not is_undone_by_another(error):
                     raise
-        return await self._asked(ask)
+        return await self._execute(query)
 
-    async def _asked(self, ask: Query) -> Any:
+    async def _execute(self, query: Query) -> Any:
         async with self._pool.connection() as connection:
             try:
-                answer = await _ask(connection, ask)
+                answer = await _answer(connection, query)
             except psycopg.errors.ReadOnlySqlTransaction:
                 await connection.close()  # so that the next one finds a server that takes it
                 raise
@@ -147,7 +147,7 @@ class AsyncRunner:
             from psycopg_pool import AsyncConnectionPool
 
             async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
-                check_schema(await _ask(connection, VERSION))
+                check_schema(await _answer(connection, VERSION))
             pool = AsyncConnectionPool(
                 self._url,
                 min_size=0,
@@ -171,9 +171,9 @@ async def _check(connection: _Connection) -> None:
         await connection.execute("")
 
 
-async def _ask(connection: Any, ask: Query) -> Any:
-    request, bounds = ask.request, ask.request.bounds
-    if request.undoes and ask.connection is not None:
+async def _answer(connection: Any, query: Query) -> Any:
+    request, bounds = query.request, query.request.bounds
+    if request.undoes and query.connection is not None:
         await connection.execute(
             ""
         )  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it

@@ -19,15 +19,15 @@ from psycopg.rows import dict_row
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
     AwaitRun,
+    CountQueued,
     CountRefused,
-    Depth,
     Effect,
     MarkSent,
     Operation,
+    PingBroker,
     Publish,
     Query,
-    Reach,
-    Ring,
+    RequestSweep,
     Sleep,
 )
 from flujo_client.gateway.post import ClientPublisher
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 19
+SCHEMA = 20
 """The schema this code reads and writes: the number of the newest migration."""
 
 VERSION = Query(schema_version())
@@ -102,7 +102,7 @@ class SyncRunner:
     def _do(self, effect: Effect) -> Any:
         match effect:
             case Query(connection=connection):
-                return self._answer(effect) if connection is None else _ask(connection, effect)
+                return self._answer(effect) if connection is None else _answer(connection, effect)
             case Sleep(seconds):
                 time.sleep(seconds)
             case AwaitRun(run_id, statuses, seconds):
@@ -115,30 +115,30 @@ class SyncRunner:
                 return send(self._post, effect)
         return None
 
-    def _answer(self, ask: Query) -> Any:
+    def _answer(self, query: Query) -> Any:
         try:
-            return self._patiently(ask)
+            return self._with_retry(query)
         except psycopg.Error as error:
-            told = ClientError("this client is closed") if self._pool.closed else told_by(self._url, error)
-            raise told from told.__cause__
+            failure = ClientError("this client is closed") if self._pool.closed else to_flujo_error(self._url, error)
+            raise failure from failure.__cause__
 
-    def _patiently(self, ask: Query) -> Any:
+    def _with_retry(self, query: Query) -> Any:
         """Ask; what met another statement is asked again at once."""
         for _ in range(TRIES - 1):
             try:
-                return self._asked(ask)
+                return self._execute(query)
             except psycopg.Error as error:
                 if not is_undone_by_another(error):
                     raise
-        return self._asked(ask)
+        return self._execute(query)
 
-    def _asked(self, ask: Query) -> Any:
+    def _execute(self, query: Query) -> Any:
         with self._connect() as connection:
             if not self._is_checked:
-                check_schema(_ask(connection, VERSION))
+                check_schema(_answer(connection, VERSION))
                 self._is_checked = True
             try:
-                answer = _ask(connection, ask)
+                answer = _answer(connection, query)
             except psycopg.errors.ReadOnlySqlTransaction:
                 connection.close()  # so that the next one finds a server that takes it
                 raise
@@ -187,9 +187,9 @@ def is_undone_by_another(error: psycopg.Error) -> bool:
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
-def _ask(connection: Any, ask: Query) -> Any:
-    request, bounds = ask.request, ask.request.bounds
-    if request.undoes and ask.connection is not None:
+def _answer(connection: Any, query: Query) -> Any:
+    request, bounds = query.request, query.request.bounds
+    if request.undoes and query.connection is not None:
         connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
     with (
         connection.transaction() if bounds or request.undoes else nullcontext(),
@@ -203,13 +203,13 @@ def _ask(connection: Any, ask: Query) -> Any:
 
 def send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
-        case Reach():
+        case PingBroker():
             post.reach()
         case Publish(envelopes):
             return post.publish(envelopes)
-        case Ring():
-            post.ring()
-        case Depth(queues):
+        case RequestSweep():
+            post.request_sweep()
+        case CountQueued(queues):
             return post.depths(queues)
         case CountRefused():
             return post.refused()
@@ -218,7 +218,7 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
     return None
 
 
-def told_by(url: str, error: psycopg.Error) -> FlujoError:
+def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
     """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:

@@ -22,7 +22,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PingBroker:
     """Make sure that the broker answers, before anything is recorded."""
 
 
@@ -42,12 +42,12 @@ class MarkSent:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RequestSweep:
     """Ask a worker to sweep at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class CountQueued:
     """Count the messages in queues; answered with numbers by queue."""
 
     queues: Sequence[str]
@@ -74,7 +74,7 @@ class Sleep:
     seconds: float
 
 
-Effect = Query | Reach | Publish | MarkSent | Ring | Depth | CountRefused | AwaitRun | Sleep
+Effect = Query | PingBroker | Publish | MarkSent | RequestSweep | CountQueued | CountRefused | AwaitRun | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.plan import Plan
 from flujo_client.gateway.requests import GRACE_S, Request, bind_first, only
-from flujo_client.pipeline.fork import Beginning, Standing
+from flujo_client.pipeline.fork import Beginning, RetryableRun
 from flujo_client.serial import Packed, stored
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def standing(run_id: str) -> Request[Standing]:
+def retryable_run(run_id: str) -> Request[RetryableRun]:
     """Read what there is of a run that may be retried; raises RunNotFound."""
-    return Request("standing", {"run": run_id}, lambda rows: _standing(only(rows, run_id)))
+    return Request("retryable_run", {"run": run_id}, lambda rows: _retryable_run(only(rows, run_id)))
 
 
 def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginning | None]:
@@ -44,7 +44,7 @@ def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
     return Request("fork", parameters, lambda rows: rows[0]["id"] if rows else None)
 
 
-def _standing(row: Row) -> Standing:
+def _retryable_run(row: Row) -> RetryableRun:
     ticket = RunHeader(
         run=row["id"],
         **{name: row[name] for name in ("reference", "fingerprint", "queue", "priority", "trace_parent", "tenant")},
@@ -52,7 +52,7 @@ def _standing(row: Row) -> Standing:
         limits=row["limits"],
     )
     rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s")}
-    return Standing(ticket, Plan.from_tree(row["plan"]), **rest)
+    return RetryableRun(ticket, Plan.from_tree(row["plan"]), **rest)
 
 
 def _beginning(row: Row) -> Beginning:

@@ -47,10 +47,10 @@ class ClientPublisher:
         self._answered_at = time.monotonic()
         return True
 
-    def ring(self) -> None:
+    def request_sweep(self) -> None:
         """Ask a worker to sweep at once; if that cannot be sent, one will sweep soon anyway."""
         try:
-            self._broker.ring(self._control)
+            self._broker.request_sweep(self._control)
         except redis.RedisError as error:
             logger.info("sweep not asked for: %s", error)
 

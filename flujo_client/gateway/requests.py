@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.records import Again, NewRun
+    from flujo_client.contract.records import BackgroundRestart, NewRun
 
 T_co = TypeVar("T_co", covariant=True)
 Row = dict[str, Any]
@@ -261,7 +261,7 @@ def launch(run_id: str) -> Request[Launch]:
     return Request("launch", {"run": run_id}, lambda rows: _launch(only(rows, run_id)))
 
 
-def start_again(again: Again) -> Request[str | None]:
+def start_again(again: BackgroundRestart) -> Request[str | None]:
     """Start a run in the background again; the answer is the new run's id, or None when that was done before."""
     parameters = {
         "run": again.run,
@@ -334,9 +334,9 @@ def backlog() -> Request[dict[str, tuple[int, float]]]:
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
 
 
-def owed_hooks() -> Request[tuple[int, float | None]]:
+def pending_hooks() -> Request[tuple[int, float | None]]:
     """Count the calls of hooks that are owed, with the age of the oldest in seconds; None where there is none."""
-    return Request("owed_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
+    return Request("pending_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
 
 
 def only(rows: Sequence[Row], run_id: str) -> Row:
@@ -396,13 +396,13 @@ def _launch(row: Row) -> Launch:
 
 def _approval(row: Row) -> Approval:
     names = ("run_id", "pipeline", "address", "step", "key", "asked_at", "expires_at", "run_status")
-    asked = row["question"]
+    question = row["question"]
     return Approval(
         **{name: row[name] for name in (*names, "answered_by", "note", "answered_at")},
-        message=asked["message"],
-        schema=asked["schema"],
-        actor=asked.get("actor"),
-        refused=asked.get("refused"),
+        message=question["message"],
+        schema=question["schema"],
+        actor=question.get("actor"),
+        refused=question.get("refused"),
         state=state_of(row["status"], row["run_status"], is_answered=row["is_answered"], is_over=row["is_over"]),
     )
 
@@ -418,5 +418,5 @@ def _notice(row: Row) -> NoticeRecord:
 
 def _correction(row: Row) -> CorrectionRecord:
     own = {name: row[name] for name in CorrectionRecord.__slots__ if name in row}
-    told = {name: row[name] for name in Correction.__slots__}
-    return CorrectionRecord(**own, correction=Correction(**{**told, "transforms": tuple(row["transforms"])}))
+    values = {name: row[name] for name in Correction.__slots__}
+    return CorrectionRecord(**own, correction=Correction(**{**values, "transforms": tuple(row["transforms"])}))

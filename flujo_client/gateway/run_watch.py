@@ -62,9 +62,9 @@ class RunWatch:
         self._waits: defaultdict[str, set[_Wait]] = defaultdict(set)
         self._unread: set[str] = set()
         self._thread: threading.Thread | None = None
-        self._bell, self._ringer = socket.socketpair()
-        self._bell.settimeout(0)
-        self._ringer.settimeout(0)
+        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
+        self._wakeup_reader.settimeout(0)
+        self._wakeup_writer.settimeout(0)
 
     @contextmanager
     def waiting(self, run_id: str, statuses: Collection[str], wake: Callable[[], object]) -> Iterator[None]:
@@ -84,8 +84,8 @@ class RunWatch:
                 thread = threading.Thread(target=self._watch, name="flujo-run-watch", daemon=True)
                 thread.start()
                 self._thread = thread
-        with suppress(BlockingIOError):  # it has rung often enough
-            self._ringer.send(b"\0")
+        with suppress(BlockingIOError):  # the thread has enough to read
+            self._wakeup_writer.send(b"\0")
 
     def _discard(self, wait: _Wait) -> None:
         with self._lock:
@@ -116,7 +116,7 @@ class RunWatch:
         pause, needed_at, read_at = FIRST_POLL_S, time.monotonic(), float("-inf")
         with selectors.DefaultSelector() as ready:
             ready.register(connection, selectors.EVENT_READ)
-            ready.register(self._bell, selectors.EVENT_READ)
+            ready.register(self._wakeup_reader, selectors.EVENT_READ)
             while True:
                 now = time.monotonic()
                 if self._waits:
@@ -132,7 +132,7 @@ class RunWatch:
                     pause = FIRST_POLL_S
                 ready.select(max(0.0, min(read_at + pause, needed_at + LINGER_S) - time.monotonic()))
                 with suppress(BlockingIOError):
-                    self._bell.recv(4096)
+                    self._wakeup_reader.recv(4096)
                 self._hear(connection)
 
     def _take(self, *, all_of_them: bool) -> list[str]:

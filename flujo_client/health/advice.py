@@ -63,11 +63,11 @@ def _structured_output(report: HealthReport) -> Iterator[Advice]:
 
 
 def _from_counts(kind: str, counts: Mapping[str, int], known: Mapping[str, str], threshold: int) -> Iterator[Advice]:
-    for name, told in known.items():
+    for name, advice in known.items():
         count = counts.get(name, 0)
         if count >= threshold:
             code = f"{kind}_{name.replace('-', '_')}"
-            yield Advice(code=code, value=count, threshold=threshold, message=f"{count:,} {told}")
+            yield Advice(code=code, value=count, threshold=threshold, message=f"{count:,} {advice}")
 
 
 def _top(kind: str, places: Mapping[str, Figures], stages: Mapping[str, StageCounts]) -> Iterator[Advice]:
@@ -84,8 +84,8 @@ def _top(kind: str, places: Mapping[str, Figures], stages: Mapping[str, StageCou
     for stage, count in stages.get(name, {}).items():
         if count >= TOP_STAGE:
             hint = _ADD.get(stage, "look at its events")
-            told = f"the {kind} '{name}' needs the stage {stage}, {count:,} times: {hint}"
-            yield Advice(code=f"top_{kind}_{stage}", about=name, value=count, threshold=TOP_STAGE, message=told)
+            text = f"the {kind} '{name}' needs the stage {stage}, {count:,} times: {hint}"
+            yield Advice(code=f"top_{kind}_{stage}", about=name, value=count, threshold=TOP_STAGE, message=text)
 
 
 def _skips(models: Mapping[str, Figures]) -> Iterator[Advice]:

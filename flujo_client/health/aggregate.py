@@ -44,7 +44,7 @@ def build(
     counters = aros.counters
     runs = sum(each.runs for each in aros.runs)
     sums = _sums(counters)
-    told = machine_of(machine, depths)
+    facts = machine_of(machine, depths)
     report = HealthReport(
         generated_at=aros.at,
         window=Window(
@@ -54,8 +54,8 @@ def build(
             limit=question.most_runs,
             filters=question.filters(),
         ),
-        verdict=judge(told, health),
-        machine=told,
+        verdict=judge(facts, health),
+        machine=facts,
         totals=_figures(sums, runs),
         stages=_stages(sums, _STAGE),
         pipelines=_pipelines(aros),
@@ -212,6 +212,6 @@ def _ranked(counts: Mapping[str, int]) -> dict[str, int]:
 def _nothing(question: HealthQuery, runs: int) -> list[str]:
     if runs:
         return []
-    asked = " that fits the filters" if question.pipeline is not None else ""
+    filtered = " that fits the filters" if question.pipeline is not None else ""
     when = f" in the last {question.since_hours:g} hours" if question.since_hours is not None else " yet"
-    return [f"there is nothing to report: no run{asked} has begun{when}"]
+    return [f"there is nothing to report: no run{filtered} has begun{when}"]

@@ -49,10 +49,10 @@ def judge(machine: Machine, health: Health) -> Verdict:
 
 
 def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
-    for code, told in _BAD.items():
+    for code, message in _BAD.items():
         fact: Fact = getattr(machine, code)
         if fact.count:
-            yield Reason(code=code, message=f"{fact.count} {told}", named=fact.named)
+            yield Reason(code=code, message=f"{fact.count} {message}", named=fact.named)
     yield from _kept_waiting(machine, health)
     for name, queue in machine.queues.items():
         if queue.messages is not None and queue.messages >= health.queue_depth:
@@ -74,10 +74,10 @@ def _kept_waiting(machine: Machine, health: Health) -> Iterator[Reason]:
         yield Reason(code="oldest_queued", message=message, named=waiting.named)
     if waiting.count and not machine.live_workers:
         yield Reason(code="no_worker", message=f"{waiting.count} attempts could begin, and no worker is alive")
-    owed = machine.owed_hooks
-    if owed.oldest_s is not None and owed.oldest_s >= health.queued_s:
-        message = f"the oldest of {owed.count} calls of hooks is owed since {owed.oldest_s:g} s"
-        yield Reason(code="owed_hooks", message=message, named=owed.named)
+    pending = machine.owed_hooks
+    if pending.oldest_s is not None and pending.oldest_s >= health.queued_s:
+        message = f"the oldest of {pending.count} calls of hooks is owed since {pending.oldest_s:g} s"
+        yield Reason(code="owed_hooks", message=message, named=pending.named)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -103,8 +103,8 @@ class AgenticLoopStep(LoopStep):
 
     def _agent(self, name: str, given: Any) -> Body:
         body = given if isinstance(given, Step | Pipeline) else Step(name, given)
-        tells = self.on_agent_failure == TELL
-        return ImportStep(name, pipeline=body, inherit_context=True, on_failure=TELL) if tells else body
+        returns_failure = self.on_agent_failure == TELL
+        return ImportStep(name, pipeline=body, inherit_context=True, on_failure=TELL) if returns_failure else body
 
 
 def make_agentic_loop_pipeline(

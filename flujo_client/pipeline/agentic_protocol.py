@@ -73,8 +73,8 @@ def read_command(output: Any) -> AgentCommand:
         return COMMAND.validate_python(output, from_attributes=True)
     except pydantic.ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
-    told = "; ".join(f"at {_pointer(each['loc']) or '(root)'}: {each['msg'][:_LONGEST]}" for each in wrong)
-    raise AgentIOValidationError(f"it is no command: {told}; {_COMMANDS}", pointer=_pointer(wrong[0]["loc"]))
+    problems = "; ".join(f"at {_pointer(each['loc']) or '(root)'}: {each['msg'][:_LONGEST]}" for each in wrong)
+    raise AgentIOValidationError(f"it is no command: {problems}; {_COMMANDS}", pointer=_pointer(wrong[0]["loc"]))
 
 
 def _pointer(place: Sequence[str | int]) -> str:
@@ -92,25 +92,25 @@ class Registry:
 
     names: tuple[str, ...]
 
-    def path(self, said: Any, _context: Any) -> str:
+    def path(self, answer: Any, _context: Any) -> str:
         """Say which path a command takes; a plugin may have put another one in its place."""
-        command = read_command(said)
+        command = read_command(answer)
         if command.type != "run_agent":
             return command.type
         return command.agent_name if command.agent_name in self.names else UNKNOWN
 
-    def given(self, said: Any, _context: Any) -> Any:
+    def given(self, answer: Any, _context: Any) -> Any:
         """Give what comes in on a command's path."""
-        command = read_command(said)
+        command = read_command(answer)
         if command.type == "run_agent":
             return command.input_data if command.agent_name in self.names else command.agent_name
         return command.question if command.type == "ask_human" else command.final_answer
 
     def refuse(self, named: str) -> dict[str, Any]:
         """Tell the planner that there is no such agent, and which there are."""
-        told = {"error": f"there is no agent '{named[:_LONGEST]}'", "agents": list(self.names)}
+        refusal = {"error": f"there is no agent '{named[:_LONGEST]}'", "agents": list(self.names)}
         near = closest_match(named, self.names)
-        return told | ({"nearest": near} if near else {})
+        return refusal | ({"nearest": near} if near else {})
 
 
 def question_of(question: str, _context: Any) -> str:

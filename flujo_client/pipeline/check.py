@@ -68,8 +68,8 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
     if not findings:
         return
     if endless := [str(each) for each in findings if each.is_endless]:
-        said = "; ".join(endless)
-        raise InfiniteFallbackError(said, suggestion="let the last fallback be a step that has none")
+        message = "; ".join(endless)
+        raise InfiniteFallbackError(message, suggestion="let the last fallback be a step that has none")
     if all(finding.is_missing_agent for finding in findings):
         raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
@@ -93,7 +93,7 @@ class _Above(NamedTuple):
     is_fallback: bool = False
 
 
-class _Spot(NamedTuple):
+class _CheckLocation(NamedTuple):
     """Where the reading is: the path above, what is known there, and the bodies it stands in."""
 
     above: str
@@ -111,12 +111,12 @@ class _Reading:
     def all(self, pipeline: Pipeline, place: ContextInfo) -> Iterator[PipelineFinding]:
         if not pipeline.steps:
             yield PipelineFinding("it has no steps")
-        yield from map(PipelineFinding, self._besides(pipeline))
-        yield from self._sequence(pipeline, _Spot("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
+        yield from map(PipelineFinding, self._findings_beside_steps(pipeline))
+        yield from self._sequence(pipeline, _CheckLocation("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._steps > MAX_STEPS:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
 
-    def _besides(self, body: Body) -> Iterator[str]:
+    def _findings_beside_steps(self, body: Body) -> Iterator[str]:
         """What is wrong with what a pipeline has besides its steps."""
         if isinstance(body, Pipeline):
             for what, text in (("name", body.name or ""), ("version", body.version)):
@@ -125,25 +125,25 @@ class _Reading:
             yield from resources_findings(body.resources, self._allowed)
             yield from hooks_findings(body.hooks, self._allowed)
 
-    def _sequence(self, body: Body, spot: _Spot) -> Iterator[PipelineFinding]:
+    def _sequence(self, body: Body, location: _CheckLocation) -> Iterator[PipelineFinding]:
         given: Sequence[Any] = steps_of(body)
         steps = [each for each in given if isinstance(each, Step)]
         for index, each in enumerate(given):
             if not isinstance(each, Step):
-                where = f"in '{spot.above.removesuffix('/')}', " if spot.above else ""
+                where = f"in '{location.above.removesuffix('/')}', " if location.above else ""
                 yield PipelineFinding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
         for name, count in Counter(step.name for step in steps).items():
             if count > 1:
                 text = f"{count} steps have this name; names are addresses, so each needs its own"
-                yield PipelineFinding(text, f"{spot.above}{name}")
+                yield PipelineFinding(text, f"{location.above}{name}")
         for step in steps:
             if self._steps > MAX_STEPS:
                 return
-            yield from self._step(step, spot)
+            yield from self._step(step, location)
 
-    def _step(self, step: Step, spot: _Spot) -> Iterator[PipelineFinding]:
-        path = f"{spot.above}{step.name}"
-        place = spot.place
+    def _step(self, step: Step, location: _CheckLocation) -> Iterator[PipelineFinding]:
+        path = f"{location.above}{step.name}"
+        place = location.place
         texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
         texts += _input_findings(step.input, place)
         if len(path.encode(errors="replace")) > MAX_PATH:
@@ -155,11 +155,11 @@ class _Reading:
         self._steps += not bodies
         for key, body in bodies.items():
             name = body.name if isinstance(body, Pipeline) and body.name else step.name
-            trail = (*spot.trail, _Above(body, name, step.spec is kinds.FALLBACK and key == FALLBACK))
-            inside = _Spot(f"{path}/{key}/", step.place_inside(spot.place), trail)
+            trail = (*location.trail, _Above(body, name, step.spec is kinds.FALLBACK and key == FALLBACK))
+            inside = _CheckLocation(f"{path}/{key}/", step.place_inside(location.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._besides(body))
+                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._findings_beside_steps(body))
                 yield from self._sequence(body, inside)
             else:
                 self._steps += 1
@@ -173,7 +173,7 @@ def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
     return trail[first:] if first < len(trail) - 1 else ()
 
 
-def _body_finding(body: Any, inside: _Spot) -> str | None:
+def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
     """What is wrong with a body itself, and a reason not to look into it."""
     if not isinstance(body, Pipeline | Step):
         return f"is a {type(body).__name__}, neither a Pipeline nor a Step"
@@ -183,9 +183,9 @@ def _body_finding(body: Any, inside: _Spot) -> str | None:
         return f"is what it stands in itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}"
     if len(inside.trail) > MAX_CONTAINERS + 1:
         return f"stands in more than {MAX_CONTAINERS} containers"
-    known, asked = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
-    if known is not None and asked is not None and not issubclass(known, asked):
-        return f"asks for the context {asked.__name__}, and here it is {known.__name__}; nest it with inherit_context=False"
+    known, declared = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
+    if known is not None and declared is not None and not issubclass(known, declared):
+        return f"asks for the context {declared.__name__}, and here it is {known.__name__}; nest it with inherit_context=False"
     return None
 
 

@@ -106,13 +106,13 @@ def reviewed(output: Any) -> Checklist:
 
 def judged(output: Any, *, context: DefaultContext) -> Checklist:
     """Read what was said of each item, in their order: what they are called stays as it is. Raises AgentError."""
-    asked, said = _checklist(context).items, _read(output).items
-    if len(said) != len(asked) or any(item.passed is None for item in said):
+    items, verdicts = _checklist(context).items, _read(output).items
+    if len(verdicts) != len(items) or any(item.passed is None for item in verdicts):
         raise AgentError(
-            f"the checklist has {len(asked)} items, to be answered in their order, each with `passed`: {len(said)} came, "
-            f"{sum(item.passed is not None for item in said)} of them judged",
+            f"the checklist has {len(items)} items, to be answered in their order, each with `passed`: {len(verdicts)} came, "
+            f"{sum(item.passed is not None for item in verdicts)} of them judged",
         )
-    pairs = zip(asked, said, strict=True)
+    pairs = zip(items, verdicts, strict=True)
     return Checklist(items=[item.model_copy(update={"description": each.description}) for each, item in pairs])
 
 

@@ -86,8 +86,8 @@ class Filling:
     """
 
     undefined: Undefined = "warn"
-    tell_missing: Callable[[str], object] | None = None
-    tell_resolved: Callable[[list[str]], object] | None = None
+    on_missing: Callable[[str], object] | None = None
+    on_resolved: Callable[[list[str]], object] | None = None
 
     def fill(
         self,
@@ -100,9 +100,9 @@ class Filling:
         """Fill one text in, a template that `read` reads; raises TemplateResolutionError."""
         template = read(text, self.undefined)
         evaluate = template.render if as_text else template.evaluate
-        filled = evaluate(names, on_missing=self.tell_missing)
-        if self.tell_resolved is not None and not template.is_plain:
-            self.tell_resolved(sorted(".".join(path) for path in template.names))
+        filled = evaluate(names, on_missing=self.on_missing)
+        if self.on_resolved is not None and not template.is_plain:
+            self.on_resolved(sorted(".".join(path) for path in template.names))
         return filled
 
 
@@ -163,11 +163,11 @@ class Finished:
         return {"stop_when": "agent_finished"}
 
     def __call__(self, output: Any, _context: Any) -> bool:
-        said = [
+        rendered = [
             output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
             for name in ("action", "type")
         ]
-        return "finish" in said
+        return "finish" in rendered
 
 
 @dataclass(frozen=True)

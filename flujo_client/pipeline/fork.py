@@ -13,7 +13,7 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import RetryError
-from flujo_client.pipeline.submit import first_of, kept_metadata
+from flujo_client.pipeline.submit import first_of, stored_metadata
 from flujo_client.serial import Packed, digest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RetryableRun:
     """What there is of a run that may be retried.
 
     Attributes:
@@ -80,62 +80,62 @@ class NewFork:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def place_of(standing: Standing, from_step: str | None) -> int:
+def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
     """Find the place a retry begins at: that of the named step, or of the one at which the run failed.
 
     Raises:
         RetryError: the run is live, or a step of another one; or there is no such step in it.
     """
-    run, names = standing.ticket.run, standing.names
-    begun = names[: standing.cursor + 1]
-    _check_run(standing)
+    run, names = retryable_run.ticket.run, retryable_run.names
+    begun = names[: retryable_run.cursor + 1]
+    _check_run(retryable_run)
     if from_step is None:
-        if standing.status != "failed" or standing.cursor >= len(names):
-            said = f"run {run} is {standing.status}, and no step of it failed"
-            raise RetryError(said, suggestion=_choices(begun), code="NO_STEP_FAILED")
-        return standing.cursor
+        if retryable_run.status != "failed" or retryable_run.cursor >= len(names):
+            message = f"run {run} is {retryable_run.status}, and no step of it failed"
+            raise RetryError(message, suggestion=_choices(begun), code="NO_STEP_FAILED")
+        return retryable_run.cursor
     if from_step not in names:
-        said = f"run {run} has no top-level step '{from_step}'"
-        raise RetryError(said, suggestion=_choices(begun), code="UNKNOWN_STEP")
+        message = f"run {run} has no top-level step '{from_step}'"
+        raise RetryError(message, suggestion=_choices(begun), code="UNKNOWN_STEP")
     if from_step not in begun:
-        said = f"run {run} never came to step '{from_step}'"
-        raise RetryError(said, suggestion=_choices(begun), code="STEP_NOT_BEGUN")
+        message = f"run {run} never came to step '{from_step}'"
+        raise RetryError(message, suggestion=_choices(begun), code="STEP_NOT_BEGUN")
     return names.index(from_step)
 
 
-def _check_run(standing: Standing) -> None:
-    run = standing.ticket.run
-    if standing.is_child:
-        said = f"run {run} is a step of another run"
-        raise RetryError(said, suggestion="retry that one, from the step that began this", code="CHILD_RUN")
-    if standing.status in LIVE_RUN:
-        raise RetryError(f"run {run} is still {standing.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
+def _check_run(retryable_run: RetryableRun) -> None:
+    run = retryable_run.ticket.run
+    if retryable_run.is_child:
+        message = f"run {run} is a step of another run"
+        raise RetryError(message, suggestion="retry that one, from the step that began this", code="CHILD_RUN")
+    if retryable_run.status in LIVE_RUN:
+        raise RetryError(f"run {run} is still {retryable_run.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
 
 
 def _choices(names: list[str]) -> str:
     return "retry from one of these: " + ", ".join(f"'{name}'" for name in names)
 
 
-def limits_of(standing: Standing) -> UsageLimits | None:
+def limits_of(retryable_run: RetryableRun) -> UsageLimits | None:
     """Give the limits that the run had."""
-    kept = (standing.ticket.limits or {}).get("limits")
+    kept = (retryable_run.ticket.limits or {}).get("limits")
     return None if kept is None else UsageLimits(**kept)
 
 
 def new_fork(
-    standing: Standing, place: int, beginning: Beginning, order: Order, *, inline: int, control_queue: str
+    retryable_run: RetryableRun, place: int, beginning: Beginning, order: Order, *, inline: int, control_queue: str
 ) -> NewFork:
     """Make the value that a retry records.
 
     Args:
-        standing: what there is of the run.
+        retryable_run: what there is of the run.
         place: of the step to begin at.
         beginning: what that step began with; the context as a value, not as a reference.
         order: what is asked for; the rest is as it was.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts go.
     """
-    old, node = standing.ticket, standing.plan.nodes[place]
+    old, node = retryable_run.ticket, retryable_run.plan.nodes[place]
     ticket = replace(
         old,
         run=order.run_id,
@@ -148,14 +148,14 @@ def new_fork(
     first, large = first_of(ticket, node, beginning.input, context, inline=inline, control_queue=control_queue)
     return NewFork(
         first=first,
-        plan=standing.plan,
+        plan=retryable_run.plan,
         forked_from=old.run,
         place=place,
-        taken=tuple(standing.names[:place]),
+        taken=tuple(retryable_run.names[:place]),
         digest=digest(["retry", old.run, node.name]),
         blobs=tuple(each for each in large if not each.is_reference),
         idempotency_key=order.idempotency_key,
-        metadata=kept_metadata(order.metadata),
+        metadata=stored_metadata(order.metadata),
     )
 
 

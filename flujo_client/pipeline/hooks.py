@@ -62,25 +62,25 @@ def _findings(hook: Any, allowed: Sequence[str]) -> Iterator[str]:
         except FlujoError as error:
             yield error.message
             return
-    said = f"its hook {name_of(hook)}"
+    where = f"its hook {name_of(hook)}"
     if type(hook).__module__.startswith("unittest.mock"):
-        yield f"{said} is a mock, which no worker can rebuild"
+        yield f"{where} is a mock, which no worker can rebuild"
     elif inspect.isclass(hook) or not callable(hook):
-        yield f"{said} is {'a class' if inspect.isclass(hook) else f'a {type(hook).__name__}'}, no function"
+        yield f"{where} is {'a class' if inspect.isclass(hook) else f'a {type(hook).__name__}'}, no function"
     else:
-        yield from _called_findings(said, hook)
+        yield from _called_findings(where, hook)
 
 
-def _called_findings(said: str, hook: Any) -> Iterator[str]:
+def _called_findings(where: str, hook: Any) -> Iterator[str]:
     try:
         payloads = wanted(hook)
     except TypeError as error:
-        yield f"{said} is called with one payload, and cannot be: {error}"
+        yield f"{where} is called with one payload, and cannot be: {error}"
     except Exception as error:  # noqa: BLE001 - an annotation is any expression
-        yield f"{said}: its annotations cannot be read ({type(error).__name__}: {error}); import what they name at run time"
+        yield f"{where}: its annotations cannot be read ({type(error).__name__}: {error}); import what they name at run time"
     else:
         if not payloads:
-            yield f"{said} would never be called: its first parameter is annotated with none of the payloads"
+            yield f"{where} would never be called: its first parameter is annotated with none of the payloads"
 
 
 def _members(annotation: Any) -> Iterator[Any]:

@@ -99,8 +99,8 @@ class HumanInTheLoopStep(Container):
             if wrong:
                 raise HumanInputError(f"the answer to '{self.name}' does not fit: {wrong}", code="ANSWER_REFUSED")
             return value
-        if told := ambiguity(self.input_schema, value):
-            raise HumanInputError(f"the answer to '{self.name}' does not fit: {told}", code="ANSWER_REFUSED")
+        if ambiguous := ambiguity(self.input_schema, value):
+            raise HumanInputError(f"the answer to '{self.name}' does not fit: {ambiguous}", code="ANSWER_REFUSED")
         try:
             fail_fast(self.input_schema, value)
             return TypeAdapter(self.input_schema).validate_python(value)

@@ -42,8 +42,8 @@ def in_force(
         tenant: whom it belongs to.
         background: what each of its background steps may spend.
     """
-    limits = tightest(own, _said(of_pipeline(budgets, plan.name)))
-    daily = tightest(_said(of_tenant(budgets, tenant)) if tenant else None)
+    limits = tightest(own, _limits_of_entry(of_pipeline(budgets, plan.name)))
+    daily = tightest(_limits_of_entry(of_tenant(budgets, tenant)) if tenant else None)
     quota = background if _any(plan.nodes, lambda node: node.spec is kinds.BACKGROUND) else None
     has_own = _any(plan.nodes, lambda node: "usage_limits" in node.traits)
     if limits.is_nothing and daily.is_nothing and quota is None and not has_own:
@@ -86,7 +86,7 @@ def _entry(kind: str, table: Mapping[str, UsageLimits], name: str) -> Entry | No
     return None if key is None else ((kind, key), table[key])
 
 
-def _said(entry: Entry | None) -> UsageLimits | None:
+def _limits_of_entry(entry: Entry | None) -> UsageLimits | None:
     return None if entry is None else entry[1]
 
 

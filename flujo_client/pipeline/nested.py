@@ -88,8 +88,8 @@ class ImportStep(Container):
 
     def begins_with(self, parent: Any) -> dict[str, Any]:
         """What a context of the child's own begins with, of the one around it, `parent`: the conversation."""
-        said = getattr(parent, "conversation_history", None)
-        return {"conversation_history": said} if self.inherit_conversation and said else {}
+        history = getattr(parent, "conversation_history", None)
+        return {"conversation_history": history} if self.inherit_conversation and history else {}
 
     def place_inside(self, place: ContextInfo) -> ContextInfo:
         if self.inherit_context and place.has_context:

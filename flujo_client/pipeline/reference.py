@@ -27,9 +27,9 @@ OURS: Final = ("PipelineContext", "safe_serialize")
 """What of this package a reference may name: a context's model, and the function that makes plain data of anything."""
 
 _WITH = "?"
-_BESIDES = "resources", "hooks"
+_OPTIONS = "resources", "hooks"
 """What may stand behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
-_BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_BESIDES)})=)")
+_BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_OPTIONS)})=)")
 """Where it begins: a file's name may have a `?` of its own."""
 _BLUEPRINT = "blueprint:"
 
@@ -66,24 +66,24 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
         thing = Pipeline.from_step(thing)
     if not isinstance(thing, Pipeline):
         raise PipelineError(f"'{place}' is a {type(thing).__name__}, not a Pipeline")
-    return having_besides(thing, reference)
+    return with_reference_options(thing, reference)
 
 
-def having_besides(pipeline: Pipeline, reference: str) -> Pipeline:
+def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
     """Give a pipeline with the resources that its reference names instead of its own, and with the hooks it names after its own.
 
     A reference to a blueprint names all of the hooks.
     """
-    place, besides = _read(reference)
-    if not besides:
+    place, options = _read(reference)
+    if not options:
         return pipeline
     own = () if is_blueprint(place) else pipeline.hooks
-    hooks = (*own, *filter(None, besides.get("hooks", "").split(",")))
-    resources = besides.get("resources", pipeline.resources)
+    hooks = (*own, *filter(None, options.get("hooks", "").split(",")))
+    resources = options.get("resources", pipeline.resources)
     return replace(pipeline, name=pipeline.name or place.rpartition(":")[2], resources=resources, hooks=hooks)
 
 
-def with_besides(
+def reference_with_options(
     pipeline: str | Pipeline | Step, *, resources: Any = None, hooks: Sequence[Any] = ()
 ) -> str | Pipeline:
     """Give a pipeline that has these resources instead of its own, and these hooks after its own.
@@ -102,14 +102,14 @@ def with_besides(
     added = [_named(hook, "hook") for hook in hooks]
     if isinstance(pipeline, Pipeline) and pipeline.blueprint is not None:
         return replace(pipeline, hooks=(*pipeline.hooks, *added), **named)
-    place, besides = _read(pipeline if isinstance(pipeline, str) else reference_of(pipeline))
+    place, options = _read(pipeline if isinstance(pipeline, str) else reference_of(pipeline))
     if added:
-        named["hooks"] = ",".join([*filter(None, [besides.get("hooks")]), *added])
-    return _written(place, besides | named)
+        named["hooks"] = ",".join([*filter(None, [options.get("hooks")]), *added])
+    return _written(place, options | named)
 
 
 def bare(reference: str) -> str:
-    """A pipeline's reference without what `with_besides` put behind it."""
+    """A pipeline's reference without what `reference_with_options` put behind it."""
     return _BEHIND.split(reference, maxsplit=1)[0]
 
 
@@ -117,16 +117,16 @@ def _read(reference: str) -> tuple[str, dict[str, str]]:
     place, *rest = _BEHIND.split(reference, maxsplit=1)
     pairs = [part.partition("=") for part in rest[0].split("&")] if rest else []
     is_more = _WITH in place and not is_file(place)
-    if is_more or not all(key in _BESIDES and value for key, _, value in pairs):
+    if is_more or not all(key in _OPTIONS and value for key, _, value in pairs):
         raise PipelineError(
-            f"'{reference}' has something else than {' and '.join(_BESIDES)} behind the '{_WITH}'",
+            f"'{reference}' has something else than {' and '.join(_OPTIONS)} behind the '{_WITH}'",
             suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
         )
     return place, {key: value for key, _, value in pairs}
 
 
-def _written(place: str, besides: Mapping[str, str]) -> str:
-    return place + (_WITH + "&".join(f"{key}={besides[key]}" for key in _BESIDES if key in besides) if besides else "")
+def _written(place: str, options: Mapping[str, str]) -> str:
+    return place + (_WITH + "&".join(f"{key}={options[key]}" for key in _OPTIONS if key in options) if options else "")
 
 
 def _named(thing: Any, what: str) -> str:
@@ -231,10 +231,10 @@ def reference_to(pipeline: Pipeline | Step) -> str:
     """Write how workers find a pipeline: by its blueprint, else by the module that holds it; raises PipelineError."""
     if not isinstance(pipeline, Pipeline) or pipeline.blueprint is None:
         return reference_of(pipeline)
-    besides = {"resources": pipeline.resources} if isinstance(pipeline.resources, str) else {}
+    options = {"resources": pipeline.resources} if isinstance(pipeline.resources, str) else {}
     if pipeline.hooks and all(isinstance(hook, str) for hook in pipeline.hooks):
-        besides["hooks"] = ",".join(pipeline.hooks)
-    return _written(blueprint_reference(pipeline.blueprint), besides)
+        options["hooks"] = ",".join(pipeline.hooks)
+    return _written(blueprint_reference(pipeline.blueprint), options)
 
 
 def reference_of(thing: Any, *, what: str = "pipeline") -> str:

@@ -104,7 +104,7 @@ def new_run(
     first, large = first_of(
         ticket, plan.nodes[0], sent_input, snapshot, inline=size.inline, control_queue=control_queue
     )
-    return NewRun(first, plan, same, large, order.idempotency_key, kept_metadata(order.metadata))
+    return NewRun(first, plan, same, large, order.idempotency_key, stored_metadata(order.metadata))
 
 
 def first_of(
@@ -145,8 +145,8 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
             f"the context is a {type(context).__name__}, neither mapping nor model"
         )
     kind = model or PipelineContext
-    if told := ambiguity(kind, dict(context or {})):
-        raise PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {told}")
+    if ambiguous := ambiguity(kind, dict(context or {})):
+        raise PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {ambiguous}")
     try:
         return kind.model_validate(dict(context or {}))
     except pydantic.ValidationError as error:
@@ -183,7 +183,7 @@ def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
     return packed
 
 
-def kept_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Give a copy of metadata as it is stored and read back; raises SerializationError, or SnapshotTooLarge above the limit."""
     text = stored(dict(metadata), path="metadata").encode()
     if len(text) > MAX_METADATA_BYTES:

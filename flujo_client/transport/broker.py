@@ -8,13 +8,17 @@ it in rebuilding clients (celery's and kombu's, not Redis's).
 from __future__ import annotations
 
 import base64
+import os
 import time
 import uuid
 from bisect import bisect_right
+from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import redis
+import redis.asyncio
 
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
 from flujo_client.contract.join_signal import JoinSignal
@@ -36,6 +40,14 @@ SENT_HEADER = "flujo_sent_at"
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
 """What one push holds at most: Redis serves nobody else meanwhile."""
+_OPTIONS: dict[str, Any] = {
+    "socket_timeout": 10,
+    "socket_connect_timeout": 5,
+    "socket_keepalive": True,
+    "max_connections": 64,
+}
+_TAGS, _NUMBERS = uuid.uuid4().hex, count()
+"""Delivery tags are unique by process and number: to draw each at random costs more than all else about a message."""
 _EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
@@ -51,9 +63,7 @@ class Broker:
         self._keys = settings.keys()
         self._max_bytes = settings.limits.message_max_bytes
         self._control = settings.worker.control_queue
-        self.redis = redis.Redis.from_url(
-            self._url, socket_timeout=10, socket_connect_timeout=5, socket_keepalive=True, max_connections=64
-        )
+        self.redis = redis.Redis.from_url(self._url, **_OPTIONS)
 
     def reach(self) -> None:
         """Make sure that the broker answers.
@@ -98,17 +108,17 @@ class Broker:
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError.
 
-        What stands in a fan-out is published as a part of its chord (M-007), and a join as its doorbell.
+        What stands in a fan-out is published as a part of its chord (M-007), and a join as its join signal.
         """
-        queues: dict[str, list[bytes]] = {}
-        for envelope in envelopes:
-            key = self.key(envelope.queue, envelope.ticket.priority)
-            queues.setdefault(key, []).append(self._work(envelope))
-        for key, messages in queues.items():
-            for some in _pushes(messages):
-                self.redis.lpush(key, *some)
+        for key, messages in self._pushes(envelopes):
+            self.redis.lpush(key, *messages)
 
-    def ring(self, queue: str) -> None:
+    async def push(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish on an event loop, as `publish` does; raises redis.RedisError."""
+        for key, messages in self._pushes(envelopes):
+            await self._async_redis.lpush(key, *messages)
+
+    def request_sweep(self, queue: str) -> None:
         """Ask a worker to sweep at once; raises redis.RedisError."""
         self.redis.lpush(self.key(queue), self._message(TASK_SWEEP, (), str(uuid.uuid4()), queue, {}, None))
 
@@ -120,6 +130,18 @@ class Broker:
     def close(self) -> None:
         """Close the connections."""
         self.redis.close()
+
+    @cached_property
+    def _async_redis(self) -> redis.asyncio.Redis:
+        return redis.asyncio.Redis.from_url(self._url, **_OPTIONS)
+
+    def _pushes(self, envelopes: Sequence[Envelope]) -> Iterator[tuple[str, Sequence[bytes]]]:
+        """Lists, and what is to be pushed to them at once."""
+        queues: dict[str, list[bytes]] = {}
+        for envelope in envelopes:
+            key = self.key(envelope.queue, envelope.ticket.priority)
+            queues.setdefault(key, []).append(self._work(envelope))
+        return ((key, some) for key, messages in queues.items() for some in _portions(messages))
 
     def _unreachable(self, error: redis.RedisError) -> ServiceUnreachable:
         return ServiceUnreachable(
@@ -170,7 +192,7 @@ def celery_message(
             "delivery_info": {"exchange": "", "routing_key": queue},
             "priority": priority or 0,
             "body_encoding": "base64",
-            "delivery_tag": str(uuid.uuid4()),
+            "delivery_tag": f"{_TAGS}-{os.getpid():x}-{next(_NUMBERS):x}",
         },
     }
     return orjson.dumps(message)
@@ -204,7 +226,7 @@ def task_headers(task: str, task_id: str) -> dict[str, Any]:
     }
 
 
-def _pushes(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+def _portions(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Divide messages into pushes of a bounded size."""
     begin = size = 0
     for at, message in enumerate(messages):

@@ -1,6 +1,6 @@
 """A message's part in a Celery chord, derived from the lanes its work stands in. Nothing about it is stored (ADR 0019).
 
-Each fan-out is a chord whose body is the join's doorbell. Whatever runs in a lane of it is published as that lane's part, by whoever
+Each fan-out is a chord whose body is its join signal. Whatever runs in a lane of it is published as that lane's part, by whoever
 publishes it; the join of an inner fan-out is in turn a part of the outer one's. In go a run and its lanes, out come options that
 Celery understands. It publishes nothing and knows no broker.
 """
@@ -32,7 +32,7 @@ def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
     """Tell whether a message's part in chords is one that `membership` gives for some lanes of the run; part of none is one too.
 
     Raises:
-        SerializationError: what the chord rings is no doorbell.
+        SerializationError: what the chord sends is not a join signal.
         KeyError, TypeError, IndexError, AttributeError: it is no signature.
     """
     if chord is None:
@@ -64,13 +64,13 @@ def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int 
     if lanes[fan_out] == NO_LANE:
         return {}
     around = {address: lane for address, lane in lanes.items() if address != fan_out}
-    bell = JoinSignal(run, fan_out)
-    options = {"task_id": bell.key, "queue": queue, "serializer": SERIALIZER, "ignore_result": True}
+    join_signal = JoinSignal(run, fan_out)
+    options = {"task_id": join_signal.key, "queue": queue, "serializer": SERIALIZER, "ignore_result": True}
     if priority is not None:
         options["priority"] = priority
     join = {
         "task": TASK_JOIN,
-        "args": [bell.to_wire()],
+        "args": [join_signal.to_wire()],
         "kwargs": {},
         "options": options | membership(run, around, queue=queue, priority=priority),
         "subtask_type": None,

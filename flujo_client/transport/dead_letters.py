@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LIST_KEY = "flujo:dead_letters"
 COUNTS_KEY = "flujo:refused"
-MOST_KEPT = 1000
+MAX_ENTRIES = 1000
 MOST_BYTES = 2048
 
 Reason = Literal[
@@ -69,7 +69,7 @@ class DeadLetters:
     def __init__(self, client: redis.Redis, prefix: str = "") -> None:
         self._redis, self._list, self._counts = client, prefix + LIST_KEY, prefix + COUNTS_KEY
 
-    def keep(self, reason: Reason, item: bytes, *, queue: str, detail: str = "") -> None:
+    def add(self, reason: Reason, item: bytes, *, queue: str, detail: str = "") -> None:
         """Count a refused message and keep the beginning of it; the oldest one makes room."""
         letter = {
             "at": time.time(),
@@ -81,7 +81,7 @@ class DeadLetters:
         }
         pipe = self._redis.pipeline()
         pipe.lpush(self._list, json.dumps(letter))
-        pipe.ltrim(self._list, 0, MOST_KEPT - 1)
+        pipe.ltrim(self._list, 0, MAX_ENTRIES - 1)
         pipe.hincrby(self._counts, reason, 1)
         pipe.execute()
 

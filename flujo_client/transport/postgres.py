@@ -66,7 +66,7 @@ def unreachable(url: str, error: Exception) -> ServiceUnreachable:
             suggestion="wait for the end of the failover; with several hosts in FLUJO_DATABASE_URL, add target_session_attrs=read-write",
             cause=error,
         )
-    text = said(url, error)
+    text = error_text(url, error)
     return ServiceUnreachable(
         f"Postgres does not answer at {mask_url(url)}: {text}",
         suggestion="check FLUJO_DATABASE_URL, or unset it and FLUJO_BROKER_URL to use embedded services",
@@ -74,7 +74,7 @@ def unreachable(url: str, error: Exception) -> ServiceUnreachable:
     )
 
 
-def said(url: str, error: Exception) -> str:
+def error_text(url: str, error: Exception) -> str:
     """Give an error's first line, without what it quotes of the URL, unless it stands in the masked one as well."""
     shown, known = unquote(mask_url(url)), (url, unquote(url))
 

@@ -17,7 +17,7 @@ from flujo_client.pipeline.identity import identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import Front, make_agent_async
-from flujo_worker.agents.telling import text_of, whole
+from flujo_worker.agents.previews import text_of, whole
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:

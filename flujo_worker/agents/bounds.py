@@ -67,8 +67,8 @@ def refuse(kind: Any, sent: Any) -> None:
         ModelRetry: there are too many ways to read it.
         ValidationError: it is large and does not fit.
     """
-    if told := too_ambiguous(kind, sent):
-        raise ModelRetry(told)
+    if ambiguous := too_ambiguous(kind, sent):
+        raise ModelRetry(ambiguous)
     refuse_large(kind, sent)
 
 

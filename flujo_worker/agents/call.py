@@ -11,9 +11,9 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentError
 from flujo_client.pipeline.identity import agent_name
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
-from flujo_worker.agents.asking import ask, tell_dropped
 from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
+from flujo_worker.agents.model_call import ask_model, emit_dropped_options
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge
@@ -48,12 +48,12 @@ async def call_agent(
     """
     if is_pydantic_agent(agent):
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
-        told = {"guidance": options.get("guidance"), "history": options.get("history")}
-        return await ask(agent, data, **told, options=model_options, shaping=shaping)
+        prompt_options = {"guidance": options.get("guidance"), "history": options.get("history")}
+        return await ask_model(agent, data, **prompt_options, options=model_options, shaping=shaping)
     run = getattr(agent, "run", agent)
     keywords = accepted_kwargs(agent, options)
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
-        tell_dropped(dropped, agent=agent_name(agent))
+        emit_dropped_options(dropped, agent=agent_name(agent))
     keywords |= _shaped(agent, keywords, shaping)
     given = await _await(run, partial(run, data, **keywords), threads)
     if isinstance(given, AgentResult) and not given.success:

@@ -1,6 +1,6 @@
 """What is told of a step's talk with its model: the input, the response, the usage (requirements §2.9).
 
-What a model is sent is told where it is sent, see `agents/telling.py`. Only agents that ask a model through the library have any of it: of
+What a model is sent is told where it is sent, see `agents/previews.py`. Only agents that ask a model through the library have any of it: of
 a plain function there is nothing to see that its author could not log. It must not change or refuse anything. In: an agent, its input and
 the answer. Out: events, cut short and without secrets.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.redact import preview
 from flujo_worker.agents.factory import asks_by_library
-from flujo_worker.agents.telling import hidden, most_told, text_of
+from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import current_run
 from flujo_worker.runtime.call_args import unwrap
@@ -38,13 +38,13 @@ def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[No
     if not asks_by_library(unwrap(agent)):
         yield
         return
-    if most := most_told():
+    if most := preview_limit():
         emit("agent.input", "debug", input_preview=_preview(data, most))
     try:
         yield
     except Exception as error:
         run = current_run()
-        _tell_usage(NO_USAGE if run is None else run.charged(error), call)
+        _emit_usage(NO_USAGE if run is None else run.charged(error), call)
         raise
 
 
@@ -52,12 +52,12 @@ def record_answer(agent: Any, answer: AgentAnswer, *, call: str = "agent") -> No
     """Tell what a model said, and what that has cost."""
     if not asks_by_library(unwrap(agent)):
         return
-    if most := most_told():
+    if most := preview_limit():
         emit("agent.response", "debug", response_preview=_preview(answer.output, most))
-    _tell_usage(answer.usage, call)
+    _emit_usage(answer.usage, call)
 
 
-def _tell_usage(usage: Usage, call: str) -> None:
+def _emit_usage(usage: Usage, call: str) -> None:
     if not usage.is_nothing:
         emit("agent.usage", call=call, **asdict(usage))
 

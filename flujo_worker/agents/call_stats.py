@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_worker.agents.factory import asks_by_library, service_of
 from flujo_worker.runtime.attempt_run import ModelCall, current_run
-from flujo_worker.runtime.faults import asked_wait, is_outage
+from flujo_worker.runtime.faults import is_outage, requested_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,6 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
         is_anothers = any(each.raised is error for each in calls)
         failed = not is_anothers and (is_late or is_outage(error, by_library=asks_by_library(agent)))
-        calls.append(ModelCall(model, seconds, failed, (failed and asked_wait(error)) or 0.0, error))
+        calls.append(ModelCall(model, seconds, failed, (failed and requested_wait(error)) or 0.0, error))
         raise
     calls.append(ModelCall(model, time.monotonic() - began))

@@ -101,14 +101,14 @@ class Contract:
             given: anything that can be written as JSON; it is not changed.
             strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong (C-27).
         """
-        from flujo_client.contract.faults import UNEXPECTED, faults, told
+        from flujo_client.contract.faults import UNEXPECTED, faults, most_specific
 
         value, dropped = plain(given), list[str]()
         self._fill(value, self.schema)
         while found := faults(self._check, value, _MANY):
             may_go = [each.keyword in UNEXPECTED and not strict for each in found]
             if not all(may_go):
-                return Judgement(value, (), self._refusal(given, value, told(found[may_go.index(False) :])[0]))
+                return Judgement(value, (), self._refusal(given, value, most_specific(found[may_go.index(False) :])[0]))
             innermost_first = sorted(found, key=lambda each: len(each.path), reverse=True)
             dropped += [pointer for each in innermost_first for pointer in _drop(value, each)]
         return Judgement(value, dropped)
@@ -131,7 +131,7 @@ class Contract:
         try:
             return Check(self.schema)
         except UnusableSchema as wrong:
-            raise ConfigurationError(f"{self._what}: {wrong.told}", suggestion=_WAY_OUT) from None
+            raise ConfigurationError(f"{self._what}: {wrong.message}", suggestion=_WAY_OUT) from None
 
     @property
     def _root(self) -> dict[str, Any]:
@@ -159,8 +159,10 @@ class Contract:
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            said = f"{self._what}: {path.name} cannot be read as JSON: {error}"
-            raise ConfigurationError(said, suggestion="give the path of a JSON Schema, or the schema itself") from error
+            message = f"{self._what}: {path.name} cannot be read as JSON: {error}"
+            raise ConfigurationError(
+                message, suggestion="give the path of a JSON Schema, or the schema itself"
+            ) from error
 
     def _written(self, schema: Any) -> dict[str, Any]:
         if not isinstance(schema, Mapping):

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.identity import agent_traits, identify, model_name
-from flujo_worker.agents.asking import ask
+from flujo_worker.agents.model_call import ask_model
 from flujo_worker.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge, in_thread
 from flujo_worker.runtime.call_args import accepts_param
@@ -185,8 +185,8 @@ class FlujoAgent:
         """
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
         options = self._model_options | {key: value for key, value in given.items() if value is not None}
-        asking = functools.partial(
-            ask,
+        call = functools.partial(
+            ask_model,
             self.agent,
             guidance=guidance,
             history=history,
@@ -196,8 +196,8 @@ class FlujoAgent:
         )
         async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
             if self.processors is None:
-                return await asking(data)
-            answer: AgentAnswer = await asking(await through(self.processors.prompt_processors, data))
+                return await call(data)
+            answer: AgentAnswer = await call(await through(self.processors.prompt_processors, data))
             try:
                 return replace(answer, output=await through(self.processors.output_processors, answer.output))
             except Exception as error:

@@ -92,20 +92,20 @@ def _echo() -> Model[Any]:
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         prompts = [part for message in messages for part in message.parts if part.part_kind == "user-prompt"]
-        said = str(prompts[-1].content) if prompts else ""
+        prompt = str(prompts[-1].content) if prompts else ""
         if info.output_tools and not info.allow_text_output:
-            return ModelResponse([ToolCallPart(info.output_tools[0].name, _arguments(said))])
-        return ModelResponse([TextPart(said)])
+            return ModelResponse([ToolCallPart(info.output_tools[0].name, _arguments(prompt))])
+        return ModelResponse([TextPart(prompt)])
 
     return FunctionModel(respond, model_name="mock")
 
 
-def _arguments(said: str) -> str:
+def _arguments(text: str) -> str:
     """Write the arguments of a call; what is no JSON object stands under the key that the library gives plain values."""
     try:
-        value = json.loads(said)
+        value = json.loads(text)
     except ValueError:
-        value = said
+        value = text
     return json.dumps(value if isinstance(value, dict) else {"response": value})
 
 

@@ -26,18 +26,18 @@ async def answer_to(pause: PausedException, tool: str) -> Any:
     work = None if run is None else run.work
     if run is None or work is None or run.pause is pause:  # of a tool inside this one
         raise pause
-    said = message_of(pause, None).strip()
-    run.questions[tool, said] += 1
+    message = message_of(pause, None).strip()
+    run.questions[tool, message] += 1
     replies = await in_thread(work.replies)
     given = [
         (each, each.answer.value)
         for each in replies
-        if each.answer is not None and each.question.get("tool") == tool and said in ("", each.question["message"])
+        if each.answer is not None and each.question.get("tool") == tool and message in ("", each.question["message"])
     ]
-    if len(given) < run.questions[tool, said]:
+    if len(given) < run.questions[tool, message]:
         run.pause, run.paused_in = pause, tool
         raise pause
-    reply, packed = given[run.questions[tool, said] - 1]
+    reply, packed = given[run.questions[tool, message] - 1]
     value = decode(packed.tree(), resolve=work.resolve, path="answer")
     run.replies.append((reply, value))
     return value

@@ -43,7 +43,7 @@ def require_price(model: Any) -> None:
     """
     if not current_settings().cost.strict:
         return
-    for provider, name, url in _asked(model):
+    for provider, name, url in _models_of(model):
         if provider not in FREE and _price(provider, name) is None and not _is_known(provider, name, url):
             raise PricingNotConfiguredError(provider, name)
 
@@ -84,13 +84,13 @@ def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) ->
     return counted
 
 
-def _asked(model: Any) -> list[tuple[str, str, str | None]]:
+def _models_of(model: Any) -> list[tuple[str, str, str | None]]:
     """Name whom a model asks, as (provider, name, address); nobody, where it does not say."""
     if isinstance(model, str):
         before, _, named = model.rpartition(":")
         return [(before.rpartition("/")[2], named, None)] if before else []
     if isinstance(others := getattr(model, "models", None), list | tuple):
-        return [each for other in others for each in _asked(other)]
+        return [each for other in others for each in _models_of(other)]
     provider, name = getattr(model, "system", None), getattr(model, "model_name", None)
     return [(str(provider), str(name), getattr(model, "base_url", None))] if provider and name else []
 
@@ -109,12 +109,12 @@ def _is_known(provider: str, model: str, url: str | None) -> bool:
 
 def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
     try:
-        said = getattr(output, name, None)
+        value = getattr(output, name, None)
     except Exception:  # noqa: BLE001 - a property of the user's that raises says nothing
         return None
-    if not isinstance(said, int | float | Decimal) or isinstance(said, bool):
+    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
         return None
-    return said if math.isfinite(said) and 0 <= said <= most else None
+    return value if math.isfinite(value) and 0 <= value <= most else None
 
 
 def _price(provider: str | None, *models: str | None) -> ModelPrice | None:

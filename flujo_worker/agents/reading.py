@@ -104,8 +104,8 @@ class OutputReader(Bounded):
         schema = expected(self._shaping.schema, output_context)
         readable = await self._shaping.read(output, schema, finish_reason=reason)
         kind = kind_of_output(ctx, output_context)
-        if told := too_ambiguous(kind, readable):
-            raise AgentIOValidationError(f"{told} [{LIMIT}]", rule=LIMIT)
+        if ambiguous := too_ambiguous(kind, readable):
+            raise AgentIOValidationError(f"{ambiguous} [{LIMIT}]", rule=LIMIT)
         try:
             refuse_large(kind, readable)
             value = await handler(readable)
@@ -130,16 +130,16 @@ def expected(own: Schema | None, output: OutputContext) -> Schema | None:
     return derived if is_structured_dict(output.output_type) else without_formats(derived)
 
 
-def _as_tool_call(response: ModelResponse, asked: ModelRequestParameters) -> ModelResponse:
+def _as_tool_call(response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:
     texts = [part for part in response.parts if isinstance(part, TextPart)]
-    said = "".join(part.content for part in texts)
+    content = "".join(part.content for part in texts)
     is_called = any(isinstance(part, ToolCallPart) for part in response.parts)
-    if asked.output_mode != "tool" or asked.allow_text_output or is_called or not said.strip():
+    if parameters.output_mode != "tool" or parameters.allow_text_output or is_called or not content.strip():
         return response
-    if len(asked.output_tools) != 1:
+    if len(parameters.output_tools) != 1:
         return response
     others = [part for part in response.parts if part not in texts]
-    return replace(response, parts=[*others, ToolCallPart(asked.output_tools[0].name, said)])
+    return replace(response, parts=[*others, ToolCallPart(parameters.output_tools[0].name, content)])
 
 
 def _finish_reason(ctx: RunContext[Any]) -> str | None:

@@ -96,5 +96,5 @@ def make_repair_agent(model: AnyModel | None = None, **options: Any) -> FlujoAge
 
 
 def _make(kind: str, model: AnyModel | None, prompt: str, output_type: Any, options: dict[str, Any]) -> FlujoAgent:
-    asked = model if model is not None else getattr(ConfigManager().settings().agents, f"default_{kind}_model")
-    return make_agent_async(asked, **{"system_prompt": prompt, "output_type": output_type, "name": kind, **options})
+    chosen = model if model is not None else getattr(ConfigManager().settings().agents, f"default_{kind}_model")
+    return make_agent_async(chosen, **{"system_prompt": prompt, "output_type": output_type, "name": kind, **options})

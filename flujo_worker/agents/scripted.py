@@ -25,10 +25,10 @@ def scripted_model(answer: Callable[[str], str | BaseModel], *, name: str = "scr
     from pydantic_ai.models.function import FunctionModel
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        said = answer(_last_prompt(messages))
-        if isinstance(said, BaseModel) and info.output_tools:
-            return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, said.model_dump(mode="json"))])
-        return ModelResponse(parts=[TextPart(said.model_dump_json() if isinstance(said, BaseModel) else said)])
+        reply = answer(_last_prompt(messages))
+        if isinstance(reply, BaseModel) and info.output_tools:
+            return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, reply.model_dump(mode="json"))])
+        return ModelResponse(parts=[TextPart(reply.model_dump_json() if isinstance(reply, BaseModel) else reply)])
 
     return FunctionModel(respond, model_name=name)
 

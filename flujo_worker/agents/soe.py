@@ -17,22 +17,22 @@ TELEMETRY: Final = ("outlines", "xgrammar")
 """Modes that are told and change no request (M-065, C-09)."""
 
 
-def tell_enabled(mode: str, form: Form, schema_hash: str | None) -> None:
+def emit_enabled(mode: str, form: Form, schema_hash: str | None) -> None:
     """Say that the model is asked for structured output (M-068)."""
     emit("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)
 
 
-def tell_applied(form: Form, schema_hash: str | None) -> None:
+def emit_applied(form: Form, schema_hash: str | None) -> None:
     """Say that a request carried the provider's own parameter for it: to be called only then (M-066, U-06)."""
     emit("grammar.applied", mode="openai_json", form=form, schema_hash=schema_hash)
 
 
-def tell_skipped(mode: str, reason: str) -> None:
+def emit_skipped(mode: str, reason: str) -> None:
     """Say that the step runs as without structured output, and why (M-061, M-068)."""
     emit("aros.soe.skipped", mode=mode, reason=reason)
 
 
-def tell_telemetry(mode: str, schema_hash: str | None) -> None:
+def emit_telemetry(mode: str, schema_hash: str | None) -> None:
     """Say which grammar an experimental mode would have applied (M-065)."""
     emit("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True)
-    tell_skipped(mode, "experimental")
+    emit_skipped(mode, "experimental")

@@ -36,7 +36,7 @@ _FORMATS: Final = ("response_format", "text")
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class OutputRequest:
     """How a run's output is asked for.
 
     Attributes:
@@ -53,16 +53,16 @@ class Asking:
     output_type: Any = None
     skipped: str | None = None
 
-    def tell(self, sent: ModelRequestContext) -> None:
+    def emit_events(self, sent: ModelRequestContext) -> None:
         """Tell the decision, and that it was applied if the request that went out says so."""
         if self.mode in soe.TELEMETRY:
-            soe.tell_telemetry(self.mode, self.schema_hash)
+            soe.emit_telemetry(self.mode, self.schema_hash)
         elif self.skipped is not None:
-            soe.tell_skipped(self.mode, self.skipped)
+            soe.emit_skipped(self.mode, self.skipped)
         elif self.form is not None:
-            soe.tell_enabled(self.mode, self.form, self.schema_hash)
+            soe.emit_enabled(self.mode, self.form, self.schema_hash)
             if _carries(sent, self.form):
-                soe.tell_applied(self.form, self.schema_hash)
+                soe.emit_applied(self.form, self.schema_hash)
 
 
 async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], run: Run) -> Any:
@@ -77,41 +77,41 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
     Returns:
         The library's result, and whether its output has been read and validated.
     """
-    asking = asking_for(agent, shaping, settings)
-    reading = OutputReader(shaping, asking.tell)
+    output_request = output_request_for(agent, shaping, settings)
+    reading = OutputReader(shaping, output_request.emit_events)
     try:
-        result = await run(output_type=asking.output_type, capabilities=[reading])
+        result = await run(output_type=output_request.output_type, capabilities=[reading])
     except UserError as refusal:
-        if asking.output_type is None or reading.was_sent:
+        if output_request.output_type is None or reading.was_sent:
             raise
         # Refused before anything was sent: by the agent's output validators, or by a model that cannot do it beside its tools.
         reason = "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
-        reading = OutputReader(shaping, replace(asking, output_type=None, skipped=reason).tell)
+        reading = OutputReader(shaping, replace(output_request, output_type=None, skipped=reason).emit_events)
         result = await run(capabilities=[reading])
     if result.response.finish_reason == "length":
         emit("output.cut", "warning", finish_reason="length", max_tokens=reading.max_tokens)
     return result, reading.was_read
 
 
-def asking_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> Asking:
+def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> OutputRequest:
     """Decide how an agent's model is asked for its output (M-060, M-061, M-064)."""
     if shaping.structured_output == soe.OFF:
-        return Asking(soe.OFF)
+        return OutputRequest(soe.OFF)
     types = outputs.members(agent.output_type)
     is_chosen = any(map(outputs.is_chosen, types))
     try:
         schema = _wanted(types, shaping, is_chosen=is_chosen)
     except outputs.Unsupported:
-        return Asking(shaping.structured_output, skipped="schema_unsupported")
-    asking = Asking(shaping.structured_output, schema_hash(schema))
-    if asking.mode in soe.TELEMETRY:
-        return asking
-    if asking.mode == soe.AUTO and schema is None and not is_chosen:
-        return Asking(soe.OFF)  # nobody expects JSON
+        return OutputRequest(shaping.structured_output, skipped="schema_unsupported")
+    output_request = OutputRequest(shaping.structured_output, schema_hash(schema))
+    if output_request.mode in soe.TELEMETRY:
+        return output_request
+    if output_request.mode == soe.AUTO and schema is None and not is_chosen:
+        return OutputRequest(soe.OFF)  # nobody expects JSON
     reason = _against(agent, shaping, settings, types)
     if reason is not None:
-        return replace(asking, skipped=reason)
-    return _asked(asking, capability_of(agent.model), types, shaping)
+        return replace(output_request, skipped=reason)
+    return _with_output(output_request, capability_of(agent.model), types, shaping)
 
 
 def _wanted(types: list[Any], shaping: Shaping, *, is_chosen: bool) -> Schema | None:
@@ -142,20 +142,22 @@ def _names_format(settings: Any) -> bool:
     return any(name in settings or (isinstance(extra, dict) and name in extra) for name in _FORMATS)
 
 
-def _asked(asking: Asking, capability: Capability, types: list[Any], shaping: Shaping) -> Asking:
+def _with_output(
+    output_request: OutputRequest, capability: Capability, types: list[Any], shaping: Shaping
+) -> OutputRequest:
     if not (capability.json_schema or capability.json_object):
-        return replace(asking, skipped="unsupported_provider")
+        return replace(output_request, skipped="unsupported_provider")
     try:
         output = _output(types, shaping)
     except outputs.Unsupported:
-        return replace(asking, skipped="schema_unsupported")
-    if capability.json_schema and asking.schema_hash is not None:
-        return replace(asking, form="json_schema", output_type=NativeOutput(output, name=shaping.name))
+        return replace(output_request, skipped="schema_unsupported")
+    if capability.json_schema and output_request.schema_hash is not None:
+        return replace(output_request, form="json_schema", output_type=NativeOutput(output, name=shaping.name))
     if capability.json_object:
-        hashed = asking.schema_hash or schema_hash(_ANY_OBJECT)
+        hashed = output_request.schema_hash or schema_hash(_ANY_OBJECT)
         marked = PromptedOutput(output, name=shaping.name)
-        return replace(asking, form="json_object", output_type=marked, schema_hash=hashed)
-    return replace(asking, skipped="unsupported_provider")
+        return replace(output_request, form="json_object", output_type=marked, schema_hash=hashed)
+    return replace(output_request, skipped="unsupported_provider")
 
 
 def _output(types: list[Any], shaping: Shaping) -> Any:
@@ -172,9 +174,9 @@ def _carries(sent: ModelRequestContext, form: soe.Form) -> bool:
 
     Some providers leave the JSON-object form out beside tools, so with tools it does not count as carried.
     """
-    asked = sent.model_request_parameters
+    parameters = sent.model_request_parameters
     if _names_format(sent.model_settings):
         return False
     if form == "json_schema":
-        return asked.output_mode == "native"
-    return asked.output_mode == "prompted" and not asked.function_tools
+        return parameters.output_mode == "native"
+    return parameters.output_mode == "prompted" and not parameters.function_tools

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from flujo_worker.agents.shaping import Shaping
-    from flujo_worker.agents.tool import AgentTool, Asked
+    from flujo_worker.agents.tool import AcceptedCall, AgentTool
 
 _LONGEST: Final = 200
 _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -48,7 +48,9 @@ _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a tool's agent for another agent; what it spends is the attempt's."""
     try:
-        judged: Judgement = await record_usage(_called(tool, given, _ask_or_read), current_run() or AttemptRun())
+        judged: Judgement = await record_usage(
+            _called(tool, given, _call_or_read_answer), current_run() or AttemptRun()
+        )
     except AgentError as error:
         if type(error) is not AgentError:  # what the agent says of itself; a kind of it is said by others
             raise
@@ -61,34 +63,34 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
 async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: Shaping | None) -> AgentAnswer:
     """Ask a tool's agent for a step, whose input is the call."""
     given = {"task": data} if isinstance(data, str) else _named(data)
-    answer = await _called(tool, given, partial(_ask, options=options, shaping=shaping))
+    answer = await _called(tool, given, partial(_call, options=options, shaping=shaping))
     judged: Judgement = answer.output
     if judged.refusal is None:
         return replace(answer, output=judged.value)
     refusal = _shown(judged.refusal)
-    said = "{error}: at {path}: {validation_message}".format_map(refusal)
+    message = "{error}: at {path}: {validation_message}".format_map(refusal)
     if refusal["error"] == INPUT_INVALID:
-        raise NonRetryableError(said, suggestion=refusal["hint"])
-    misfit = AgentIOValidationError(said, suggestion=refusal["hint"])
+        raise NonRetryableError(message, suggestion=refusal["hint"])
+    misfit = AgentIOValidationError(message, suggestion=refusal["hint"])
     charge(misfit, answer.usage)
     raise misfit
 
 
 async def _called(
-    tool: AgentTool, given: Mapping[str, Any], ask: Callable[[AgentTool, Asked, str], Awaitable[AgentAnswer]]
+    tool: AgentTool, given: Mapping[str, Any], perform: Callable[[AgentTool, AcceptedCall, str], Awaitable[AgentAnswer]]
 ) -> AgentAnswer:
     """Ask, if the call is accepted; the answer's output is the judgement of it."""
-    with _telling(tool, given):
-        asked = tool.accept(given)
-        if isinstance(asked, dict):
-            _tell_refusal("input", asked)
-            return AgentAnswer(Judgement(None, (), asked))
-        _tell_dropped("input", asked.dropped)
-        answer = await ask(tool, asked, await in_thread(partial(_prompted, tool.agent, asked)))
+    with _call_events(tool, given):
+        call = tool.accept(given)
+        if isinstance(call, dict):
+            _emit_refusal("input", call)
+            return AgentAnswer(Judgement(None, (), call))
+        _emit_dropped("input", call.dropped)
+        answer = await perform(tool, call, await in_thread(partial(_prompted, tool.agent, call)))
         judged = tool.conclude(answer.output)
-        _tell_dropped("output", judged.dropped)
+        _emit_dropped("output", judged.dropped)
         if judged.refusal is not None:
-            _tell_refusal("output", judged.refusal)
+            _emit_refusal("output", judged.refusal)
         return replace(answer, output=judged)
 
 
@@ -102,47 +104,51 @@ def _named(data: Any) -> dict[str, Any]:
     )
 
 
-async def _ask_or_read(tool: AgentTool, asked: Asked, prompt: str) -> AgentAnswer:
+async def _call_or_read_answer(tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
     """Ask, or give what a person has answered in the agent's place."""
     run = current_run()
     try:
-        return await (_ask(tool, asked, prompt) if run is None else _ask_watched(tool, asked, prompt))
+        return await (_call(tool, call, prompt) if run is None else _call_recorded(tool, call, prompt))
     except PausedException as pause:
         given = await answer_to(pause, tool.name)
         return AgentAnswer(given, take_charge(pause))
 
 
-async def _ask_watched(tool: AgentTool, asked: Asked, prompt: str) -> AgentAnswer:
+async def _call_recorded(tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
     """Ask inside another agent's call, with what is told and counted of any call."""
-    with timed_call(tool.agent), recording_call(tool.agent, {"task": asked.task, **asked.context}, call=tool.name):
-        answer = await _ask(tool, asked, prompt)
+    with timed_call(tool.agent), recording_call(tool.agent, {"task": call.task, **call.context}, call=tool.name):
+        answer = await _call(tool, call, prompt)
     record_answer(tool.agent, answer, call=tool.name)
     return answer
 
 
-async def _ask(
-    tool: AgentTool, asked: Asked, prompt: str, options: Mapping[str, Any] = _NO_OPTIONS, shaping: Shaping | None = None
+async def _call(
+    tool: AgentTool,
+    call: AcceptedCall,
+    prompt: str,
+    options: Mapping[str, Any] = _NO_OPTIONS,
+    shaping: Shaping | None = None,
 ) -> AgentAnswer:
     agent, run = tool.agent, current_run()
     at_hand = dict(options)
     if not is_pydantic_agent(agent):
-        at_hand |= {**asked.options, "context": asked.context, "resources": run.resources if run else None}
+        at_hand |= {**call.options, "context": call.context, "resources": run.resources if run else None}
     threads = run.work.threads if run and run.work else None
     answer = await call_agent(agent, prompt, at_hand, threads=threads, shaping=shaping)
     return replace(answer, usage=declared(answer.output, answer.usage))
 
 
-def _prompted(agent: Any, asked: Asked) -> str:
+def _prompted(agent: Any, call: AcceptedCall) -> str:
     """The task alone for an agent that takes the context besides; for any other both in one prompt, so that nothing is lost.
 
     To be called in a thread: a large context takes a while.
     """
-    takes_context = not is_pydantic_agent(agent) and accepted_kwargs(agent, {"context": asked.context})
-    return asked.task if takes_context else rendered(DEFAULT_TEMPLATE, asked.task, asked.context)
+    takes_context = not is_pydantic_agent(agent) and accepted_kwargs(agent, {"context": call.context})
+    return call.task if takes_context else rendered(DEFAULT_TEMPLATE, call.task, call.context)
 
 
 @contextmanager
-def _telling(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
+def _call_events(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
     """Tell a call's beginning and end; all that is told meanwhile says which call it belongs to."""
     began = time.monotonic()
     with _numbered(tool.name):
@@ -174,12 +180,12 @@ def _numbered(name: str) -> Iterator[None]:
         yield
 
 
-def _tell_refusal(of: str, refusal: Mapping[str, Any]) -> None:
+def _emit_refusal(of: str, refusal: Mapping[str, Any]) -> None:
     """Tell what was refused, its message cut short."""
     refusal = _shown(refusal)
-    told = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
+    data = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
     emit(
-        f"agent_tool.{of}_invalid", "warning", **told, message_preview=preview(refusal["validation_message"], _LONGEST)
+        f"agent_tool.{of}_invalid", "warning", **data, message_preview=preview(refusal["validation_message"], _LONGEST)
     )
 
 
@@ -189,7 +195,7 @@ def _shown(refusal: Mapping[str, Any]) -> dict[str, Any]:
     return {**refusal, **{key: redact_tree(refusal[key], name) for key in ("validation_message", "hint")}}
 
 
-def _tell_dropped(of: str, pointers: Sequence[str]) -> None:
+def _emit_dropped(of: str, pointers: Sequence[str]) -> None:
     if pointers:
         emit("agent_tool.dropped", "warning", of=of, properties=list(pointers))
 

@@ -13,7 +13,7 @@ from flujo_client.pipeline.identity import identify
 from flujo_client.serial import digest, safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import Front, make_agent_async
-from flujo_worker.agents.telling import tell_variables, whole
+from flujo_worker.agents.previews import emit_variables, whole
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TemplatedAgent(Front):
             TemplateError: the template cannot be rendered.
         """
         known, system = await in_thread(lambda: self._rendered(data, context))
-        tell_variables(self.template if self._is_named else "given as text", known)
+        emit_variables(self.template if self._is_named else "given as text", known)
         return await self.agent.run(
             data,
             guidance=guidance,

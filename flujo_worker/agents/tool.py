@@ -41,7 +41,7 @@ _CONTEXT: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AcceptedCall:
     """What a sub-agent is asked.
 
     Attributes:
@@ -196,7 +196,7 @@ class AgentTool:
         tool.function_schema.validator = _ARGUMENTS
         return tool
 
-    def accept(self, given: Mapping[str, Any]) -> Asked | dict[str, Any]:
+    def accept(self, given: Mapping[str, Any]) -> AcceptedCall | dict[str, Any]:
         """Make of a call what the agent is asked, or the refusal of it."""
         task, explicit = given.get("task"), given.get("context")
         extras = {key: value for key, value in given.items() if key not in RESERVED}
@@ -211,7 +211,7 @@ class AgentTool:
         if judged.refusal is not None:
             return {"success": False, "error": INPUT_INVALID, **judged.refusal}
         options = {key: given[key] for key in RESERVED if key in given and key not in ("task", "context")}
-        return Asked(task, judged.value, options, tuple(judged.dropped))
+        return AcceptedCall(task, judged.value, options, tuple(judged.dropped))
 
     def conclude(self, output: Any) -> Judgement:
         """Judge what the agent answered; under a contract it becomes plain data."""

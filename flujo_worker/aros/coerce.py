@@ -138,7 +138,7 @@ class Coercer:
 
     def _union(self, sub: dict[str, Any], place: str, keyword: str, found: Coerced, path: Path) -> Coerced:
         branches = list(parts(sub, place, keyword))
-        self.budget.ask(path, len(branches) * size_of(found.value, self.budget.asks + 1))
+        self.budget.charge_checks(path, len(branches) * size_of(found.value, self.budget.checks + 1))
         for index, (branch, where) in enumerate(branches):
             if self.check.holds(branch, where, found.value):
                 return _chosen(found, path, index)
@@ -208,15 +208,15 @@ def _followed(first: Coerced, then: Coerced) -> Coerced:
 
 def _gathered(found: Coerced, new: Any, inner: list[Coerced]) -> Coerced:
     """Put what came of a container's parts together; the container itself, when nothing did."""
-    told = [done for done in inner if done.transforms or done.branches or done.refusals]
-    if not told:
+    notable = [done for done in inner if done.transforms or done.branches or done.refusals]
+    if not notable:
         return found
-    transforms = tuple(chain(found.transforms, *(done.transforms for done in told)))
+    transforms = tuple(chain(found.transforms, *(done.transforms for done in notable)))
     return Coerced(
-        new if any(done.transforms for done in told) else found.value,
+        new if any(done.transforms for done in notable) else found.value,
         transforms,
-        dict(chain(found.branches.items(), *(done.branches.items() for done in told))),
-        list(islice(chain(found.refusals, *(done.refusals for done in told)), _FEW)),
+        dict(chain(found.branches.items(), *(done.branches.items() for done in notable))),
+        list(islice(chain(found.refusals, *(done.refusals for done in notable)), _FEW)),
     )
 
 
@@ -226,12 +226,14 @@ def _chosen(found: Coerced, path: Path, index: int) -> Coerced:
 
 def _refused(found: Coerced, path: Path, rule: str, conversion: tuple[str, str, Coerced]) -> Coerced:
     kind, name, _ = conversion
-    told = (
+    message = (
         f"expected {kind}, found {kind_of(found.value)} {_brief(found.value)!r}"
         if rule == NOT_ALLOWED
         else f"{_brief(found.value)!r} can become more than one value of what is expected"
     )
-    return Coerced(found.value, found.transforms, found.branches, [*found.refusals, (path, rule, f"{told} ({name})")])
+    return Coerced(
+        found.value, found.transforms, found.branches, [*found.refusals, (path, rule, f"{message} ({name})")]
+    )
 
 
 def _brief(value: Any) -> Any:

@@ -152,9 +152,9 @@ class _Scanner:
             self.count[self.text[start]] -= 1
             if self.text[start] == wanted:
                 break
-        self._keep(start, place + 1)
+        self._add_candidate(start, place + 1)
 
-    def _keep(self, start: int, end: int) -> None:
+    def _add_candidate(self, start: int, end: int) -> None:
         regions = self.found.regions
         while regions and regions[-1][0] >= start:
             regions.pop()
@@ -173,7 +173,7 @@ class _Scanner:
                 break
             after = start
         if first is not None:
-            self._keep(first, place + 1)
+            self._add_candidate(first, place + 1)
         self.settled = len(regions)
 
     def _goes_on(self, start: int, end: int, stop: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, told
+from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, most_specific
 from flujo_client.contract.schema import Check, kind_of
 from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, pointer_of
 
@@ -36,22 +36,22 @@ class Misfit(StageRefused):
 
     def in_words(self) -> StageRefused:
         """Name the first few places: what a setting would have allowed comes first."""
-        said_of = [(path, said) for path, _, said in self.refusals]
-        said_of += [place for fault in told(faults(self.check, self.value)) for place in _places(fault)]
-        lines = list({path: (path, more) for path, more in reversed(said_of)}.values())[::-1][:FEW]
-        first, said = lines[0]
+        messages = [(path, message) for path, _, message in self.refusals]
+        messages += [place for fault in most_specific(faults(self.check, self.value)) for place in _places(fault)]
+        lines = list({path: (path, more) for path, more in reversed(messages)}.values())[::-1][:FEW]
+        first, message = lines[0]
         rest = "".join(f"; at {pointer_of(path) or ROOT}: {more}" for path, more in lines[1:])
         hint = (
             " (this conversion is not allowed here: write the value in its own type)"
             if self.rule == NOT_ALLOWED
             else ""
         )
-        return StageRefused(self.rule, f"{said}{hint}{rest}", first, self.stage)
+        return StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
 
 
 def written(refused: StageRefused) -> str:
     """Write a refusal as one bounded line that begins with its place."""
-    return f"at {pointer_of(refused.path) or ROOT}: {refused.told} [{refused.rule}]"[:LONGEST]
+    return f"at {pointer_of(refused.path) or ROOT}: {refused.message} [{refused.rule}]"[:LONGEST]
 
 
 def _places(fault: Fault) -> list[tuple[Path, str]]:

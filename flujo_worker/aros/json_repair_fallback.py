@@ -27,7 +27,7 @@ except ImportError:
 
 LONGEST: Final = 20_000
 """Characters: json-repair has been quadratic."""
-_NOT_SAID: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
+_PUNCTUATION: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
 _HOLE: Final = re.compile(r"[\[{:,(]\s*,|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b")
 
 _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|None)\s*\Z", re.IGNORECASE)
@@ -43,20 +43,20 @@ def salvaged(text: str, budget: ParseBudget) -> Any:
         value = json_repair.loads(text, skip_json_loads=True)
     except Exception:  # noqa: BLE001 - whatever it stumbles over, there is no value
         return None
-    return value if isinstance(value, dict | list) and _nothing_lost(value, text, budget) else None
+    return value if isinstance(value, dict | list) and _is_lossless(value, text, budget) else None
 
 
-def _nothing_lost(value: Any, text: str, budget: ParseBudget) -> bool:
-    if not all(_stands_quoted(string, text) for string in _strings(value) if _LIKE_JSON.search(string)):
+def _is_lossless(value: Any, text: str, budget: ParseBudget) -> bool:
+    if not all(_is_quoted(string, text) for string in _strings(value) if _LIKE_JSON.search(string)):
         return False
     pieces = list(_pieces(value))
     brackets = [piece for piece, is_bracket in pieces if is_bracket]
     own = [mark for _, mark in marks(text, REPAIR, budget) if mark != ","]
-    said = "".join(piece for piece, is_bracket in pieces if not is_bracket)
-    return brackets == own and '"' not in said and _NOT_SAID.sub("", said) == _NOT_SAID.sub("", text)
+    content = "".join(piece for piece, is_bracket in pieces if not is_bracket)
+    return brackets == own and '"' not in content and _PUNCTUATION.sub("", content) == _PUNCTUATION.sub("", text)
 
 
-def _stands_quoted(string: str, text: str) -> bool:
+def _is_quoted(string: str, text: str) -> bool:
     return any(f"{quote}{string}{quote}" in text for quote in "\"'")
 
 

@@ -56,8 +56,8 @@ class Transform(NamedTuple):
 
     def attributes(self) -> dict[str, Any]:
         """Give the transform as an event's attributes: `from` and `to` only for conversions."""
-        told = {"stage": self.stage, "name": self.name, "pointer": self.pointer}
-        return told if self.stage != "semantic" else {**told, "from": self.before, "to": self.after}
+        data = {"stage": self.stage, "name": self.name, "pointer": self.pointer}
+        return data if self.stage != "semantic" else {**data, "from": self.before, "to": self.after}
 
 
 class Preview(NamedTuple):
@@ -100,15 +100,15 @@ class StageRefused(Exception):
 
     Attributes:
         rule: one of this module's words.
-        told: what was expected and found, for the model.
+        message: what was expected and found, for the model.
         path: keys and indexes of the place.
         stage: which stage refused.
     """
 
-    def __init__(self, rule: str, told: str, path: Path = (), stage: str = "syntactic") -> None:
-        super().__init__(told)
+    def __init__(self, rule: str, message: str, path: Path = (), stage: str = "syntactic") -> None:
+        super().__init__(message)
         self.rule = rule
-        self.told = told
+        self.message = message
         self.path = path
         self.stage = stage
 

@@ -88,7 +88,7 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
     try:
         check = Check(schema)
     except UnusableSchema as wrong:
-        outcome = _refusal(StageRefused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.told, stage="semantic"))
+        outcome = _refusal(StageRefused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.message, stage="semantic"))
         return lambda _raw: outcome
     parser = _fast(check, chosen)
     return parser if clock is None else _timed(parser, clock)
@@ -165,7 +165,7 @@ class _Search:
         """Choose among the candidates of one layer: the best, or the only other one that holds (rule 3)."""
         found = layer.found(effort.level or 0, self.kinds, attempt.budget)
         if found.cut is not None:
-            return StageRefused(CUT, found.cut.told, found.cut.path, "extract")
+            return StageRefused(CUT, found.cut.message, found.cut.path, "extract")
         if not found.candidates:
             return None
         best, *rest = found.candidates

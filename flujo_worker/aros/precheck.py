@@ -186,44 +186,44 @@ def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / len(together) if together else 1.0
 
 
-def verdict_of(said: Any) -> PlanVerdict:
+def verdict_of(answer: Any) -> PlanVerdict:
     """Read what a judge answered with (M-113): one thought, in any of the ways in which such a thought is usually written.
 
     A score alone passes, until it is held to a threshold.
 
     Args:
-        said: an object or mapping with `passed` or `is_valid`, `score`, `feedback`; a bool; (bool, feedback); a score; or a text
+        answer: an object or mapping with `passed` or `is_valid`, `score`, `feedback`; a bool; (bool, feedback); a score; or a text
             with the JSON of one of these, fenced or not.
 
     Raises:
         TypeError: for anything else; it names what is allowed.
     """
-    match parse(said, _VERDICT, {}).value if isinstance(said, str) else said:
+    match parse(answer, _VERDICT, {}).value if isinstance(answer, str) else answer:
         case bool() as passed:
             return PlanVerdict(passed)
         case int() | float() as score:
-            return _verdict(said, None, score, None)
+            return _verdict(answer, None, score, None)
         case (passed, feedback):
-            return _verdict(said, passed, None, feedback)
+            return _verdict(answer, passed, None, feedback)
         case Mapping() as members:
-            return _named(said, members.get)
+            return _named(answer, members.get)
         case other:
-            return _named(said, lambda name: getattr(other, name, None))
+            return _named(answer, lambda name: getattr(other, name, None))
 
 
-def _named(said: Any, get: Callable[[str], Any]) -> PlanVerdict:
+def _named(answer: Any, get: Callable[[str], Any]) -> PlanVerdict:
     passed = get("passed")
-    return _verdict(said, get("is_valid") if passed is None else passed, get("score"), get("feedback"))
+    return _verdict(answer, get("is_valid") if passed is None else passed, get("score"), get("feedback"))
 
 
-def _verdict(said: Any, passed: Any, score: Any, feedback: Any) -> PlanVerdict:
+def _verdict(answer: Any, passed: Any, score: Any, feedback: Any) -> PlanVerdict:
     if passed is None and score is not None:
         passed = True
     if isinstance(passed, bool) and _is_score(score) and isinstance(feedback, str | None):
         return PlanVerdict(passed, score, feedback or None)
     raise TypeError(
         "a plan's judge answers with an object or a mapping with `passed` or `is_valid`, `score` from 0 to 1 and `feedback`, "
-        f"a bool, (bool, feedback), a score, or JSON of one of these, not with this {type(said).__name__}"
+        f"a bool, (bool, feedback), a score, or JSON of one of these, not with this {type(answer).__name__}"
     )
 
 

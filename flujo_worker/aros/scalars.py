@@ -15,8 +15,8 @@ from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS,
 
 STEPS: Final = 250_000
 FITS: Final = 100_000
-ASKS: Final = 10_000
-ASKS_A_CHARACTER: Final = 8
+MAX_CHECKS: Final = 10_000
+CHECKS_PER_CHARACTER: Final = 8
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 REPAIR: Final = 2
 """The level that reads what models do besides JSON5."""
@@ -29,17 +29,17 @@ class ParseBudget:
     Attributes:
         left: tokens that are read.
         fits: steps of fitting values to the schema.
-        asks: parts of values for which branches of unions are asked; a value is asked anew at each depth.
+        checks: parts of values for which branches of unions are asked; a value is asked anew at each depth.
     """
 
     left: int = STEPS
     fits: int = FITS
-    asks: int = ASKS
+    checks: int = MAX_CHECKS
 
     @classmethod
     def of(cls, text: str) -> ParseBudget:
         """Make the budget of a text: asking may cost more for a longer one."""
-        return cls(asks=ASKS + ASKS_A_CHARACTER * len(text))
+        return cls(checks=MAX_CHECKS + CHECKS_PER_CHARACTER * len(text))
 
     def spend(self, steps: int = 1) -> None:
         self.left -= steps
@@ -51,9 +51,9 @@ class ParseBudget:
         if self.fits < 0:
             raise StageRefused(LIMIT, "too many ways to fit the value to the schema", path, "semantic")
 
-    def ask(self, path: Path, parts: int) -> None:
-        self.asks -= parts
-        if self.asks < 0:
+    def charge_checks(self, path: Path, parts: int) -> None:
+        self.checks -= parts
+        if self.checks < 0:
             raise StageRefused(LIMIT, "unions are nested too deep to look into each", path, "semantic")
 
 
@@ -168,7 +168,7 @@ class Scalars:
         body = self.text[start:end]
         if grammar.CONTROL.search(body):
             self._repairs["control-character"] = None
-        spoken = strings.said(body, self.level)
+        spoken = strings.unescape(body, self.level)
         self.position = end + 1
         return spoken
 
@@ -216,7 +216,7 @@ class Scalars:
         self._repairs["triple-quotes"] = None
         body = self.text[self.position + 3 : end]
         self.position = end + 3
-        return strings.said(body, self.level)
+        return strings.unescape(body, self.level)
 
     def _here(self) -> str:
         return repr(self.text[self.position : min(self.position + 12, self.stop)])

@@ -19,8 +19,18 @@ from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, StageRefused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SAID: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_SAID5: Final = {**_SAID, "'": "'", "v": "\v", "0": "\0", "\n": "", "\r\n": "", "\r": "", "\u2028": "", "\u2029": ""}
+_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPES_JSON5: Final = {
+    **_ESCAPES,
+    "'": "'",
+    "v": "\v",
+    "0": "\0",
+    "\n": "",
+    "\r\n": "",
+    "\r": "",
+    "\u2028": "",
+    "\u2029": "",
+}
 _KNOWN: Final = r"""u[0-9a-fA-F]{4}|["\\/bfnrt]"""
 _KNOWN5: Final = rf"""{_KNOWN}|x[0-9a-fA-F]{{2}}|\r\n|['v0\n\r\u2028\u2029]"""
 _ESCAPE: Final = tuple(re.compile(rf"\\({known})") for known in (_KNOWN, _KNOWN5))
@@ -123,7 +133,7 @@ def _quotes_from(text: str, start: int, stop: int, quotes: str) -> Iterator[int]
             yield mark.start()
 
 
-def said(body: str, level: int) -> str:
+def unescape(body: str, level: int) -> str:
     """Undo the escapes of a string's text.
 
     Raises:
@@ -140,11 +150,13 @@ def _unescaped(body: str, level: int) -> str:
     unknown = _UP_TO_UNKNOWN[json5].match(body)
     if unknown is None:
         return _of_json(body) or _ESCAPE[json5].sub(lambda found: _meant(found[1]), body)
-    told = unknown.group()[-2:]
+    escape = unknown.group()[-2:]
     if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
-        raise StageRefused(NOT_JSON, f"unknown escape {told!r} in a string; write the backslash twice")
+        raise StageRefused(NOT_JSON, f"unknown escape {escape!r} in a string; write the backslash twice")
     if _UP_TO_KNOWN[json5].match(body):
-        raise StageRefused(LOSSY, f"{told!r} is no escape but stands beside others that are; write the backslash twice")
+        raise StageRefused(
+            LOSSY, f"{escape!r} is no escape but stands beside others that are; write the backslash twice"
+        )
     return body
 
 
@@ -159,7 +171,7 @@ def _of_json(body: str) -> str | None:
 @functools.lru_cache(maxsize=1024)
 def _meant(escape: str) -> str:
     """Tell what an escape stands for, by what follows its backslash."""
-    return chr(int(escape[1:], 16)) if escape[0] in "ux" else _SAID5[escape]
+    return chr(int(escape[1:], 16)) if escape[0] in "ux" else _ESCAPES_JSON5[escape]
 
 
 def _joined(text: str) -> str:

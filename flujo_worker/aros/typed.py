@@ -79,8 +79,8 @@ def validated(text: str, output_type: Any) -> Any:
     adapter = adapter_of(output_type)
     if adapter is None:
         return decode(text)
-    if told := _ambiguous(text, output_type):
-        raise AgentIOValidationError(f"{told} [{LIMIT}]", rule=LIMIT)
+    if ambiguous := _ambiguous(text, output_type):
+        raise AgentIOValidationError(f"{ambiguous} [{LIMIT}]", rule=LIMIT)
     try:
         fail_fast_json(output_type, text)
         return adapter.validate_json(text)
@@ -110,8 +110,8 @@ def decoded(text: str, output_type: Any) -> Any:
     adapter = adapter_of(output_type)
     if adapter is None:
         raise ValueError("no type to decode into")
-    if told := _ambiguous(text, output_type):
-        raise ValueError(told)
+    if ambiguous := _ambiguous(text, output_type):
+        raise ValueError(ambiguous)
     fail_fast_json(output_type, text, strict=True)
     return adapter.validate_json(text, strict=True)
 

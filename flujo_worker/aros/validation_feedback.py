@@ -37,7 +37,9 @@ def misfit(error: ValidationError, output: Any, *, is_cut: bool) -> AgentIOValid
     data = _data(output)
     found = error.errors(include_url=False, include_context=False)
     places = [_pointer(each, data) for each in found]
-    lines = dict.fromkeys(f"at {place or '(root)'}: {_said(each)}" for place, each in zip(places, found, strict=True))
+    lines = dict.fromkeys(
+        f"at {place or '(root)'}: {_message(each)}" for place, each in zip(places, found, strict=True)
+    )
     return AgentIOValidationError(
         _bounded(lines),
         rule="cut" if is_cut else "schema",
@@ -50,7 +52,7 @@ def misfit(error: ValidationError, output: Any, *, is_cut: bool) -> AgentIOValid
     )
 
 
-def _said(each: ErrorDetails) -> str:
+def _message(each: ErrorDetails) -> str:
     expected = _short(each["msg"].replace("Input should be ", "expected ", 1), _SENTENCE)
     if each["type"] == "missing":
         return "a required member is missing"

@@ -54,17 +54,19 @@ class StepHooks:
         envelope = self.envelope
         stop = None
         if envelope.begins_run:
-            stop = self._tell(self.entry.hooks_of_run(envelope.ticket.root), PreRunPayload, self._pre_run)
+            stop = self._call_hooks(self.entry.hooks_of_run(envelope.ticket.root), PreRunPayload, self._pre_run)
         if stop is None and envelope.kind == "step" and envelope.number == 1:
-            stop = self._tell(self._own, PreStepPayload, self._pre_step)
+            stop = self._call_hooks(self._own, PreStepPayload, self._pre_step)
         return stop
 
     def after(self, outcome: Outcome) -> Outcome:
         """Tell what came of the step, if this was its last attempt."""
         if outcome.kind == "success":
-            stop = self._tell(self._own, PostStepPayload, lambda: PostStepPayload(**self._came_of(outcome)))
+            stop = self._call_hooks(self._own, PostStepPayload, lambda: PostStepPayload(**self._came_of(outcome)))
         elif outcome.kind == "failure" and self._is_last(outcome.fault):
-            stop = self._tell(self._own, OnStepFailurePayload, lambda: OnStepFailurePayload(**self._came_of(outcome)))
+            stop = self._call_hooks(
+                self._own, OnStepFailurePayload, lambda: OnStepFailurePayload(**self._came_of(outcome))
+            )
         else:
             return outcome
         return outcome if stop is None else replace(outcome, kind="aborted", fault=stop, output=None, context=None)
@@ -77,7 +79,7 @@ class StepHooks:
         asked_again = fault is not None and asks_again(fault)
         return not (asked_again or may_retry(fault, self.envelope.number, self.node.max_attempts))
 
-    def _tell(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Fault | None:
+    def _call_hooks(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Fault | None:
         called = self.hooks.call(hooks, kind, make)
         for event in called.events:
             emit(event.name, event.level, **event.data)
@@ -87,9 +89,9 @@ class StepHooks:
         return PreRunPayload(**self._known(self.envelope.context), initial_input=self._value(self.envelope.input))
 
     def _pre_step(self) -> Payload:
-        told = self._known(self.envelope.context) | self._place()
+        payload = self._known(self.envelope.context) | self._place()
         return PreStepPayload(
-            **told, step=self.entry.steps[self.node.path], step_input=self._value(self.envelope.input)
+            **payload, step=self.entry.steps[self.node.path], step_input=self._value(self.envelope.input)
         )
 
     def _came_of(self, outcome: Outcome) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def calls_of(
     calls += [ExpectedCall(each.name, _of_model(_model(each.agent, agent_of), cost)) for each in tools]
     if precheck is None or not precheck.enabled:
         return calls
-    asked = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
-    for name, agent in (*asked, ("validator", precheck.validator_agent)):
+    requested = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
+    for name, agent in (*requested, ("validator", precheck.validator_agent)):
         if agent is not None:
             usual = _of_model(_model(agent, agent_of), cost)
             calls.append(ExpectedCall(name, usual.model_copy(update={"tokens": precheck.max_tokens})))
@@ -97,11 +97,11 @@ def reservations(
     """
     limits: Mapping[str, Any] = envelope.ticket.limits or {}
     parts = [Amount(money(each.expected.cost_usd), each.expected.tokens) for each in calls]
-    asked = sum(parts, Amount())
-    return [_reservation(scope, each, asked) for scope, each in _scopes(limits, entry, path, day)]
+    requested = sum(parts, Amount())
+    return [_reservation(scope, each, requested) for scope, each in _scopes(limits, entry, path, day)]
 
 
-def tell_calls(calls: Sequence[ExpectedCall]) -> None:
+def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
     """Tell each call's own share of the reservation, where there is more than the agent's (M-044)."""
     for each in calls if len(calls) > 1 else ():
         emit("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
@@ -155,9 +155,9 @@ def _scopes(
             yield f"step:{run}:{above}", own.model_dump()
 
 
-def _reservation(scope: str, limits: Mapping[str, Any], asked: Amount) -> Reservation:
+def _reservation(scope: str, limits: Mapping[str, Any], requested: Amount) -> Reservation:
     usd, tokens = limits["total_cost_usd_limit"], limits["total_tokens_limit"]
-    return Reservation(scope, asked, None if usd is None else money(usd), tokens)
+    return Reservation(scope, requested, None if usd is None else money(usd), tokens)
 
 
 class History:

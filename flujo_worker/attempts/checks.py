@@ -31,7 +31,7 @@ class Redirect:
     plugin: str
 
 
-async def processed(processors: Sequence[Any], data: Any, work: Work, run: AttemptRun, *, tells: bool = False) -> Any:
+async def processed(processors: Sequence[Any], data: Any, work: Work, run: AttemptRun, *, emits: bool = False) -> Any:
     """Pass data through processors, in order.
 
     Args:
@@ -39,13 +39,13 @@ async def processed(processors: Sequence[Any], data: Any, work: Work, run: Attem
         data: what they get, and give back changed or not.
         work: says where sync ones run.
         run: has what they may take by keyword.
-        tells: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
+        emits: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
     """
     for processor in processors:
         before = data
         target = getattr(processor, "process", processor)
         data = await _called(work, run, target, data)
-        if tells and data is not before and data != before:
+        if emits and data is not before and data != before:
             name = getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__)
             emit("output.coercion.success", stage="custom", transforms=[str(name)])
     return data

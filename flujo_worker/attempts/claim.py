@@ -21,7 +21,7 @@ from flujo_worker.attempts.budget import History, calls_of, reservations
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import PlanName
+from flujo_worker.runtime.effects import ClaimTerms
 from flujo_worker.user_code.code_registry import CodeMismatch
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.guards.breakers import Breakers, Turned
+    from flujo_worker.guards.breakers import Breakers, BreakerTransition
     from flujo_worker.ports import Claim, Ledger, Reply, Room
     from flujo_worker.runtime.attempt_run import ModelCall
+    from flujo_worker.runtime.effects import Effects
     from flujo_worker.user_code.code_registry import CodeRegistry
 
 logger = logging.getLogger(__name__)
@@ -46,12 +47,12 @@ UNCOMMITTED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimRequest:
     """What an attempt is claimed with, or why that cannot be told."""
 
     reply: Reply | None = None
     calls: Sequence[ExpectedCall] = ()
-    asks: Sequence[Reservation] = ()
+    to_reserve: Sequence[Reservation] = ()
     error: Exception | None = None
 
 
@@ -64,29 +65,44 @@ class Claims:
         catalog: the live pipelines of this process.
         threads: where the costs of earlier attempts are read.
         settings: limits and prices.
+        effects: how answers are waited for.
     """
 
     def __init__(
-        self, ledger: Ledger, lease: Lease, catalog: CodeRegistry, threads: Executor, settings: Settings
+        self,
+        ledger: Ledger,
+        lease: Lease,
+        catalog: CodeRegistry,
+        threads: Executor,
+        settings: Settings,
+        effects: Effects,
     ) -> None:
         self._ledger, self._lease, self._catalog, self._settings = ledger, lease, catalog, settings
+        self._effects = effects
         cost = settings.cost
         is_historical = cost.estimation_strategy == "historical"
         self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
 
-    def wanted(self, envelope: Envelope) -> Wanted:
+    async def wanted(self, envelope: Envelope) -> ClaimRequest:
         """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
+        if envelope.kind != "resume" and envelope.ticket.limits is None:
+            return ClaimRequest()
+        return await self._effects.call(self._look_up, envelope)
+
+    def _look_up(self, envelope: Envelope) -> ClaimRequest:
         try:
             reply = self.reply(envelope)
-            calls, asks = self._asks(envelope, reply)
+            calls, to_reserve = self._reservations_of(envelope, reply)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("what attempt %s needs cannot be told", envelope.key)
-            return Wanted(error=error)
-        return Wanted(reply, calls, asks)
+            return ClaimRequest(error=error)
+        return ClaimRequest(reply, calls, to_reserve)
 
-    def claim(self, envelope: Envelope, held: ActiveAttempt, asks: Sequence[Reservation], room: Room) -> Claim:
+    async def claim(
+        self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room
+    ) -> Claim:
         """Claim, in the incarnation that this process has by then.
 
         A sweep sends a lost attempt before it commits the loss. A process that may not judge leases sees the dead worker's row until then.
@@ -94,41 +110,39 @@ class Claims:
         until = time.monotonic() + UNCOMMITTED_S
         while True:
             worker, may_judge = self._lease.worker, self._lease.may_judge()
-            claim = self._ledger.claim(
-                envelope.key,
-                worker,
-                max_lost=self._settings.worker.max_lost,
-                may_judge=may_judge,
-                fan_outs=tuple(envelope.lanes),
-                asks=asks,
-                room=room,
-                plan=PlanName(envelope.ticket.reference, envelope.ticket.fingerprint),
+            terms = ClaimTerms(
+                max_lost=self._settings.worker.max_lost, may_judge=may_judge, to_reserve=to_reserve, room=room
             )
+            claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
-                held.fence, held.is_limited = claim.fence, bool(asks)
+                held.fence, held.is_limited = claim.fence, bool(to_reserve)
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
-                time.sleep(UNCOMMITTED_S / 20)
+                await self._effects.call(time.sleep, UNCOMMITTED_S / 20)
                 continue
             if claim.refusal != "unleased":
                 return claim
-            if not self._lease.wait_for_another(worker, seconds=5 * self._settings.worker.lease_s):
+            patience_s = 5 * self._settings.worker.lease_s
+            if not await self._effects.call(self._lease.wait_for_another, worker, seconds=patience_s):
                 return claim
 
-    def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
+    async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
         """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 55)."""
-        claim = self.claim(envelope, held, (), room)
+        claim = await self.claim(envelope, held, (), room)
         if claim.fence is not None:
+            ticket, call = envelope.ticket, self._effects.call
             with suppress(CodeMismatch):
-                self._catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
-            self._ledger.defer(envelope.key, claim.fence, 0.0)
+                await call(self._catalog.entry, ticket.reference, ticket.fingerprint)
+            await call(self._ledger.defer, envelope.key, claim.fence, 0.0)
             held.fence = None
         return claim
 
     def reply(self, envelope: Envelope) -> Reply | None:
         return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
 
-    def _asks(self, envelope: Envelope, reply: Reply | None) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
+    def _reservations_of(
+        self, envelope: Envelope, reply: Reply | None
+    ) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
         """The calls that the attempt may make under limits, and what it is to reserve for them.
 
         Code that is not here reserves nothing: it is parked, not run.
@@ -172,12 +186,17 @@ class BreakerGate:
         self._model = None if breakers is None or agent is None else service_of(agent)
         self._permit = Permit()
 
+    @property
+    def is_active(self) -> bool:
+        """Tell whether there is a breaker to ask and to tell."""
+        return self._model is not None
+
     def holds_back(self, fence: int) -> bool:
         """Ask; if the breaker is open, give the attempt back, to be published again when it may be tried."""
         if self._breakers is None or self._model is None:
             return False
-        self._permit, turned = self._breakers.ask(self._model)
-        self._tell(self._model, turned)
+        self._permit, turned = self._breakers.request_permit(self._model)
+        self._emit_breaker_change(self._model, turned)
         if self._permit.wait_s is None:
             return False
         key, step = self._envelope.key, self._envelope.step
@@ -197,9 +216,11 @@ class BreakerGate:
             by_model.setdefault(call.model, []).append(call)
         for model, its_calls in by_model.items():
             turn = self._permit.turn if model == self._model else None
-            self._tell(model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s)))
+            self._emit_breaker_change(
+                model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s))
+            )
 
-    def _tell(self, model: str, turned: Turned | None) -> None:
+    def _emit_breaker_change(self, model: str, turned: BreakerTransition | None) -> None:
         if turned is None:
             return
         logger.warning("circuit breaker of %s: %s, %s", model, turned.how, turned.figures)

@@ -15,7 +15,7 @@ from flujo_client.pipeline.agentic_protocol import record
 from flujo_client.pipeline.compiled_text import Changes, Filling, current_filling
 from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
 from flujo_client.serial import safe_serialize
-from flujo_worker.agents.telling import hidden
+from flujo_worker.agents.previews import hidden
 from flujo_worker.domain.conversation import bounded, role_of
 from flujo_worker.runtime.attempt_run import History, in_thread
 from flujo_worker.user_code.question import checked, put
@@ -64,10 +64,10 @@ def _filled(turns: Sequence[ConversationTurn], rules: Rules, filling: Filling) -
 def _hidden(content: str) -> str:
     """A turn's content without its secrets: what is no text became JSON, in which their names are known as such."""
     try:
-        said = orjson.loads(content)
+        value = orjson.loads(content)
     except orjson.JSONDecodeError:
-        said = content
-    return _written(hidden(said))
+        value = content
+    return _written(hidden(value))
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:
@@ -79,7 +79,7 @@ def _turns(context: Any) -> Iterator[ConversationTurn]:
             yield ConversationTurn(role=role, content=content)
 
 
-def said(work: Work, output: Any, context: Any) -> Any:
+def record_turn(work: Work, output: Any, context: Any) -> Any:
     """Write a step's output down as the turn that it is, if it is one; what loops do by themselves says nothing."""
     step, rules = work.step, work.conversation
     is_silent = isinstance(step.agent, Changes) or step.agent is record
@@ -99,8 +99,8 @@ def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
         return context
     newest = _kept(context)[-1:]
     is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
-    asked = ConversationTurn(role="assistant", content=question)
-    return _added(context, asked, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
+    question_turn = ConversationTurn(role="assistant", content=question)
+    return _added(context, question_turn, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
 
 
 def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Ledger, OwedCall, Refusal, Room, Verdict
+    from flujo_worker.ports import Ledger, PendingHookCall, Refusal, Room, Verdict
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveryResult:
     """What became of a delivery; it crosses from a process that ran an attempt apart. `counts`: it is its chord's part. `in_company`: how often a suspect was lost so."""
 
     disposition: Verdict | Refusal | Disposition
@@ -44,7 +44,7 @@ class Delivered:
     in_company: int = 0
 
 
-class NoPlace(Exception):
+class NoFreeSlot(Exception):
     """As many processes run apart as may."""
 
 
@@ -55,7 +55,7 @@ class NoProcess(Exception):
 class Processes(Protocol):
     """Where an attempt has a process of its own."""
 
-    def perform(self, envelope: Envelope, room: Room) -> Delivered:
+    def perform(self, envelope: Envelope, room: Room) -> DeliveryResult:
         """Perform one attempt in a process of its own.
 
         Raises:
@@ -63,7 +63,7 @@ class Processes(Protocol):
             NoProcess: there is no such process here; the attempt was not touched.
         """
 
-    def tell_hooks(self, call: OwedCall) -> bool:
+    def call_hooks(self, call: PendingHookCall) -> bool:
         """Call hooks in a process of their own; False: it died.
 
         Raises:
@@ -79,18 +79,32 @@ class Gate:
         self._inside = 0
         self._is_reserved = False
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Be inside with others."""
+    def enter_if_free(self) -> bool:
+        """Be inside with others, unless somebody is alone or waits for that."""
+        with self._changed:
+            self._inside += not self._is_reserved
+            return not self._is_reserved
+
+    def enter(self) -> None:
+        """Be inside with others, as soon as nobody is alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reserved)
             self._inside += 1
+
+    def leave(self) -> None:
+        """Be outside again."""
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Be inside with others for a while."""
+        self.enter()
         try:
             yield
         finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
+            self.leave()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -118,13 +132,13 @@ class Isolation:
     def __init__(self, ledger: Ledger, processes: Processes | None) -> None:
         self._ledger, self._processes, self.gate = ledger, processes, Gate()
 
-    def perform(self, envelope: Envelope, in_company: int, here: Callable[[], Delivered]) -> Delivered:
+    def perform(self, envelope: Envelope, in_company: int, here: Callable[[], DeliveryResult]) -> DeliveryResult:
         """Perform a suspect apart. `here` performs it in this process, as the only one."""
         try:
             return self.isolate(in_company, lambda processes, room: processes.perform(envelope, room), here)
-        except NoPlace:
+        except NoFreeSlot:
             self._ledger.postpone(envelope.key, random.uniform(*NO_PLACE_S))  # noqa: S311 - jitter
-            return Delivered("waiting")
+            return DeliveryResult("waiting")
 
     def isolate(self, in_company: int, apart: Callable[[Processes, Room], T], here: Callable[[], T]) -> T:
         """Do what was lost twice in a process of its own, or here as the only thing that this process does.
@@ -141,7 +155,7 @@ class Isolation:
         with self.gate.alone():
             try:
                 return self._apart(apart, "alone")
-            except (NoPlace, NoProcess):
+            except (NoFreeSlot, NoProcess):
                 return here()
 
     def _apart(self, apart: Callable[[Processes, Room], T], room: Room) -> T:

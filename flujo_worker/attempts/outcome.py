@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from flujo_worker.frames import Place
     from flujo_worker.ports import Ledger, Reply
     from flujo_worker.runtime.attempt_run import AttemptRun, Done
+    from flujo_worker.runtime.effects import Effects
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller
 
@@ -76,39 +77,52 @@ class Outcomes:
         threads: where sync agents run.
         hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
+        effects: how all that is waited for.
     """
 
     def __init__(
-        self, ledger: Ledger, lease: Lease, loop: Loop, threads: Executor, hooks: HookCaller, settings: Settings
+        self,
+        ledger: Ledger,
+        lease: Lease,
+        loop: Loop,
+        threads: Executor,
+        hooks: HookCaller,
+        settings: Settings,
+        effects: Effects,
     ) -> None:
+        self._effects = effects
         self._ledger, self._lease, self._loop, self._threads = ledger, lease, loop, threads
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
 
-    def of(self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun) -> Outcome | None:
+    async def of(
+        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
+    ) -> Outcome | None:
         """Perform an attempt, between what its pipeline's hooks are told; work with nothing to perform is a success."""
         envelope = claimed.envelope
         around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
-        stop = None if around is None else around.before()
+        stop = None if around is None else await self._effects.call(around.before)
         if stop is not None:
             return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=tuple(story))
         if envelope.kind not in POLICIES:
             return Outcome("success", events=tuple(story))
-        outcome = self._performed(claimed, entry, story, run)
+        outcome = await self._performed(claimed, entry, story, run)
         if outcome is None or around is None:
             return outcome
-        return replace(around.after(outcome), events=tuple(story))
+        return replace(await self._effects.call(around.after, outcome), events=tuple(story))
 
     def _around(self, envelope: Envelope, entry: LoadedPipeline) -> StepHooks:
         return StepHooks(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
 
-    def _performed(
+    async def _performed(
         self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
     ) -> Outcome | None:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         try:
-            run.work = self._work(claimed, entry, run)
-            done = self._run(run.work, run, envelope, held)
+            if envelope.references:
+                envelope = envelope.inline(await self._effects.call(fetched, self._ledger, envelope.references))
+            run.work = self._work(envelope, claimed.reply, entry, run)
+            done = await self._run(run.work, run, envelope, held)
             output, context = self._packed(envelope, done)
         except CancelledError:
             if held.cancelled or self._lease.is_stopping or self._loop.is_given_up:
@@ -116,22 +130,19 @@ class Outcomes:
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
             fault, usage = fault_of(failure.error, failure.during, failure.timeout_s), failure.usage
-            _tell_left(failure.error)
+            _emit_left_behind(failure.error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
             fault, usage = fault_of(error, "system", None), run.spent
         else:
             latency = time.monotonic() - started
-            return _told(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
+            return _with_events(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
         if run.paused_in and fault.code == PausedException.code:
             fault = replace(fault, tool=run.paused_in)
         if run.guidance:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(run.guidance)}")
-        return _told(failed(fault, usage, started), story, run)
+        return _with_events(failed(fault, usage, started), story, run)
 
-    def _work(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> Work:
-        envelope = claimed.envelope
-        if envelope.references:
-            envelope = envelope.inline(fetched(self._ledger, envelope.references))
+    def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
         path = entry.node_of(envelope).path
         step = entry.steps[path]
         run.context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
@@ -147,20 +158,24 @@ class Outcomes:
             processing=resolve(step.processing, envelope.ticket.aros),
             agent_of=self._catalog.agent,
             resources=self._catalog.resources(entry.resources_at(path)),
-            reply=claimed.reply,
+            reply=reply,
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
             conversation=conversation_at(entry.plan, envelope.address),
         )
 
-    def _run(self, work: Work, run: AttemptRun, envelope: Envelope, held: ActiveAttempt) -> Done:
+    async def _run(self, work: Work, run: AttemptRun, envelope: Envelope, held: ActiveAttempt) -> Done:
         late = partial(self._spend_late, envelope, held, run)
         performing = _perform(POLICIES[envelope.kind], work, run, filling_of(self._settings.template))
         future = self._loop.submit(performing, envelope.key, late)
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
-        return future.result()
+        try:
+            return await self._effects.result(future)
+        finally:
+            if (place := future.blocked_at) is not None:
+                emit("step.blocked_loop", "warning", function=place.function, place=place.at)
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
@@ -190,13 +205,13 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
     return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
 
 
-def _tell_left(error: BaseException) -> None:
+def _emit_left_behind(error: BaseException) -> None:
     place: Place | None = getattr(error, "flujo_left_behind", None)
     if place is not None:
         emit("step.left_behind", "warning", function=place.function, place=place.at)
 
 
-def _told(outcome: Outcome, story: Sequence[Event], run: AttemptRun) -> Outcome:
+def _with_events(outcome: Outcome, story: Sequence[Event], run: AttemptRun) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
     return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(run.corrections))
 

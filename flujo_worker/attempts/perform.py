@@ -9,15 +9,16 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flujo_client.attempt_info import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Outcome
 from flujo_client.redact import redact
 from flujo_worker import failpoints
-from flujo_worker.attempts.budget import tell_calls
+from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.isolation import Delivered, Isolation, isolated
+from flujo_worker.attempts.isolation import DeliveryResult, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Usage
     from flujo_worker.attempts.budget import ExpectedCall
+    from flujo_worker.attempts.claim import ClaimRequest
     from flujo_worker.attempts.isolation import Processes
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.coordinator.coordinator import Coordinator
@@ -77,150 +79,171 @@ class Attempts:
         self._breakers, self.isolation = breakers, Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
-        self._claims = Claims(ledger, lease, hooks.catalog, threads, settings)
-        self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings)
+        self._effects = effects = coordinator.effects
+        self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
+        self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
         self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
 
-    def deliver(self, envelope: Envelope) -> bool:
+    async def deliver(self, envelope: Envelope) -> bool:
         """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part.
 
         Raises:
             WireError: the attempt is one of another pipeline than the message says.
         """
-        delivered = self.perform(envelope)
+        delivered = await self.perform_delivered(envelope)
         if delivered.disposition == "mismatched":
             raise WireError(f"attempt {envelope.key} is not one of {envelope.ticket.reference!r:.200}")
         return delivered.counts
 
-    def ring(self, run: str, address: str) -> bool:
-        """Join a fan-out whose doorbell rang, if its branches are all closed; tell whether that counts in the chord around it."""
-        envelope = self._coordinator.answer_doorbell(run, address)
-        return envelope is not None and self.deliver(envelope)
+    async def signal_join(self, run: str, address: str) -> bool:
+        """Join the fan-out of a join signal if its branches are all closed; tell whether that counts in the chord around it."""
+        envelope = await self._effects.call(self._coordinator.join_if_due, run, address)
+        return envelope is not None and await self.deliver(envelope)
 
-    def perform(self, envelope: Envelope) -> Delivered:
+    def perform(self, envelope: Envelope) -> DeliveryResult:
+        """Do what `perform_delivered` does, and wait for it."""
+        return self._effects.run(self.perform_delivered(envelope))
+
+    async def perform_delivered(self, envelope: Envelope) -> DeliveryResult:
         """Perform one attempt, or refuse the delivery; say which.
 
         While the event loop is blocked nothing is claimed: what waits here for long is sent again, and another worker has it.
         """
-        self._loop.answers.wait()
+        if not self._loop.answers.is_set():
+            await self._effects.call(self._loop.answers.wait)
         if self._loop.is_given_up:
-            return Delivered("busy")
+            return DeliveryResult("busy")
         with self._lease.holding(envelope.key) as held:
             if held is None:
-                return Delivered("busy")
-            with self.isolation.gate.shared():
-                done = self._perform(envelope, held, "shared")
+                return DeliveryResult("busy")
+            done = await self._perform_beside_others(envelope, held)
             if done.disposition != "suspect":
                 return done
-            return self.isolation.perform(envelope, done.in_company, lambda: self._perform(envelope, held, "alone"))
+            here = partial(self._perform, envelope, held, "alone")
+            return await self._effects.call(
+                self.isolation.perform, envelope, done.in_company, lambda: self._effects.run(here())
+            )
 
-    def perform_in(self, room: Room, envelope: Envelope) -> Delivered:
+    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform a suspect in this process, which was started for it."""
         with self._lease.holding(envelope.key) as held:
-            return Delivered("busy") if held is None else self._perform(envelope, held, room)
+            return DeliveryResult("busy") if held is None else self._effects.run(self._perform(envelope, held, room))
 
-    def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+    async def _perform_beside_others(self, envelope: Envelope, held: ActiveAttempt) -> DeliveryResult:
+        gate = self.isolation.gate
+        if not gate.enter_if_free():
+            await self._effects.call(gate.enter)
         try:
-            return self._performed(envelope, held, room)
-        except Unreadable as error:
-            self._coordinator.break_off(envelope.ticket.run, error, key=envelope.key)
-            return Delivered("unreadable")
+            return await self._perform(envelope, held, "shared")
+        finally:
+            gate.leave()
 
-    def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Delivered:
+    async def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
+        try:
+            return await self._performed(envelope, held, room)
+        except Unreadable as error:
+            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, key=envelope.key)
+            return DeliveryResult("unreadable")
+
+    async def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
-            claim = self._claims.import_claimed(envelope, held, room)
+            claim = await self._claims.import_claimed(envelope, held, room)
             if claim.refusal is not None:
-                return self._refused(envelope, claim)
-        wanted = self._claims.wanted(envelope)
-        claim = self._claims.claim(envelope, held, wanted.asks, room)
+                return await self._refused(envelope, claim)
+        wanted = await self._claims.wanted(envelope)
+        claim = await self._claims.claim(envelope, held, wanted.to_reserve, room)
         if claim.refusal is not None:
-            return self._refused(envelope, claim)
+            return await self._refused(envelope, claim)
         failpoints.hit("after_claim")
         if room != "shared":
-            self._ledger.note(envelope.ticket.run, [isolated(room, self._lease.worker)], key=envelope.key)
+            event = isolated(room, self._lease.worker)
+            await self._effects.call(self._ledger.note, envelope.ticket.run, [event], key=envelope.key)
         reply, started = wanted.reply, time.monotonic()
-        if claim.aborted:
-            return self._conclude(AttemptReport(envelope, held.fence or 0, Outcome("cancelled")), started)
-        if wanted.error is not None:
-            return self._conclude(
-                AttemptReport(envelope, held.fence or 0, _bare(wanted.error, NO_USAGE, started)), started
-            )
-        if claim.over is not None:
-            return self._conclude(AttemptReport(envelope, held.fence or 0, Outcome("limit", fault=claim.over)), started)
+        unperformed = _unperformed(claim, wanted, started)
+        if unperformed is not None:
+            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
-            reply = self._claims.reply(envelope)
-        return self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
+            reply = await self._effects.call(self._claims.reply, envelope)
+        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
 
-    def _refused(self, envelope: Envelope, claim: Claim) -> Delivered:
+    async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
-        counts = claim.refusal == "ended" and self._coordinator.counts(envelope)
-        return Delivered(claim.refusal or "busy", counts, claim.in_company)
+        counts = claim.refusal == "ended" and await self._effects.call(self._coordinator.counts, envelope)
+        return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
 
-    def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> Delivered:
+    async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         fence = held.fence or 0
         try:
-            entry = self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
+            entry = await self._entry(envelope)
         except CodeMismatch as finding:
-            return self._park(envelope, fence, finding)
+            return await self._park(envelope, fence, finding)
         guard = self._guard(claimed, entry)
-        if guard.holds_back(fence):
-            return Delivered("waiting")
+        if guard.is_active and await self._effects.call(guard.holds_back, fence):
+            return DeliveryResult("waiting")
         run = AttemptRun(_info(envelope), self._call_settings)
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
-                tell_calls(calls)
-            outcome = self._outcome(claimed, entry, story, run)
-        guard.report(run.calls)
-        if outcome is None and self._coordinator.is_aborted(envelope):
+                emit_reservations(calls)
+            outcome = await self._outcome(claimed, entry, story, run)
+        if run.calls or guard.is_active:
+            await self._effects.call(guard.report, run.calls)
+        if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
-            return Delivered("cancelled")
-        return self._conclude(AttemptReport(envelope, fence, outcome), started)
+            return DeliveryResult("cancelled")
+        return await self._conclude(AttemptReport(envelope, fence, outcome), started)
 
-    def _outcome(
+    async def _entry(self, envelope: Envelope) -> LoadedPipeline:
+        """Find the run's pipeline; what is not loaded yet may take long to import."""
+        ticket, find = envelope.ticket, self.catalog.entry
+        if self.catalog.has(ticket.reference):
+            return find(ticket.reference, ticket.fingerprint)
+        return await self._effects.call(find, ticket.reference, ticket.fingerprint)
+
+    async def _outcome(
         self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
     ) -> Outcome | None:
         """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
         try:
-            return self._outcomes.of(claimed, entry, story, run)
+            return await self._outcomes.of(claimed, entry, story, run)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
             return _bare(error, NO_USAGE, claimed.started)
 
-    def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> Delivered:
+    async def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         reason = redact(str(finding))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        self._ledger.park(envelope.key, fence, reason)
-        return Delivered("parked")
+        await self._effects.call(self._ledger.park, envelope.key, fence, reason)
+        return DeliveryResult("parked")
 
-    def _conclude(self, notice: AttemptReport, started: float) -> Delivered:
+    async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
-            concluded = self._coordinator.conclude(notice)
+            concluded = await self._coordinator.merge(notice)
         except (StoreError, DispatchError, Unreadable):
             raise
         except CodeMismatch as finding:
-            return self._park(notice.envelope, notice.fence, finding)
+            return await self._park(notice.envelope, notice.fence, finding)
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
-            return self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
-        return Delivered(concluded.verdict, concluded.counts)
+            return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
+        return DeliveryResult(concluded.verdict, concluded.counts)
 
-    def _conclude_failed(self, notice: AttemptReport) -> Delivered:
+    async def _conclude_failed(self, notice: AttemptReport) -> DeliveryResult:
         """Conclude a failure with nothing in it; if not even that can be merged, its run has no other end."""
         try:
-            concluded = self._coordinator.conclude(notice)
+            concluded = await self._coordinator.merge(notice)
         except (StoreError, DispatchError):
             raise
         except CodeMismatch as finding:
-            return self._park(notice.envelope, notice.fence, finding)
+            return await self._park(notice.envelope, notice.fence, finding)
         except Exception as error:
             logger.exception("nor could its failure")
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
-        return Delivered(concluded.verdict, concluded.counts)
+        return DeliveryResult(concluded.verdict, concluded.counts)
 
     def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
         envelope, agent = claimed.envelope, None
@@ -228,6 +251,15 @@ class Attempts:
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
         return BreakerGate(self._breakers, self._ledger, envelope, agent)
+
+
+def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:
+    """What comes of an attempt that is claimed only to be closed; None: it is to be performed."""
+    if claim.aborted:
+        return Outcome("cancelled")
+    if wanted.error is not None:
+        return _bare(wanted.error, NO_USAGE, started)
+    return None if claim.over is None else Outcome("limit", fault=claim.over)
 
 
 def _bare(error: Exception, usage: Usage, started: float) -> Outcome:

@@ -32,7 +32,7 @@ from flujo_worker.aros.precheck import (
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import charge, take_charge
 from flujo_worker.runtime.faults import ErrorHandler
-from flujo_worker.runtime.write_context import keep, lend
+from flujo_worker.runtime.write_context import leave_as_is, lend
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -114,7 +114,7 @@ class Precheck:
         self._agent_of, self._threads, self._resources = agent_of, threads, resources
         self._data: Any = None
         self._is_waiting = False
-        self._forget: Callable[[], None] = keep
+        self._forget: Callable[[], None] = leave_as_is
         self.usage = NO_USAGE
         self.feedback: str | None = None
 
@@ -132,8 +132,8 @@ class Precheck:
             return data
         self._data = data
         if missing := missing_keys(self._context, settings.required_context_keys):
-            told = f"the context lacks {', '.join(missing)}"
-            return self._guided(data, GateFinding("fail", "missing_context_keys", keys=missing, feedback=told))
+            message = f"the context lacks {', '.join(missing)}"
+            return self._guided(data, GateFinding("fail", "missing_context_keys", keys=missing, feedback=message))
         if settings.required_context_keys:
             self._conclude(GateFinding("pass", "context_keys", keys=settings.required_context_keys))
         plan = plan_in(data, settings.delimiters)
@@ -164,7 +164,7 @@ class Precheck:
     def forget(self) -> None:
         """Take the guidance out of the context again, unless the context's model declares its key (M-122)."""
         self._forget()
-        self._forget = keep
+        self._forget = leave_as_is
 
     async def _in_time(self, plan: str) -> GateFinding:
         """Judge a plan in the time the precheck has; one attempt judges one plan, before generation or after it (M-125)."""
@@ -196,8 +196,8 @@ class Precheck:
         lacking = () if decoded is None else lacks_basics(decoded, self._schema)
         if not lacking or (lacking == WRONG_KIND and decoded is not candidate):
             return None
-        told = "is of another kind than the schema's" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
-        return GateFinding("fail", "missing_basics", keys=lacking, feedback=f"{what} {told}")
+        message = "is of another kind than the schema's" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
+        return GateFinding("fail", "missing_basics", keys=lacking, feedback=f"{what} {message}")
 
     async def _unblocking(self, reason: str, gate: Awaitable[GateFinding]) -> GateFinding:
         """Turn what a gate raises into a skip; signals that end a run and limits pass (M-042, M-120)."""
@@ -260,7 +260,7 @@ class Precheck:
             forget = lend(self._context, settings.context_feedback_key, self.feedback)
         if forget is None:
             emit("aros.guidance.not_injected", level="warning", inject_feedback=settings.inject_feedback)
-        self._forget = forget or keep
+        self._forget = forget or leave_as_is
         return data
 
     def _conclude(self, finding: GateFinding) -> None:

@@ -103,8 +103,8 @@ async def _leave_after(held: _Held, error: BaseException, work: Work, run: Attem
             await held.leave(error)
     except BaseException as own:  # noqa: BLE001 - the failure before it is told
         if own is not error:
-            said = fault_of(own, "system", work.timeout_s).feedback
-            logger.warning("step '%s': its resources could not be left: %s", work.step.name, said)
+            feedback = fault_of(own, "system", work.timeout_s).feedback
+            logger.warning("step '%s': its resources could not be left: %s", work.step.name, feedback)
 
 
 def _details(error: BaseException | None) -> tuple[Any, Any, Any]:

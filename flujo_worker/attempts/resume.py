@@ -53,8 +53,8 @@ def _output(work: Work, reply: Reply) -> Any:
     if step.on_expiry == "default":
         return step.read(step.default)
     escalates = step.on_expiry == "escalate" and not reply.question.get("escalated")
-    said = f"the question of step '{step.name}' was not answered within {reply.question['expires_s']:g} s"
-    raise HumanInputError(said, code=ESCALATES if escalates else "QUESTION_EXPIRED")
+    message = f"the question of step '{step.name}' was not answered within {reply.question['expires_s']:g} s"
+    raise HumanInputError(message, code=ESCALATES if escalates else "QUESTION_EXPIRED")
 
 
 def _value(work: Work, packed: Packed) -> Any:

@@ -107,23 +107,23 @@ class OutputParser:
             return raw
         outcome = await self._parsed(text, schema or {}, self.settings.parsing)
         more = await self._next_level(text, schema) if self.settings.shadow and not outcome.ok else {}
-        self._tell(outcome, text, schema, more)
+        self._emit_repairs(outcome, text, schema, more)
         if self.settings.shadow or (outcome.ok and not outcome.transforms):
             return raw
         if not outcome.ok:
             raise self._refusal(outcome, finish_reason)
-        self._keep(outcome, schema)
+        self._record_correction(outcome, schema)
         return _written(outcome.value) if isinstance(raw, str) else outcome.value
 
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
         """Judge the text as it came, before anything is done about it (C-09, M-073)."""
-        told: dict[str, Any] = {"mode": self.settings.structured_output}
+        data: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
-            emit("grammar.enforce.skipped", **told, reason="no_schema" if schema is None else "too_long")
+            emit("grammar.enforce.skipped", **data, reason="no_schema" if schema is None else "too_long")
             return
-        told["schema_hash"] = schema_hash(schema)
+        data["schema_hash"] = schema_hash(schema)
         outcome = await self._parsed(text, schema, _STRICT)
-        emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **told, **self._shadow())
+        emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **data, **self._shadow())
         if not outcome.ok and not self.settings.shadow:
             raise AgentIOValidationError(
                 f"the output does not match its grammar: {outcome.feedback}",
@@ -145,28 +145,30 @@ class OutputParser:
             outcome.feedback or "", rule=outcome.rule or "schema", pointer=outcome.pointer or ""
         )
 
-    def _tell(self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, more: dict[str, Any]) -> None:
+    def _emit_repairs(
+        self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, more: dict[str, Any]
+    ) -> None:
         """Tell what was done, stage by stage (M-158 to M-161); nothing for a text that was right as it came (M-167)."""
         types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
         for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
             done = list(group)
             emit("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
-            told: dict[str, Any] = {"transforms": [each.name for each in done]}
+            data: dict[str, Any] = {"transforms": [each.name for each in done]}
             if stage == "semantic":
-                told |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
+                data |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
             if stage == "tolerant" and outcome.preview is not None:
-                told |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
-            emit("output.coercion.success", stage=stage, **told, **self._shadow())
+                data |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
+            emit("output.coercion.success", stage=stage, **data, **self._shadow())
         if not outcome.ok:
-            self._tell_refusal(outcome, types, more)
+            self._emit_refusal(outcome, types, more)
         if outcome.transforms or not outcome.ok:
             self._sum_up(outcome)
 
-    def _tell_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
+    def _emit_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
         stage = _stage(outcome.stage)
-        told = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
+        data = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
         emit("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())
-        emit("output.coercion.fail", level="warning", stage=stage, **told, **self._shadow(), **more)
+        emit("output.coercion.fail", level="warning", stage=stage, **data, **self._shadow(), **more)
 
     async def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         """Say what the next level up would have read, so that a retry's value can be compared with it."""
@@ -188,7 +190,7 @@ class OutputParser:
     def _shadow(self) -> dict[str, Any]:
         return {"shadow": True} if self.settings.shadow else {}
 
-    def _keep(self, outcome: ParseOutcome, schema: Mapping[str, Any] | None) -> None:
+    def _record_correction(self, outcome: ParseOutcome, schema: Mapping[str, Any] | None) -> None:
         if self.settings.ledger:
             self._corrections.append(
                 Correction(

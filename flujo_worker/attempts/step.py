@@ -22,7 +22,7 @@ from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, processed
-from flujo_worker.attempts.conversation import history_of, remember, said
+from flujo_worker.attempts.conversation import history_of, record_turn, remember
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.event_loop import is_cancelled, within
@@ -148,12 +148,12 @@ class StepAttempt:
         async with self._bounded():
             self.question = await self.check.before(self.prompt)
 
-    async def ask(self) -> None:
+    async def run_agent(self) -> None:
         """Ask the agent, in what is left of its time."""
         work, run, since = self.work, self.run, self._asks_since
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
-        told = {"guidance": self.guidance, "history": run.history and run.history.text}
-        options = {**run.at_hand, **told, **work.step.config.options()}
+        prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
+        options = {**run.at_hand, **prompt_options, **work.step.config.options()}
         with timed_call(self.agent, most_s=left_s), recording_call(self.agent, work.data):
             call = call_agent(self.agent, self.question, options, threads=work.threads, shaping=self._shaping())
             self.answer = await self._in_time(left_s, call)
@@ -177,8 +177,8 @@ class StepAttempt:
 
     async def process_output(self) -> None:
         """Pass the output through the user's own processors."""
-        own, tells = self.work.step.processors.output_processors, self.work.processing is not None
-        self.output = await processed(own, self.output, self.work, self.run, tells=tells)
+        own, emits = self.work.step.processors.output_processors, self.work.processing is not None
+        self.output = await processed(own, self.output, self.work, self.run, emits=emits)
 
     async def consult_plugins(self) -> None:
         """Ask the plugins. One may put another output in its place, or send the prompt to another agent."""
@@ -200,7 +200,7 @@ class StepAttempt:
         work, context = self.work, self.run.context
         for reply, value in self.run.replies:
             context = remember(work, context, reply, value)
-        self.run.context = said(work, self.output, absorb(work.step, self.output, context))
+        self.run.context = record_turn(work, self.output, absorb(work.step, self.output, context))
 
     # What they need.
 
@@ -266,7 +266,7 @@ class Stage(NamedTuple):
 
 
 _CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False)
-_ASK: Final = Stage("agent", StepAttempt.ask, is_bounded=False)  # it has what is left
+_RUN_AGENT: Final = Stage("agent", StepAttempt.run_agent, is_bounded=False)  # it has what is left
 _READ: Final = Stage("agent", StepAttempt.read, is_bounded=False)
 _PROCESS: Final = Stage("agent", StepAttempt.process_output)
 _PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins)
@@ -276,7 +276,7 @@ STAGES: Final = (
     _CHOOSE,
     Stage("agent", StepAttempt.render_prompt),
     Stage("agent", StepAttempt.precheck, is_bounded=False),  # it bounds what it awaits
-    _ASK,
+    _RUN_AGENT,
     _READ,
     Stage("agent", StepAttempt.conclude_precheck, is_bounded=False),  # likewise
     _PROCESS,
@@ -284,4 +284,4 @@ STAGES: Final = (
     Stage("validator", StepAttempt.consult_validators),
     Stage("system", StepAttempt.write_context, is_bounded=False),
 )
-REDIRECTED: Final = (_CHOOSE, _ASK, _READ, _PROCESS, _PLUGINS)
+REDIRECTED: Final = (_CHOOSE, _RUN_AGENT, _READ, _PROCESS, _PLUGINS)

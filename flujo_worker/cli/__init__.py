@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from flujo_client.cli.output import Exits
+from flujo_client.cli.output import ErrorHandlingGroup
 
 if TYPE_CHECKING:
     import click
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 NAMES = ("beat", "demo", "migrate", "up", "worker")
 
 
-class _Commands(Exits):
+class _Commands(ErrorHandlingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(NAMES)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SWEEP_EVERY_S = 10.0
 
 
-class HeardScheduler(Scheduler):
+class ObservedScheduler(Scheduler):
     """Keeps the schedule in memory, for it is ours and constant, and tells the heartbeat of whatever was sent."""
 
     def __init__(self, *args: Any, heartbeat: Heartbeat, **kwargs: Any) -> None:
@@ -47,7 +47,7 @@ def command(*, parent: int | None) -> None:
     heartbeat.begin()
     try:
         worker.app.Beat(
-            scheduler_cls=partial(HeardScheduler, heartbeat=heartbeat),  # type: ignore[arg-type]  # what makes one will do
+            scheduler_cls=partial(ObservedScheduler, heartbeat=heartbeat),  # type: ignore[arg-type]  # what makes one will do
             loglevel=worker.settings.log.level,
         ).run()
     finally:

@@ -76,7 +76,7 @@ def command(*, names: tuple[str, ...], workers: int, ask: bool, as_json: bool) -
     show(trace_tree(trace))
     show(f"{counted(len(findings_of(found.groups)), 'distribution')}: {summary(found.groups)}.")
     show(approval(found, questions))
-    show(f"One run, {counted(sum(shares.values()), 'attempt')}: {_told(shares)}.")
+    show(f"One run, {counted(sum(shares.values()), 'attempt')}: {_shares_text(shares)}.")
     show(spent(record.tokens, record.cost_usd, LIMITS))
     show(f"{time.monotonic() - began:.1f} s in all; nothing is left running.")
 
@@ -87,8 +87,8 @@ def _finished(client: FlujoClient, run: RunHandle) -> PipelineResult:
         result = _watched(client, run)
         if result is not None:
             return result
-        for asked in run.approvals():
-            answer_at_terminal(run, asked)
+        for question in run.approvals():
+            answer_at_terminal(run, question)
 
 
 def _watched(client: FlujoClient, run: RunHandle) -> PipelineResult | None:
@@ -117,7 +117,7 @@ def _shares(client: FlujoClient, run: RunHandle) -> Mapping[int, int]:
     return Counter(pids[row.worker] for row in client.ask(requests.attempts(run.id)) if row.worker in pids)
 
 
-def _told(shares: Mapping[int, int]) -> str:
+def _shares_text(shares: Mapping[int, int]) -> str:
     return ", ".join(f"{count:,} in worker {pid}" for pid, count in sorted(shares.items()))
 
 

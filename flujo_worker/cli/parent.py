@@ -20,8 +20,8 @@ FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
 
 def parent_option(command: F) -> F:
     """Give a command the hidden option."""
-    said = "Stop in order when this process, which started us, is gone."
-    return click.option("--parent", type=int, hidden=True, help=said)(command)
+    help_text = "Stop in order when this process, which started us, is gone."
+    return click.option("--parent", type=int, hidden=True, help=help_text)(command)
 
 
 def follow(parent: int | None) -> None:

@@ -36,13 +36,13 @@ def need_terminal() -> None:
         )
 
 
-def answer_at_terminal(run: RunHandle, asked: Approval) -> None:
+def answer_at_terminal(run: RunHandle, approval: Approval) -> None:
     """Ask until the answer is one, and give it to the run.
 
     Raises:
         click.Abort: the person went away. The question stays open, and how to answer it later is said.
     """
-    click.echo(printable(asked.message), err=True)
+    click.echo(printable(approval.message), err=True)
     try:
         ruling: Ruling = click.prompt("yes or no, and why if you like", value_proc=_read, err=True)
     except click.Abort:
@@ -50,7 +50,7 @@ def answer_at_terminal(run: RunHandle, asked: Approval) -> None:
         say(f"run {run.id} stays paused; `flujo approvals approve {run.id}` or `reject` answers it,")
         say(f"`flujo up` carries it on, and `flujo lens show {run.id} --show-output` shows what it found")
         raise
-    run.resume(ruling.model_dump(), step=asked.step, address=asked.address, actor=ACTOR, note=ruling.note or None)
+    run.resume(ruling.model_dump(), step=approval.step, address=approval.address, actor=ACTOR, note=ruling.note or None)
 
 
 def _read(text: str) -> Ruling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import click
 from celery import signals
@@ -11,6 +12,7 @@ from celery.concurrency import get_available_pool_names
 from flujo_client.config.manager import ConfigManager
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.parent import follow, parent_option
+from flujo_worker.consumer.pool import POOL
 
 INTERRUPTED = "Warm SIGINT"
 """A stop in order, for which Celery has the exit code of a crash: one Ctrl-C."""
@@ -22,10 +24,10 @@ INTERRUPTED = "Warm SIGINT"
 @click.option(
     "--pool",
     "-P",
-    type=click.Choice(get_available_pool_names()),
-    default="threads",
+    type=click.Choice(["attempts", *get_available_pool_names()]),
+    default="attempts",
     show_default=True,
-    help="Celery's pool: threads, or prefork for CPU-bound steps.",
+    help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
 )
 @parent_option
 @click.pass_context
@@ -33,12 +35,14 @@ def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, 
     """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0."""
     follow(parent)
     settings = ConfigManager().settings()
+    if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
+        concurrency = os.cpu_count()
     if concurrency is not None:
         own = settings.worker.model_copy(update={"concurrency": concurrency})
         settings = settings.model_copy(update={"worker": own})
     flujo = FlujoWorker(settings=settings)
     worker = flujo.app.Worker(
-        pool_cls=pool,
+        pool_cls=POOL if pool == "attempts" else pool,
         concurrency=settings.worker.concurrency,
         queues=queues.split(",") if queues else list(flujo.queues),
         loglevel=logging.getLevelNamesMapping()[settings.log.level],
@@ -46,7 +50,7 @@ def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, 
         without_mingle=True,
         without_heartbeat=True,
     )
-    told: list[str] = []
-    signals.worker_shutting_down.connect(lambda sig="", how="", **_: told.append(f"{how} {sig}"), weak=False)
+    arguments: list[str] = []
+    signals.worker_shutting_down.connect(lambda sig="", how="", **_: arguments.append(f"{how} {sig}"), weak=False)
     worker.start()
-    ctx.exit(0 if told == [INTERRUPTED] else worker.exitcode or 0)
+    ctx.exit(0 if arguments == [INTERRUPTED] else worker.exitcode or 0)

@@ -16,6 +16,7 @@ from celery.worker.consumer import Consumer
 from celery.worker.consumer.tasks import Tasks
 
 from flujo_client.transport.wire import MAX_BYTES
+from flujo_worker.consumer.channel import BulkChannel
 from flujo_worker.consumer.screen import screen
 from flujo_worker.errors import WireError
 
@@ -74,6 +75,8 @@ class Gate:
         if _is_watched(channel.client):
             return
         channel.client.parse_response = partial(self._pop, channel.client.parse_response, channel.sep)
+        if isinstance(channel, BulkChannel):
+            channel.read = self._read
         channel.handlers["LISTEN"] = partial(self._listen, channel, channel.handlers["LISTEN"])
 
     def _listen(self, channel: Any, receive: Callable[[], Any]) -> Any:
@@ -89,8 +92,12 @@ class Gate:
         if command != "BRPOP" or not answer:
             return answer
         key, item = answer
-        self._reading = key.decode().rsplit(separator, 1)[0]
-        return answer if self._passes(item, is_ours=self._is_ours()) else None
+        return answer if self._read(item, key.decode().rsplit(separator, 1)[0]) is not None else None
+
+    def _read(self, item: bytes, queue: str) -> dict[str, Any] | None:
+        """Read an item of a queue, or refuse it."""
+        self._reading = queue
+        return self._screened(item, is_ours=self._is_ours())
 
     def _hear(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Read a broadcast; give nothing instead of one that does not pass. Remote control is never compressed."""
@@ -98,16 +105,17 @@ class Gate:
         if not answer or not isinstance(answer[-1], bytes):
             return answer
         self._reading = bytes(answer[-2]).decode(errors="replace")
-        return answer if self._passes(answer[-1], is_ours=self._is_alone or _PIDBOX in self._reading) else None
+        is_ours = self._is_alone or _PIDBOX in self._reading
+        return answer if self._screened(answer[-1], is_ours=is_ours) is not None else None
 
-    def _passes(self, item: bytes, *, is_ours: bool) -> bool:
+    def _screened(self, item: bytes, *, is_ours: bool) -> dict[str, Any] | None:
+        """Return what an item says; None if it does not pass, which is recorded."""
         try:
             others = () if self._is_alone else self._app.tasks
-            screen(item, is_ours=is_ours, own=self._own, others=others, max_bytes=self._max_bytes)
+            return screen(item, is_ours=is_ours, own=self._own, others=others, max_bytes=self._max_bytes)
         except WireError as error:
             self._refusals.record(error, item, queue=self._reading)
-            return False
-        return True
+            return None
 
     def _handle(self, consumer: Any, handle: Callable[[Any], Any], message: Any) -> Any:
         """Hand a message to Celery; one in our lists that it does not know, or fails on, is refused.
@@ -116,16 +124,16 @@ class Gate:
         """
         task = message.headers.get("task")
         if self._is_ours() and task not in self._app.tasks:
-            said = f"this worker has no task {repr(task)[:80]}"
-            return self.refuse(consumer, WireError(said, reason="unknown_task"), message)
+            detail = f"this worker has no task {repr(task)[:80]}"
+            return self.refuse(consumer, WireError(detail, reason="unknown_task"), message)
         try:
             return handle(message)
         except Exception as error:
             is_connections = isinstance(error, (*consumer.connection_errors, *consumer.channel_errors))
             if not self._is_ours() or (is_connections and not isinstance(error, KeyError)):
                 raise
-            said = f"the consumer failed on it: {type(error).__name__}"
-            self.refuse(consumer, WireError(said, reason="unhandled", cause=error), message)
+            detail = f"the consumer failed on it: {type(error).__name__}"
+            self.refuse(consumer, WireError(detail, reason="unhandled", cause=error), message)
 
     def refuse(self, consumer: Any, error: WireError, message: Any) -> None:
         """Record a message and take it out of what is to be delivered again."""

@@ -47,7 +47,7 @@ class Refusals:
         detail = storable_text(" ".join(error.message.split()))
         logger.warning("message in %r refused as %s: %s (%d bytes)", queue, error.reason, detail, len(item))
         try:
-            self._dead_letters.keep(error.reason, item, queue=queue, detail=detail)
+            self._dead_letters.add(error.reason, item, queue=queue, detail=detail)
         except redis.RedisError as failure:
             logger.info("the refused message was not kept: %s", failure)
 
@@ -61,5 +61,5 @@ def _written(message: Any) -> bytes:
     """Write a message for people: what it says of itself first, and of its body the beginning."""
     raw = getattr(message, "_raw", None) or {}
     body = str(raw.get("body") or "")
-    told = {name: value for name, value in raw.items() if name != "body"}
-    return json.dumps({**told, "body": body[:MOST_BYTES], "body_characters": len(body)}, default=str).encode()
+    headers = {name: value for name, value in raw.items() if name != "body"}
+    return json.dumps({**headers, "body": body[:MOST_BYTES], "body_characters": len(body)}, default=str).encode()

@@ -1,4 +1,4 @@
-"""What an item of a queue's list must be before Celery may read it. Pure: bytes in, nothing or a refusal out.
+"""What an item of a queue's list must be before Celery may read it. Pure: bytes in, the message or a refusal out.
 
 kombu takes whatever lies in a Redis list for a message: what is none ends the worker, and a body with a `compression` header is
 unpacked before anybody asks who signed it. Every message that Celery writes passes.
@@ -22,6 +22,7 @@ MOST_DEPTH = 50
 MOST_AROUND = 256 * 1024
 """How many bytes headers and properties may take."""
 _LONGEST_TAG = 255
+_NESTING = frozenset((dict, list))
 _TYPED = "__type__"
 """The key by which kombu's JSON tells a date, a UUID or whatever an app has registered."""
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -35,8 +36,10 @@ def largest_item(max_bytes: int) -> int:
     return max_bytes * 4 // 3 + MOST_AROUND
 
 
-def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container[str], max_bytes: int) -> None:
-    """Raise WireError unless Celery can read an item safely.
+def screen(
+    item: bytes, *, is_ours: bool, own: Container[str], others: Container[str], max_bytes: int
+) -> dict[str, Any]:
+    """Return the message that an item is, as kombu would read it; raise WireError unless Celery can handle it safely.
 
     Args:
         item: as it was popped from the list.
@@ -48,11 +51,12 @@ def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container
     too_large = len(item) > largest_item(max_bytes)
     if is_ours and too_large:
         raise _oversized(item)
-    message = _read(item)
-    flaw = _flaw(message)
-    if flaw is None and _names_type(message):
+    message: dict[str, Any] = _read(item)
+    levels = _levels(message)
+    if any(_TYPED in value for level in levels for value in level):
         message = _read_as_kombu(item)
-        flaw = _flaw(message)
+        levels = _levels(message)
+    flaw = _flaw(message, depth=len(levels))
     if flaw is not None:
         raise WireError(flaw, reason="malformed")
     headers = message.get("headers") or {}
@@ -61,6 +65,7 @@ def screen(item: bytes, *, is_ours: bool, own: Container[str], others: Container
         raise _oversized(item)
     if headers.get("compression") and (task in own or (is_ours and task not in others)):
         raise WireError("its body is compressed", reason="compressed")
+    return message
 
 
 def _read(item: bytes) -> Any:
@@ -82,7 +87,7 @@ def _oversized(item: bytes) -> WireError:
     return WireError(f"it has {len(item)} bytes", reason="too_large")
 
 
-def _flaw(message: Any) -> str | None:
+def _flaw(message: Any, *, depth: int) -> str | None:
     """Return what kombu or Celery would stumble over, if anything."""
     if not isinstance(message, dict):
         return "it is not a JSON object"
@@ -91,7 +96,7 @@ def _flaw(message: Any) -> str | None:
         return "its properties and headers must be objects"
     if not all(isinstance(message.get(name), str | None) for name in ("body", "content-type", "content-encoding")):
         return "its body, content type and content encoding must be strings"
-    if _is_deeper(message, MOST_DEPTH):
+    if depth > MOST_DEPTH:
         return f"it nests deeper than {MOST_DEPTH}"
     return _flaw_of_properties(properties) or _flaw_of_task(headers or {}) or _flaw_of_body(message, properties)
 
@@ -139,15 +144,16 @@ def _is_plain_base64(body: bytes) -> bool:
     return len(body) % 4 == 0 and len(body) - len(text) <= _PADDING and not text.translate(None, _ALPHABET)
 
 
-def _is_deeper(value: dict[str, Any] | list[Any], depth: int) -> bool:
-    """Tell whether objects and lists nest deeper."""
-    if depth == 0:
-        return True
-    children = value.values() if isinstance(value, dict) else value
-    return any(_is_deeper(child, depth - 1) for child in children if isinstance(child, dict | list))
-
-
-def _names_type(value: dict[str, Any] | list[Any]) -> bool:
-    """Tell whether kombu's JSON may make something else of a part of it."""
-    children = value.values() if isinstance(value, dict) else value
-    return _TYPED in value or any(_names_type(child) for child in children if isinstance(child, dict | list))
+def _levels(message: Any) -> list[list[Any]]:
+    """Return the objects and lists of each depth, down to the first that is too deep. No recursion: junk nests without end."""
+    levels: list[list[Any]] = []
+    level: list[Any] = [message] if type(message) in _NESTING else []
+    while level and len(levels) <= MOST_DEPTH:
+        levels.append(level)
+        level = [
+            child
+            for value in level
+            for child in (value.values() if type(value) is dict else value)
+            if type(child) in _NESTING
+        ]
+    return levels

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from celery.worker.strategy import default
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP
+from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP, TASKS
 from flujo_client.transport.broker import task_headers
 from flujo_client.transport.chords import is_membership
 from flujo_client.transport.wire import CONTENT_TYPE
+from flujo_worker.consumer.pool import AttemptPool, Held
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
@@ -27,14 +28,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ATTEMPTS = frozenset(TASKS.values())
 _WITHOUT_WORK = (TASK_SWEEP, TASK_HEALTH_CHECK)
 _EMBEDDED = {"callbacks", "errbacks", "chain", "chord"}
 _MISSHAPEN = (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
 
 
 def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Callable[..., Any]:
-    """Return Celery's own strategy for a task, with the check before it."""
+    """Return Celery's own strategy for a task, with the check before it, and the short way to a pool of ours."""
     carry_out = default(task, app, consumer)
+    pool = consumer.pool if isinstance(consumer.pool, AttemptPool) and task.name in _ATTEMPTS else None
+    revoked = consumer.controller.state.revoked
 
     def receive(message: Any, payload: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -42,6 +46,12 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
         except WireError as error:
             refusals.record_message(error, message)
             message.reject_log_error(logger, consumer.connection_errors)
+            return None
+        if pool is not None and message.headers["id"] not in revoked and pool.can_skip_tracer(task, consumer):
+            message.ack()
+            given, _, embed = message.payload
+            queue = message.delivery_info["routing_key"]
+            pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer.hostname), refusals)
             return None
         message.properties = {**message.properties, "reply_to": ""}
         return carry_out(message, payload, *args, **kwargs)

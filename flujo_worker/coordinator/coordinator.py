@@ -23,6 +23,7 @@ from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
+from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.runtime.fault_text import clean
 from flujo_worker.user_code.code_registry import put_bounded
 
@@ -32,8 +33,18 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import RunHeader
     from flujo_client.contract.plan import Backoff, Plan
-    from flujo_worker.domain.values import ChildRun, ChildRunRow, Decision, FanOut, Keep, NextAttempt, ReadScope
+    from flujo_worker.domain.values import (
+        BranchClosed,
+        CacheEntry,
+        ChildRun,
+        ChildRunRow,
+        Decision,
+        FanOut,
+        NextAttempt,
+        ReadScope,
+    )
     from flujo_worker.ports import Committed, Store, Verdict
+    from flujo_worker.runtime.effects import Effects
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
 
@@ -41,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Concluded:
+class ConcludeResult:
     """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty (law)."""
 
     verdict: Verdict
@@ -52,13 +63,13 @@ class ScopeClosedMeanwhile(Exception):
     """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
 
 
-class Answering(Protocol):
+class UserCodeAnswers(Protocol):
     """Who answers what deciding asks of user code."""
 
-    def answer(self, ticket: RunHeader, ask: CallUserCode) -> Any:
+    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
         """Answer one question; raises UserCodeFailed when user code does not."""
 
-    def keep(self, ticket: RunHeader, keeping: Keep) -> Event:
+    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
         """Give the cache what was merged, and tell what became of it."""
 
 
@@ -72,25 +83,32 @@ class Coordinator:
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
-        owes: called when a commit may have left something that hooks are to be told.
+        on_hooks_due: called when a commit may have left something that hooks are to be told.
+        effects: how commits, sends and answers are waited for; in the calling thread when None.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a merge depends on
         self,
         store: Store,
         send: Send,
-        evaluator: Answering,
+        evaluator: UserCodeAnswers,
         *,
         backoff: Backoff,
         inline: int = 65_536,
         control_queue: str = CONTROL_QUEUE,
-        owes: Callable[[], None] = lambda: None,
+        on_hooks_due: Callable[[], None] = lambda: None,
+        effects: Effects | None = None,
     ) -> None:
+        self.effects = effects or BlockingEffects(store, send)
         self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
-        self._inline, self._control_queue, self._owes = inline, control_queue, owes
+        self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._plans: dict[str, Plan] = {}
 
-    def conclude(self, notice: AttemptReport) -> Concluded:
+    def conclude(self, notice: AttemptReport) -> ConcludeResult:
+        """Do what `merge` does, and wait for it."""
+        return self.effects.run(self.merge(notice))
+
+    async def merge(self, notice: AttemptReport) -> ConcludeResult:
         """Merge what came of an attempt, and publish what follows.
 
         Returns:
@@ -99,33 +117,39 @@ class Coordinator:
         Raises:
             CodeMismatch: user code is to be asked, and this worker has not the code the run was started with.
         """
+        effects, ticket = self.effects, notice.envelope.ticket
         try:
-            decision, heavy = offload_large_values(self._decide(notice), self._inline)
+            decision, large = offload_large_values(await self._decide(notice), self._inline)
         except ScopeClosedMeanwhile:
-            return self._late(notice, "stale")
-        if heavy:
-            self._store.keep(heavy)
-        committed = self._store.commit(decision)
+            return await self._late(notice, "stale")
+        if large:
+            await effects.call(self._store.store_blobs, large)
+        committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
-            return self._late(notice, committed.verdict)
+            return await self._late(notice, committed.verdict)
         if decision.end is not None or any(each.question for each in decision.next):
-            self._owes()
+            self._on_hooks_due()
         if committed.breach is not None:
-            self.handle_proactive_cancellation(notice.envelope.ticket, committed.breach)
-            return Concluded(committed.verdict)
-        self._keep(decision)
+            await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
+            return ConcludeResult(committed.verdict)
+        if decision.cache_entries:
+            await effects.call(self._cache_results, decision)
         failpoints.hit("before_publish")
-        self._publish(decision, committed)
+        await self._publish(decision, committed)
         failpoints.hit("after_publish")
-        if decision.end is not None and notice.envelope.ticket.root:
-            self._ring_parent(notice.envelope.ticket.run, by="worker")
-        return Concluded(committed.verdict, counts=self._after_branch(decision, committed))
+        if decision.end is not None and ticket.root:
+            await effects.call(self._signal_parent, ticket.run, by="worker")
+        if decision.branch_end is None:
+            return ConcludeResult(committed.verdict)
+        return ConcludeResult(
+            committed.verdict, await self._after_branch(decision.branch_end, committed, notice.envelope)
+        )
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent goes on without it."""
         if self._store.stop(run, status, reason):
-            self._owes()
-            self._ring_parent(run, by="sweeper")
+            self._on_hooks_due()
+            self._signal_parent(run, by="sweeper")
 
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
         """Fail a run that nobody can carry on: what stands in its rows cannot be read, or nothing that follows from it can be merged.
@@ -133,10 +157,10 @@ class Coordinator:
         With a fence only if that attempt is still at work under it; tell whether the run was broken off here. Were this process gone
         after the mark, a sweep would wind it down.
         """
-        said = clean(error.message if isinstance(error, FlujoError) else str(error))
-        fault = Fault("system", type(error).__name__, said, said, type(error).__module__, Unreadable.code)
-        told = Event("run.unreadable", {"reason": fault.message}, "error")
-        if not self._store.break_off(run, fault, told, key=key, fence=fence):
+        message = clean(error.message if isinstance(error, FlujoError) else str(error))
+        fault = Fault("system", type(error).__name__, message, message, type(error).__module__, Unreadable.code)
+        event = Event("run.unreadable", {"reason": fault.message}, "error")
+        if not self._store.break_off(run, fault, event, key=key, fence=fence):
             return False
         logger.error("run %s fails, for nobody can carry it on: %s", run, fault.message)
         self.stop(run, "failed", fault.message)
@@ -153,38 +177,39 @@ class Coordinator:
             for run in orphans:
                 self.stop(run, "cancelled", "parent ended")
 
-    def lost(self, envelope: Envelope, fence: int, times: int) -> Concluded:
+    def lost(self, envelope: Envelope, fence: int, times: int) -> ConcludeResult:
         """Fail a step whose process died every time it ran alone (poison)."""
-        said = f"the process died while this step ran alone, {times} times"
+        message = f"the process died while this step ran alone, {times} times"
         fault = Fault(
-            "system", "AttemptLost", said, f"Step execution failed with AttemptLost: {said}", code="ATTEMPT_LOST"
+            "system", "AttemptLost", message, f"Step execution failed with AttemptLost: {message}", code="ATTEMPT_LOST"
         )
         return self.conclude(AttemptReport(envelope, fence, Outcome("lost", fault=fault)))
 
-    def ring(self, run: str, fan_out: str, *, by: str) -> bool:
+    def signal_join(self, run: str, fan_out: str, *, by: str) -> bool:
         """Have a fan-out joined if all its branches are closed, or an import if its child run has ended; tell whether that was so.
 
         The message is published here.
         """
-        if not self._store.ring(run, fan_out, self._control_queue, by):
+        if not self._store.signal_join(run, fan_out, self._control_queue, by):
             return False
         if envelopes := self._store.envelopes([JoinSignal(run, fan_out).key]):
             self._send(envelopes, None)
         return True
 
-    def answer_doorbell(self, run: str, fan_out: str) -> Envelope | None:
-        """A chord has rung: make the join's work row if it is due, and give its envelope, if there is one."""
-        self._store.ring(run, fan_out, self._control_queue, "chord")
+    def join_if_due(self, run: str, fan_out: str) -> Envelope | None:
+        """A chord has signalled: make the join's work row if it is due, and give its envelope, if there is one."""
+        self._store.signal_join(run, fan_out, self._control_queue, "chord")
         return next(iter(self._store.envelopes([JoinSignal(run, fan_out).key])), None)
 
     def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
         """Close what nobody runs in an aborted fan-out, and have it joined if that was all."""
         self._store.wind_down_branches(run, fan_out)
-        self.ring(run, fan_out, by=by)
+        self.signal_join(run, fan_out, by=by)
 
-    def is_aborted(self, envelope: Envelope) -> bool:
+    async def is_aborted(self, envelope: Envelope) -> bool:
         """Tell whether a fan-out that this work stands in was aborted."""
-        return bool(envelope.lanes) and self._store.is_aborted(envelope.ticket.run, envelope.lanes)
+        run = envelope.ticket.run
+        return bool(await self.effects.aborted_among([(run, fan_out) for fan_out in envelope.lanes]))
 
     def counts(self, envelope: Envelope) -> bool:
         """Tell whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
@@ -196,59 +221,62 @@ class Coordinator:
         branch = branch_of(fan_out, envelope.address)
         return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
 
-    def _keep(self, decision: Decision) -> None:
+    def _cache_results(self, decision: Decision) -> None:
         """Give the cache what was merged, before whatever comes next can ask for it."""
         envelope = decision.notice.envelope
-        kept = [self._evaluator.keep(envelope.ticket, each) for each in decision.keeps]
+        kept = [self._evaluator.store_result(envelope.ticket, each) for each in decision.cache_entries]
         if kept:
             self._store.note(envelope.ticket.run, kept, key=envelope.key)
 
-    def _ring_parent(self, run: str, *, by: str) -> None:
+    def _signal_parent(self, run: str, *, by: str) -> None:
         """A run has ended: if another one waits for it, have that go on."""
         try:
             child = self._store.child_run(run)
-        except Unreadable as error:  # whoever waits for it will be rung for by a sweep, and find the same
+        except Unreadable as error:  # whoever waits for it will be signalled by a sweep, and find the same
             logger.error("%s", error.message)  # noqa: TRY400 - the finding is all there is
             return
         if child is not None:
             failpoints.hit("before_parent_ring")
-            self.ring(child.parent_run, child.parent_address, by=by)
+            self.signal_join(child.parent_run, child.parent_address, by=by)
 
-    def _decide(self, notice: AttemptReport) -> Decision:
-        plan, said = self._plan(notice.envelope.ticket.fingerprint), RecordedAnswers()
+    async def _decide(self, notice: AttemptReport) -> Decision:
+        fingerprint, recorded = notice.envelope.ticket.fingerprint, RecordedAnswers()
+        plan = self._plans.get(fingerprint)
+        if plan is None:
+            plan = await self.effects.call(self._plan, fingerprint)
         deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
-                asked = deciding.throw(answer) if isinstance(answer, UserCodeFailed) else deciding.send(answer)
-                answer = self._answer(notice.envelope, asked, said)
+                request = deciding.throw(answer) if isinstance(answer, UserCodeFailed) else deciding.send(answer)
+                answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
             decision: Decision = end.value
-            return said.put_into(decision)
+            return recorded.put_into(decision)
 
-    def _answer(self, envelope: Envelope, asked: CallUserCode | ReadScope, said: RecordedAnswers) -> Any:
+    def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
         """Answer one question; a refusal is an answer too."""
-        if not isinstance(asked, CallUserCode):
-            return self._looked(envelope.ticket.run, asked)
-        with collecting_events(envelope) as told:
-            answer = self._asked(envelope.ticket, asked)
-        said.note(asked, answer, told)
+        if not isinstance(request, CallUserCode):
+            return self._read(envelope.ticket.run, request)
+        with collecting_events(envelope) as events:
+            answer = self._call(envelope.ticket, request)
+        recorded.note(request, answer, events)
         return answer
 
-    def _asked(self, ticket: RunHeader, ask: CallUserCode) -> Any:
+    def _call(self, ticket: RunHeader, call: CallUserCode) -> Any:
         try:
-            return self._evaluator.answer(ticket, ask)
+            return self._evaluator.answer(ticket, call)
         except UserCodeFailed as refused:
             return refused
 
-    def _looked(self, run: str, look: ReadScope) -> Any:
-        if look.children:
-            return self._store.children(run, look.address)
-        if look.child_run is not None:
-            return self._ended(look.child_run)
-        row = self._store.scope(run, look.address)
+    def _read(self, run: str, request: ReadScope) -> Any:
+        if request.children:
+            return self._store.children(run, request.address)
+        if request.child_run is not None:
+            return self._ended(request.child_run)
+        row = self._store.scope(run, request.address)
         if row is None:
-            raise Unreadable(f"run {run} has no scope '{look.address}'")
+            raise Unreadable(f"run {run} has no scope '{request.address}'")
         if row.status != "open":
             raise ScopeClosedMeanwhile
         return row
@@ -260,46 +288,44 @@ class Coordinator:
         return child
 
     def _plan(self, fingerprint: str) -> Plan:
-        plan = self._plans.get(fingerprint) or self._store.plan(fingerprint)
+        plan = self._store.plan(fingerprint)
         if plan is None:
             raise Unreadable(f"no plan with fingerprint {fingerprint}")
         put_bounded(self._plans, fingerprint, plan)
         return plan
 
-    def _publish(self, decision: Decision, committed: Committed) -> None:
+    async def _publish(self, decision: Decision, committed: Committed) -> None:
         envelopes = [_envelope(decision, following) for following in decision.next if following.is_due]
         if decision.child_run is not None:
             envelopes.append(_first_of(decision, decision.child_run))
         if committed.taken is not None:
-            envelopes += self._store.envelopes([committed.taken])
+            envelopes += await self.effects.call(self._store.envelopes, [committed.taken])
         if envelopes:
-            self._send(envelopes, decision.fan_out)
+            await self.effects.send(envelopes, decision.fan_out)
 
-    def _after_branch(self, decision: Decision, committed: Committed) -> bool:
-        """A branch has closed. Who aborts its fan-out, closes a branch of one that was, or one without a lane, rings at once: no chord will."""
-        ended, envelope = decision.branch_end, decision.notice.envelope
-        if ended is None:
-            return False
-        run = envelope.ticket.run
+    async def _after_branch(self, ended: BranchClosed, committed: Committed, envelope: Envelope) -> bool:
+        """A branch has closed. Who aborts its fan-out, closes a branch of one that was, or one without a lane, signals at once: no chord will."""
+        run, call = envelope.ticket.run, self.effects.call
         if ended.aborts:
-            self.wind_down(run, ended.fan_out, by="worker")
-        elif (ended.lane == NO_LANE and committed.verdict == "merged") or self.is_aborted(envelope):
-            self.ring(run, ended.fan_out, by="worker")
+            await call(self.wind_down, run, ended.fan_out, by="worker")
+        elif (ended.lane == NO_LANE and committed.verdict == "merged") or await self.is_aborted(envelope):
+            await call(self.signal_join, run, ended.fan_out, by="worker")
         if ended.lane == NO_LANE:
             return False
-        return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
+        return await call(self.counts, envelope) if committed.verdict == "repeated" else committed.taken is None
 
-    def _late(self, notice: AttemptReport, verdict: Verdict) -> Concluded:
+    async def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
         """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
-        envelope, outcome = notice.envelope, notice.outcome
-        if verdict == "stale" and outcome.kind != "cancelled" and self.is_aborted(envelope):
+        envelope, outcome, call = notice.envelope, notice.outcome, self.effects.call
+        if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
-            return self.conclude(replace(notice, outcome=cancelled))
-        self._store.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage)
+            return await self.merge(replace(notice, outcome=cancelled))
+        await call(self._store.spend, envelope.ticket.run, envelope.key, notice.fence, outcome.usage)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
-        self._store.note(envelope.ticket.run, [Event("outcome.refused", data, "warning")], key=envelope.key)
-        return Concluded(verdict)
+        refused = Event("outcome.refused", data, "warning")
+        await call(self._store.note, envelope.ticket.run, [refused], key=envelope.key)
+        return ConcludeResult(verdict)
 
 
 def _envelope(decision: Decision, following: NextAttempt) -> Envelope:

@@ -1,4 +1,4 @@
-"""Makes decisions light: large values, and those that many messages share, are replaced by references to where they are kept. Pure."""
+"""Replaces large values of decisions, and those that many messages share, by references to where they are stored. Pure."""
 
 from __future__ import annotations
 
@@ -24,49 +24,50 @@ def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, lis
         inline: the size in bytes above which a value is stored once and pointed at.
     """
     times = Counter(id(each) for following in decision.next for each in (following.input, following.context))
-    heavy = {id(each): each for each in _values(decision) if _is_heavy(each, times[id(each)], inline)}
-    if not heavy:
+    large = {id(each): each for each in _values(decision) if _is_large(each, times[id(each)], inline)}
+    if not large:
         return decision, []
-    references = {key: each.reference() for key, each in heavy.items()}
+    references = {key: each.reference() for key, each in large.items()}
 
-    def light(each: Packed) -> Packed:
+    def offloaded(each: Packed) -> Packed:
         return references.get(id(each), each)
 
-    return _replaced(decision, light), list(heavy.values())
+    return _replaced(decision, offloaded), list(large.values())
 
 
-def _replaced(decision: Decision, light: Callable[[Packed], Packed]) -> Decision:
-    def light_or_none(each: Packed | None) -> Packed | None:
-        return None if each is None else light(each)
+def _replaced(decision: Decision, offloaded: Callable[[Packed], Packed]) -> Decision:
+    def offloaded_or_none(each: Packed | None) -> Packed | None:
+        return None if each is None else offloaded(each)
 
-    def light_work(each: NextAttempt) -> NextAttempt:
-        return replace(each, input=light(each.input), context=light_or_none(each.context))
+    def offloaded_attempt(each: NextAttempt) -> NextAttempt:
+        return replace(each, input=offloaded(each.input), context=offloaded_or_none(each.context))
 
     outcome, child, end = decision.notice.outcome, decision.child_run, decision.end
-    outcome = replace(outcome, output=light_or_none(outcome.output), context=light_or_none(outcome.context))
+    outcome = replace(outcome, output=offloaded_or_none(outcome.output), context=offloaded_or_none(outcome.context))
     return replace(
         decision,
         notice=replace(decision.notice, outcome=outcome),
         moves=tuple(
             replace(
                 move,
-                output=light_or_none(move.output),
-                context=light_or_none(move.context),
-                patch=light_or_none(move.patch),
+                output=offloaded_or_none(move.output),
+                context=offloaded_or_none(move.context),
+                patch=offloaded_or_none(move.patch),
             )
             for move in decision.moves
         ),
         opens=tuple(
-            replace(each, output=light(each.output), context=light_or_none(each.context)) for each in decision.opens
+            replace(each, output=offloaded(each.output), context=offloaded_or_none(each.context))
+            for each in decision.opens
         ),
-        next=tuple(map(light_work, decision.next)),
-        begun=tuple(replace(each, context=light_or_none(each.context)) for each in decision.begun),
-        child_run=child and replace(child, first=light_work(child.first)),
-        end=end and replace(end, output=light_or_none(end.output)),
+        next=tuple(map(offloaded_attempt, decision.next)),
+        begun=tuple(replace(each, context=offloaded_or_none(each.context)) for each in decision.begun),
+        child_run=child and replace(child, first=offloaded_attempt(child.first)),
+        end=end and replace(end, output=offloaded_or_none(end.output)),
     )
 
 
-def _is_heavy(packed: Packed, times: int, inline: int) -> bool:
+def _is_large(packed: Packed, times: int, inline: int) -> bool:
     if packed.is_reference:
         return False
     return packed.size > inline or (packed.size > WORTH_SHARING and packed.size * times > inline)

@@ -25,13 +25,13 @@ class RecordedAnswers:
     answers: list[dict[str, Any]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
-    def note(self, ask: CallUserCode, answer: Any, told: Sequence[Event]) -> None:
+    def note(self, call: CallUserCode, answer: Any, events: Sequence[Event]) -> None:
         """Note an answer, which may be a refusal, and what was logged on the way to it."""
         noted = (
             {"refused": answer.fault.to_tree()} if isinstance(answer, UserCodeFailed) else {"answer": _recorded(answer)}
         )
-        self.answers.append({"role": ask.role, "path": ask.path, **noted})
-        self.events.extend(told)
+        self.answers.append({"role": call.role, "path": call.path, **noted})
+        self.events.extend(events)
 
     def put_into(self, decision: Decision) -> Decision:
         """Give the decision with all of it; what was logged comes before what was decided upon it."""

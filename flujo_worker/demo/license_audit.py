@@ -35,12 +35,12 @@ from flujo_worker.demo.license_facts import (
     DistributionMetadata,
     LicenseVerdict,
     derive_verdict,
-    evidence_stands,
+    evidence_holds,
     installed_distributions,
     read_metadata,
 )
 from flujo_worker.demo.ruling import BY_DEFAULT, Ruling, ask_about
-from flujo_worker.demo.untidy import said
+from flujo_worker.demo.untidy import untidy_reply
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -108,16 +108,16 @@ def offline_model() -> Model[Any]:
         sent, end = json.JSONDecoder().raw_decode(prompt)
         metadata = DistributionMetadata.model_validate(sent)
         guidance = prompt[end:]  # stands behind the JSON after a failed attempt
-        return said(
+        return untidy_reply(
             derive_verdict(metadata), f"{metadata.name} {len(metadata.license_files)}", asked_again=bool(guidance)
         )
 
     return scripted_model(answer, name="licence-facts")
 
 
-def quote_stands(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
+def quote_holds(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
     """Refuse a verdict whose evidence is not in the metadata."""
-    stands = context.metadata is not None and evidence_stands(context.metadata, verdict)
+    stands = context.metadata is not None and evidence_holds(context.metadata, verdict)
     return stands, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
 
 
@@ -144,8 +144,8 @@ def what_follows(verdict: LicenseVerdict, _context: Audit) -> str:
 
 def attention(verdict: LicenseVerdict) -> str:
     """Say why a person should look at it."""
-    told = {"proprietary": "not free software: have its terms read", "unknown": "no known licence: ask its authors"}
-    return told.get(verdict.category, "the evidence does not settle it: have a look at its licence files")
+    actions = {"proprietary": "not free software: have its terms read", "unknown": "no known licence: ask its authors"}
+    return actions.get(verdict.category, "the evidence does not settle it: have a look at its licence files")
 
 
 def nothing(_: Any) -> str:
@@ -174,7 +174,7 @@ judge = Step(
         "aop": "full",
         "coercion": {"tolerant_level": 1, "allow": {"number": ["str->float"]}},
     },
-    validators=[quote_stands],
+    validators=[quote_holds],
     sink_to="verdict",
 )
 

@@ -117,7 +117,7 @@ def _most(metadata: DistributionMetadata, verdict: LicenseVerdict) -> float:
     return 0.6 if is_alone or is_vague(verdict.spdx) else 1.0
 
 
-def evidence_stands(metadata: DistributionMetadata, verdict: LicenseVerdict) -> bool:
+def evidence_holds(metadata: DistributionMetadata, verdict: LicenseVerdict) -> bool:
     """Tell whether the verdict's quote stands in what the metadata says about licences; line breaks do not count.
 
     Without a quote only `unknown` stands.
@@ -225,8 +225,8 @@ def _refined(metadata: DistributionMetadata, spdx: str) -> str:
     """Say which BSD it is, if the field or the files tell."""
     if spdx != "LicenseRef-BSD":
         return spdx
-    told = {name.spdx for name in (*named(metadata.license_text[:_SHORT_CHARS]), *_in_files(metadata))}
-    return next((name for name in ("BSD-3-Clause", "BSD-2-Clause") if name in told), spdx)
+    declared = {name.spdx for name in (*named(metadata.license_text[:_SHORT_CHARS]), *_in_files(metadata))}
+    return next((name for name in ("BSD-3-Clause", "BSD-2-Clause") if name in declared), spdx)
 
 
 def _offers_choice(metadata: DistributionMetadata) -> bool:

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flujo_client.cli.format import cost
-from flujo_worker.demo.ruling import told
+from flujo_worker.demo.ruling import ruling_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def approval(found: Audited, questions: Sequence[Approval]) -> str:
     """Say what became of the question about licences that are proprietary or unknown."""
     if found.ruling is None:
         return "No licence is proprietary or unknown, so nobody was asked."
-    return told(found.ruling, is_answered=any(each.state == "answered" for each in questions))
+    return ruling_text(found.ruling, is_answered=any(each.state == "answered" for each in questions))
 
 
 def spent(tokens: int, cost_usd: float, limits: UsageLimits) -> str:

@@ -47,7 +47,7 @@ def read_ruling(text: str) -> Ruling:
     return Ruling(approved=approved, note=why.strip())
 
 
-def told(ruling: Ruling, *, is_answered: bool) -> str:
+def ruling_text(ruling: Ruling, *, is_answered: bool) -> str:
     """Say what was ruled, and whether anybody did."""
     what = "Approved" if ruling.approved else "Not approved"
     why = f": {ruling.note}" if ruling.note else ""
@@ -56,6 +56,6 @@ def told(ruling: Ruling, *, is_answered: bool) -> str:
 
 def _about(finding: AuditFinding) -> str:
     verdict = finding.verdict
-    said = f"{verdict.spdx}, {verdict.category}" if verdict else finding.note
+    summary = f"{verdict.spdx}, {verdict.category}" if verdict else finding.note
     quote = f", for it says {' '.join(verdict.evidence.split())[:80]!r}" if verdict and verdict.evidence else ""
-    return f"{finding.distribution} {finding.version}: {said}{quote}"
+    return f"{finding.distribution} {finding.version}: {summary}{quote}"

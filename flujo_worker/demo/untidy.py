@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flujo_worker.demo.license_facts import LicenseVerdict
 
 
-def said(verdict: LicenseVerdict, question: str, *, asked_again: bool) -> str:
+def untidy_reply(verdict: LicenseVerdict, question: str, *, asked_again: bool) -> str:
     """Say a verdict in the way that this question gets."""
     text = verdict.model_dump_json()
     ways = _WAYS if not asked_again else (_as_asked,)

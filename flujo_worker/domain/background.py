@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.domain import child_run
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import give_up, open_box, succeed
+from flujo_worker.domain.flow import give_up, open_container, succeed
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Launch it, and go on with what it was given: its output is not there yet."""
-    box = open_box(draft, scope, node)
-    ids = {"task_id": child_run.id_of(draft, box), "parent_run_id": draft.notice.envelope.ticket.run}
+    container = open_container(draft, scope, node)
+    ids = {"task_id": child_run.id_of(draft, container), "parent_run_id": draft.notice.envelope.ticket.run}
     if scope.context is not None:
         try:
-            box.context = yield CallUserCode("task_context", node.path, (scope.context,), ids)
+            container.context = yield CallUserCode("task_context", node.path, (scope.context,), ids)
         except UserCodeFailed as refused:
-            yield from give_up(draft, box, refused.fault)
+            yield from give_up(draft, container, refused.fault)
             return
-    child_run.launch(draft, box, node)
-    box.close("succeeded")
+    child_run.launch(draft, container, node)
+    container.close("succeeded")
     yield from succeed(draft, scope, scope.output, None)
 
 

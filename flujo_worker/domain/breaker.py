@@ -94,7 +94,7 @@ class BreakerReport:
     asked_s: float = 0.0
 
 
-def ask(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
+def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
     """Ask to call the service: let through, as a probe if it is half open, or told to wait."""
     if breaker.state == "closed":
         return breaker, Permit(breaker.turn)
@@ -109,16 +109,16 @@ def ask(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
     return replace(breaker, probes=probes + 1, probed_at=now), Permit(breaker.turn)
 
 
-def report(breaker: Breaker, rules: Rules, now: float, told: BreakerReport) -> Breaker:
+def report(breaker: Breaker, rules: Rules, now: float, breaker_report: BreakerReport) -> Breaker:
     """Tell how calls went; what began under an earlier turn moves nothing but the time that the service asked for."""
-    asked_until = now + min(told.asked_s, LONGEST_S) if told.asked_s else 0.0
+    asked_until = now + min(breaker_report.asked_s, LONGEST_S) if breaker_report.asked_s else 0.0
     if breaker.state == "open":
         return replace(breaker, until=max(breaker.until, asked_until))
-    if told.turn not in (None, breaker.turn):
+    if breaker_report.turn not in (None, breaker.turn):
         return breaker
     if breaker.state == "closed":
-        return _counted(breaker, rules, now, told.counts, asked_until)
-    return breaker if told.turn is None else _probed(breaker, rules, now, told.counts, asked_until)
+        return _counted(breaker, rules, now, breaker_report.counts, asked_until)
+    return breaker if breaker_report.turn is None else _probed(breaker, rules, now, breaker_report.counts, asked_until)
 
 
 def spread(wait_s: float, rules: Rules, name: str) -> float:

@@ -46,7 +46,7 @@ class Reservation:
     """What an attempt asks of one budget, and the limit that the budget begins with; a limit of None is none."""
 
     scope: str
-    asked: Amount
+    requested: Amount
     limit_usd: Decimal | None = None
     limit_tokens: int | None = None
 
@@ -78,16 +78,16 @@ class Budget:
         """All that was spent, overrun and all."""
         return self.settled + self.overrun
 
-    def fits(self, asked: Amount) -> bool:
+    def fits(self, requested: Amount) -> bool:
         """Tell whether that may be reserved."""
-        after = self.counted + asked
+        after = self.counted + requested
         return (self.limit_usd is None or after.usd <= self.limit_usd) and (
             self.limit_tokens is None or after.tokens <= self.limit_tokens
         )
 
-    def reserve(self, asked: Amount) -> Budget:
+    def reserve(self, requested: Amount) -> Budget:
         """Set aside."""
-        return replace(self, reserved=self.reserved + asked)
+        return replace(self, reserved=self.reserved + requested)
 
     def settle(self, spent: Amount, back: Amount) -> Budget:
         """Give a reservation back and book what was spent: up to the limit, and the rest as overrun."""
@@ -103,21 +103,21 @@ class Budget:
         )
 
 
-def refusal(budget: Budget, asked: Amount) -> Fault:
+def refusal(budget: Budget, requested: Amount) -> Fault:
     """Why an attempt is not begun: what it asks for does not fit any more."""
-    after = budget.counted + asked
+    after = budget.counted + requested
     limit_usd, limit_tokens = budget.limit_usd, budget.limit_tokens
     if limit_usd is not None and after.usd > limit_usd:
-        said = (
-            f"Insufficient quota: Cost limit of {dollars(limit_usd)} exceeded by an attempt that asks for {dollars(asked.usd)}: "
+        message = (
+            f"Insufficient quota: Cost limit of {dollars(limit_usd)} exceeded by an attempt that asks for {dollars(requested.usd)}: "
             f"{dollars(budget.spent.usd)} spent, {dollars(budget.reserved.usd)} reserved ({budget.scope})"
         )
     else:
-        said = (
-            f"Insufficient quota: Token limit of {limit_tokens} exceeded by an attempt that asks for {asked.tokens}: "
+        message = (
+            f"Insufficient quota: Token limit of {limit_tokens} exceeded by an attempt that asks for {requested.tokens}: "
             f"{budget.spent.tokens} spent, {budget.reserved.tokens} reserved ({budget.scope})"
         )
-    return _fault(said)
+    return _fault(message)
 
 
 def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
@@ -132,8 +132,8 @@ def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
     return None
 
 
-def _fault(said: str) -> Fault:
-    return Fault("limit", "UsageLimitExceededError", said, said, module="flujo_client.errors", code=CODE)
+def _fault(message: str) -> Fault:
+    return Fault("limit", "UsageLimitExceededError", message, message, module="flujo_client.errors", code=CODE)
 
 
 def _violation(kind: str, scope: str, limit: float, actual: float) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from flujo_client.pipeline.reference import bare
 from flujo_client.serial import canonical
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.flow import finish, give_up, open_box, open_child, same
-from flujo_worker.domain.values import Cached, CallUserCode, Keep, UserCodeFailed
+from flujo_worker.domain.flow import finish, give_up, open_child, open_container, same
+from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Tree
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 ABSENT = "absent"
 KEY = "cache_key"
@@ -28,33 +28,33 @@ _UNORDERED = frozenset({"map", "set", "frozenset"})
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Go on with what is kept, or begin the step."""
-    box = open_box(draft, scope, node)
+    container = open_container(draft, scope, node)
     if not _is_repeated(draft, scope):
         found = yield from _look_up(draft, scope, node)
         if found.output is not None:
-            draft.tell("flujo.cache.hit", step=node.name, key=found.key)
-            yield from finish(draft, box, found.output, found.context, cache_hit=True)
+            draft.emit("flujo.cache.hit", step=node.name, key=found.key)
+            yield from finish(draft, container, found.output, found.context, cache_hit=True)
             return
-        draft.tell("flujo.cache.miss", "info" if found.why == ABSENT else "warning", step=node.name, reason=found.why)
+        draft.emit("flujo.cache.miss", "info" if found.why == ABSENT else "warning", step=node.name, reason=found.why)
         if found.key is not None:
-            box.metadata[KEY] = found.key
-    yield from begin(draft, open_child(draft, box, "/body", "body", 0, box.output))
+            container.metadata[KEY] = found.key
+    yield from begin(draft, open_child(draft, container, "/body", "body", 0, container.output))
 
 
-def closed(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState) -> Steps:
+def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
     """Have a success kept, and go on with it. A failure is never kept, and hands up what it would without a cache."""
     if body.status != "succeeded":
-        yield from give_up(draft, box, body.fault, context=body.context)
+        yield from give_up(draft, container, body.fault, context=body.context)
         return
-    if KEY in box.metadata:
-        yield from _keep(draft, box, node, body)
-    yield from finish(draft, box, body.output, body.context)
+    if KEY in container.metadata:
+        yield from _store_result(draft, container, node, body)
+    yield from finish(draft, container, body.output, body.context)
 
 
-def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Asked:
+def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> StepsWithResult:
     """Ask for what is kept of this step for this input. Whatever goes wrong there, the step is run."""
     ticket = draft.notice.envelope.ticket
-    told = {
+    dependencies = {
         "tenant": ticket.tenant,
         "pipeline": bare(ticket.reference),
         "version": draft.plan.version,
@@ -64,43 +64,43 @@ def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Asked:
         "has_context": scope.context is not None,
     }
     try:
-        return (yield CallUserCode("cached", node.path, (scope.output, scope.context), {"told": told}))
+        return (yield CallUserCode("cached", node.path, (scope.output, scope.context), {"told": dependencies}))
     except UserCodeFailed as refused:
         return Cached(why=refused.fault.type_name)
 
 
-def _keep(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState) -> Steps:
+def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
     patch = None
-    if not same(box.context, body.context):
+    if not same(container.context, body.context):
         try:
-            patch = yield CallUserCode("patch", node.path, (box.context, body.context))
+            patch = yield CallUserCode("patch", node.path, (container.context, body.context))
         except UserCodeFailed as refused:
-            said = {"step": node.name, "reason": refused.fault.type_name}
-            draft.tell("flujo.cache.not_stored", "warning", **said)
+            data = {"step": node.name, "reason": refused.fault.type_name}
+            draft.emit("flujo.cache.not_stored", "warning", **data)
             return
-    draft.keeps.append(Keep(node.path, box.metadata[KEY], body.output, patch))
+    draft.cache_entries.append(CacheEntry(node.path, container.metadata[KEY], body.output, patch))
 
 
 def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Tell whether it stands in a body that is run again and again."""
-    spot = draft.spot(scope)
-    while spot.container is not None:
-        if spot.container.spec.revisits:
+    location = draft.location(scope)
+    while location.container is not None:
+        if location.container.spec.revisits:
             return True
-        spot = draft.plan.locate(spot.above or "")
+        location = draft.plan.locate(location.above or "")
     return False
 
 
-def cache_key(name: str, told: dict[str, Any], value: Tree) -> str:
+def cache_key(name: str, dependencies: dict[str, Any], value: Tree) -> str:
     """The key of a step's result: its name, and the SHA-256 of what the result depends on.
 
     Args:
         name: the step's.
-        told: the step and its place, as plain data.
+        dependencies: the step and its place, as plain data.
         value: the input's tree. Equal inputs give one key, in whatever order mappings and sets were filled; inputs of different
             types give different ones.
     """
-    digest = sha256(canonical({**told, "input": _ordered(value)})).hexdigest()
+    digest = sha256(canonical({**dependencies, "input": _ordered(value)})).hexdigest()
     return f"{name}:{digest}"
 
 

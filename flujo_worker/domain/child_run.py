@@ -19,71 +19,73 @@ from flujo_worker.domain.values import ChildRun, ReadScope
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Asked, DecisionBuilder
+    from flujo_worker.domain.draft import DecisionBuilder, StepsWithResult
     from flujo_worker.domain.values import ChildRunRow, NextAttempt
 
 BODY = "/body"
 
 
-def id_of(draft: DecisionBuilder, box: ScopeState) -> str:
+def id_of(draft: DecisionBuilder, container: ScopeState) -> str:
     """The id of the run that begins at a container."""
-    return child_run_id(draft.notice.envelope.ticket.run, box.address)
+    return child_run_id(draft.notice.envelope.ticket.run, container.address)
 
 
-def begin(draft: DecisionBuilder, box: ScopeState, node: Node) -> None:
+def begin(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     """Begin the child run that an import has opened for and waits for."""
-    first = _first(draft, box, node)
-    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, box), root=first.address)
-    _begin(draft, box, ChildRun(ticket, box.address, node.rules["own_run"], first))
-    draft.tell("child_run.begun", step=node.name, child_run=ticket.run)
+    first = _first(draft, container, node)
+    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, container), root=first.address)
+    _begin(draft, container, ChildRun(ticket, container.address, node.rules["own_run"], first))
+    draft.emit("child_run.begun", step=node.name, child_run=ticket.run)
 
 
-def launch(draft: DecisionBuilder, box: ScopeState, node: Node) -> None:
+def launch(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     """Begin the child run of a step in the background: nobody waits for it, so neither a deadline nor a budget is shared with it."""
-    first, ticket, run = _first(draft, box, node), draft.notice.envelope.ticket, id_of(draft, box)
+    first, ticket, run = _first(draft, container, node), draft.notice.envelope.ticket, id_of(draft, container)
     limits = of_task(ticket.limits, run, node.path)
     ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits)
-    _begin(draft, box, ChildRun(ticket, None, node.name, first))
-    box.metadata["is_background"] = True
-    draft.tell("background.launched", step=node.name, task_id=run)
+    _begin(draft, container, ChildRun(ticket, None, node.name, first))
+    container.metadata["is_background"] = True
+    draft.emit("background.launched", step=node.name, task_id=run)
 
 
-def _begin(draft: DecisionBuilder, box: ScopeState, child: ChildRun) -> None:
+def _begin(draft: DecisionBuilder, container: ScopeState, child: ChildRun) -> None:
     draft.child_run = child
-    box.metadata["child_run"] = child.run
+    container.metadata["child_run"] = child.run
 
 
-def _first(draft: DecisionBuilder, box: ScopeState, node: Node) -> NextAttempt:
+def _first(draft: DecisionBuilder, container: ScopeState, node: Node) -> NextAttempt:
     """The first work row of the run that begins at a container's body."""
     first = node.bodies["body"][0]
     root = ScopeState(
-        address=box.address + BODY,
+        address=container.address + BODY,
         parent=None,
         kind=SEQUENCE,
-        step=box.step,
+        step=container.step,
         name=node.name,
         place=0,
         cursor=0,
         version=0,
-        output=box.output,
-        context=box.context,
+        output=container.output,
+        context=container.context,
         lanes={},
     )
     return draft.attempt(root, first, kind="step" if first.spec.performs else "start")
 
 
-def ended(draft: DecisionBuilder, box: ScopeState) -> Asked:
+def ended(draft: DecisionBuilder, container: ScopeState) -> StepsWithResult:
     """Read how the child run ended; one that was stopped has failed, and says by what."""
-    run = id_of(draft, box)
-    row: ChildRunRow = yield ReadScope(box.address, child_run=run)
+    run = id_of(draft, container)
+    row: ChildRunRow = yield ReadScope(container.address, child_run=run)
     if row.status == "succeeded" or row.fault is not None:
         return row
     return replace(row, fault=_stopped(row))
 
 
 def _stopped(row: ChildRunRow) -> Fault:
-    said = f"child run {row.run} was {row.status}" if row.status == "cancelled" else f"child run {row.run} {row.status}"
+    message = (
+        f"child run {row.run} was {row.status}" if row.status == "cancelled" else f"child run {row.run} {row.status}"
+    )
     if row.reason:
-        said = f"{said}: {row.reason}"
+        message = f"{message}: {row.reason}"
     code = f"CHILD_{row.status.upper()}"
-    return Fault("system", "ExecutionError", said, said, module="flujo_client.errors", code=code)
+    return Fault("system", "ExecutionError", message, message, module="flujo_client.errors", code=code)

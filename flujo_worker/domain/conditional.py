@@ -5,56 +5,56 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import ask, finish, give_up, open_box, open_child, refusal, within
+from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Ask the condition and begin the path it names."""
-    box = open_box(draft, scope, node)
+    container = open_container(draft, scope, node)
     try:
-        said, key = yield from _choose(node, scope)
-        box.metadata.update(executed_branch_key=said, resolved_branch_key=key)
-        value = yield from ask(node, "branch_input", scope.output, scope.context, otherwise=scope.output)
+        answer, key = yield from _choose(node, scope)
+        container.metadata.update(executed_branch_key=answer, resolved_branch_key=key)
+        value = yield from call_user_code(node, "branch_input", scope.output, scope.context, otherwise=scope.output)
     except UserCodeFailed as refused:
-        yield from give_up(draft, box, refused.fault)
+        yield from give_up(draft, container, refused.fault)
         return
-    yield from begin(draft, open_child(draft, box, f"/{key}", key, 0, value))
+    yield from begin(draft, open_child(draft, container, f"/{key}", key, 0, value))
 
 
-def closed(draft: DecisionBuilder, box: ScopeState, node: Node, path: ScopeState) -> Steps:
+def closed(draft: DecisionBuilder, container: ScopeState, node: Node, path: ScopeState) -> Steps:
     """The path is at its end, and so is the conditional."""
     if path.status != "succeeded":
         fault = path.fault and within(path.fault, f"branch '{path.name}' failed")
-        yield from give_up(draft, box, fault)
+        yield from give_up(draft, container, fault)
         return
-    key = box.metadata["executed_branch_key"]
+    key = container.metadata["executed_branch_key"]
     try:
-        output = yield from ask(
-            node, "branch_output", path.output, path.context, box.output, otherwise=path.output, data={"key": key}
+        output = yield from call_user_code(
+            node, "branch_output", path.output, path.context, container.output, otherwise=path.output, data={"key": key}
         )
     except UserCodeFailed as refused:
-        yield from give_up(draft, box, refused.fault)
+        yield from give_up(draft, container, refused.fault)
         return
-    yield from finish(draft, box, output, path.context)
+    yield from finish(draft, container, output, path.context)
 
 
-def _choose(node: Node, scope: ScopeState) -> Asked:
-    said, key = yield from ask(node, "condition", scope.output, scope.context)
+def _choose(node: Node, scope: ScopeState) -> StepsWithResult:
+    answer, key = yield from call_user_code(node, "condition", scope.output, scope.context)
     if key is None and node.rules["default"]:
         key = "default"
     if key is None:
         keys = ", ".join(sorted(node.bodies)) or "none"
         message = (
-            f"the condition of '{node.path}' answered {said!r:.80}; its branches are {keys}, and it has no default"
+            f"the condition of '{node.path}' answered {answer!r:.80}; its branches are {keys}, and it has no default"
         )
         raise refusal(message, type_name="ExecutionError", code="NO_BRANCH", category="agent")
-    return said, key
+    return answer, key
 
 
 KIND = Kind(enter=enter, closed=closed)

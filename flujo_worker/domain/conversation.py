@@ -57,7 +57,7 @@ def _steps(nodes: Sequence[Node]) -> Iterator[Node]:
                 yield from _steps(inner)
 
 
-def keeps_last(loop: Node) -> bool:
+def keeps_last_turn(loop: Node) -> bool:
     """Tell whether only the last of what agents say in an iteration is a turn."""
     return bool("conversation" in loop.rules and loop.rules["conversation"]["ai"] == LAST)
 
@@ -73,12 +73,12 @@ def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str])
     begin = len(before)
     if list(after[:begin]) != list(before):
         return list(after)
-    said = [place for place, turn in enumerate(after) if place >= begin and _is_said(turn, steps)]
-    left_out = set(said[:-1])
+    turns = [place for place, turn in enumerate(after) if place >= begin and _is_turn_of(turn, steps)]
+    left_out = set(turns[:-1])
     return [turn for place, turn in enumerate(after) if place not in left_out]
 
 
-def _is_said(turn: Any, steps: Collection[str]) -> bool:
+def _is_turn_of(turn: Any, steps: Collection[str]) -> bool:
     return isinstance(turn, ConversationTurn) and turn.role == "assistant" and turn.step in steps
 
 
@@ -138,9 +138,9 @@ def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationT
         return []
     head = ConversationTurn(role="assistant", content=f"Summary of {len(older)} earlier turns, each cut short:")
     room = (most - tokens_of(head)) * BYTES_PER_TOKEN
-    told = older[-max(1, room // _LEAST_SHARE) :]
-    share = max(1, room // len(told) - _FRAME)
-    lines = [f"{turn.role}: {_short(turn.content, share)}" for turn in told]
+    recent = older[-max(1, room // _LEAST_SHARE) :]
+    share = max(1, room // len(recent) - _FRAME)
+    lines = [f"{turn.role}: {_short(turn.content, share)}" for turn in recent]
     summary = ConversationTurn(role="assistant", content="\n".join([head.content, *lines]))
     return [summary if tokens_of(summary) <= most else _cut(summary, most)]
 

@@ -63,7 +63,7 @@ def _succeeded(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
         case "step" | "resume":
             node = draft.node(own)
             if draft.notice.envelope.kind == "resume":
-                draft.tell("flujo.resumed", step=node.name)
+                draft.emit("flujo.resumed", step=node.name)
             yield from KINDS[node.kind].answered(draft, own, node)
         case "start":
             yield from enter(draft, own)
@@ -92,7 +92,7 @@ def _try_again(draft: DecisionBuilder, own: ScopeState, node: Node, fault: Fault
     wait = delay_s(node.backoff or backoff, envelope.number, envelope.key, fault.retry_after_s)
     draft.close = CloseAttempt("failed", "error")
     draft.work(own, node, number=envelope.number + 1, delay_s=wait, guidance=fault.feedback)
-    draft.tell("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))
+    draft.emit("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))
 
 
 def _aborted(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:

@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import (
         AttemptReport,
         BranchClosed,
+        CacheEntry,
         ChildRun,
         FanOut,
-        Keep,
         ScopeRow,
         ScopeStatus,
         SlotReleased,
     )
 
 Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
-Asked: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
+StepsWithResult: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
 
 MAX_HOPS = 25
 """Containers one decision may enter before it puts a message in between: what never meets a step must not fill one commit."""
@@ -83,12 +83,12 @@ class ScopeState:
         self.status, self.fault, self.waiting = status, fault, False
 
 
-def nothing(*_: Any) -> Steps:
+def noop(*_: Any) -> Steps:
     """Nothing follows."""
     yield from ()
 
 
-def stays(*_: Any) -> Asked:
+def continue_in_child(*_: Any) -> StepsWithResult:
     """The child goes on by itself."""
     yield from ()
     return False
@@ -103,14 +103,14 @@ class Kind:
         closed: one of its children, which run one at a time, has closed.
         joined: all of its branches have closed, or the child run it began has ended.
         answered: a step attempt at it has succeeded.
-        leads_on: a question in one of its children was answered, with this output and context; it tells whether it has ended the child.
+        on_answer: a question in one of its children was answered, with this output and context; it tells whether it has ended the child.
     """
 
     enter: Callable[[DecisionBuilder, ScopeState, Node], Steps]
-    closed: Callable[[DecisionBuilder, ScopeState, Node, ScopeState], Steps] = nothing
-    joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
-    answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = nothing
-    leads_on: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], Asked] = stays
+    closed: Callable[[DecisionBuilder, ScopeState, Node, ScopeState], Steps] = noop
+    joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
+    answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
+    on_answer: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], StepsWithResult] = continue_in_child
 
 
 @dataclass
@@ -137,7 +137,7 @@ class DecisionBuilder:
     begun: list[StepCheckpoint] = field(default_factory=list)
     begun_with: Packed | None = None
     events: list[Event] = field(default_factory=list)
-    keeps: list[Keep] = field(default_factory=list)
+    cache_entries: list[CacheEntry] = field(default_factory=list)
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchClosed | None = None
@@ -145,33 +145,33 @@ class DecisionBuilder:
     end: EndRun | None = None
     hops: int = 0
 
-    def spot(self, scope: ScopeState) -> PlanLocation:
+    def location(self, scope: ScopeState) -> PlanLocation:
         """What a scope stands for in the plan."""
         return self.plan.locate(scope.address)
 
     def container(self, scope: ScopeState) -> Node:
         """The container that a scope is, or is a child of; the root has none."""
-        container = self.spot(scope).container
+        container = self.location(scope).container
         if container is None:
             raise KeyError(f"scope '{scope.address}' stands in no container")
         return container
 
     def node(self, scope: ScopeState) -> Node:
         """The node a sequence is at."""
-        return (self.spot(scope).nodes or ())[scope.cursor]
+        return (self.location(scope).nodes or ())[scope.cursor]
 
     def own(self) -> ScopeState:
         """The attempt's own scope, as its envelope tells it."""
         envelope = self.notice.envelope
-        spot = self.plan.locate(envelope.address)
+        location = self.plan.locate(envelope.address)
         scope = ScopeState(
             address=envelope.address,
-            parent=None if envelope.address == envelope.ticket.root else spot.above,
-            kind=SEQUENCE if spot.nodes is not None or spot.container is None else spot.container.kind,
-            step=spot.container.name if spot.container else "",
+            parent=None if envelope.address == envelope.ticket.root else location.above,
+            kind=SEQUENCE if location.nodes is not None or location.container is None else location.container.kind,
+            step=location.container.name if location.container else "",
             name=envelope.address.rpartition("/")[2],
             place=0,
-            cursor=spot.nodes.place_of(envelope.step) if spot.nodes else 0,
+            cursor=location.nodes.place_of(envelope.step) if location.nodes else 0,
             version=envelope.version,
             output=envelope.input,
             context=envelope.context,
@@ -181,7 +181,7 @@ class DecisionBuilder:
         self.scopes[scope.address] = scope
         return scope
 
-    def look(self, address: str) -> Generator[ReadScope, Any, ScopeState]:
+    def read_scope(self, address: str) -> Generator[ReadScope, Any, ScopeState]:
         """Read a scope, unless this decision knows it already."""
         known = self.scopes.get(address)
         if known is not None:
@@ -191,11 +191,11 @@ class DecisionBuilder:
         self.scopes[address] = scope
         return scope
 
-    def children(self, box: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
+    def children(self, container: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
         """A container's children by their place, as this decision leaves them: the rows do not know yet what it did (law)."""
-        rows = () if box.seen is None else (yield ReadScope(box.address, children=True))
+        rows = () if container.seen is None else (yield ReadScope(container.address, children=True))
         found = {row.address: replace(_read(row), status=row.status) for row in rows}
-        found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == box.address}
+        found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == container.address}
         return list(found.values())
 
     def open(self, scope: ScopeState) -> ScopeState:
@@ -237,7 +237,7 @@ class DecisionBuilder:
         envelope = self.notice.envelope
         return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
-    def tell(self, name: str, level: str = "info", **data: Any) -> None:
+    def emit(self, name: str, level: str = "info", **data: Any) -> None:
         """Add a line to the story."""
         self.events.append(Event(name, data, level))
 
@@ -256,7 +256,7 @@ class DecisionBuilder:
             lane_left=self.lane_left,
             end=self.end,
             events=tuple(self.events),
-            keeps=tuple(self.keeps),
+            cache_entries=tuple(self.cache_entries),
         )
 
     def _moved(self) -> list[ScopeState]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flujo_client.pipeline.fallback import FALLBACK, PRIMARY
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child
+from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
@@ -21,19 +21,21 @@ LIMIT = "limit"
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Begin the step itself."""
-    yield from _begin(draft, open_box(draft, scope, node), PRIMARY)
+    yield from _begin(draft, open_container(draft, scope, node), PRIMARY)
 
 
-def closed(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState) -> Steps:
+def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
     """Go on with what succeeded, or fall back once. What a loop or a map keeps when it fails is kept with the last failure (C-13)."""
     if body.status == "succeeded":
-        said = f"Original error: {_original(box)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
-        yield from finish(draft, box, body.output, body.context, feedback=said)
+        feedback = (
+            f"Original error: {_original(container)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
+        )
+        yield from finish(draft, container, body.output, body.context, feedback=feedback)
     elif body.name == PRIMARY and not is_final(body.fault) and not _is_limit(body.fault):
-        yield from _fall_back(draft, box, body.fault)
+        yield from _fall_back(draft, container, body.fault)
     else:
-        fault = body.fault if body.name == PRIMARY else _both(box, body.fault)
-        yield from give_up(draft, box, fault, context=body.context)
+        fault = body.fault if body.name == PRIMARY else _both(container, body.fault)
+        yield from give_up(draft, container, fault, context=body.context)
 
 
 def _is_limit(fault: Fault | None) -> bool:
@@ -41,28 +43,30 @@ def _is_limit(fault: Fault | None) -> bool:
     return fault is not None and fault.category == LIMIT
 
 
-def _fall_back(draft: DecisionBuilder, box: ScopeState, fault: Fault | None) -> Steps:
+def _fall_back(draft: DecisionBuilder, container: ScopeState, fault: Fault | None) -> Steps:
     """Begin the fallback with the input and context that the step had: nothing it wrote is there."""
-    said = fault.feedback if fault else ""
-    box.metadata.update(fallback_triggered=True, original_error=said)
-    draft.tell("flujo.fallback.triggered", "warning", step=box.step, original_error=said)
-    yield from _begin(draft, box, FALLBACK)
+    original_error = fault.feedback if fault else ""
+    container.metadata.update(fallback_triggered=True, original_error=original_error)
+    draft.emit("flujo.fallback.triggered", "warning", step=container.step, original_error=original_error)
+    yield from _begin(draft, container, FALLBACK)
 
 
-def _begin(draft: DecisionBuilder, box: ScopeState, body: str) -> Steps:
-    yield from begin(draft, open_child(draft, box, f"/{body}", body, (PRIMARY, FALLBACK).index(body), box.output))
+def _begin(draft: DecisionBuilder, container: ScopeState, body: str) -> Steps:
+    yield from begin(
+        draft, open_child(draft, container, f"/{body}", body, (PRIMARY, FALLBACK).index(body), container.output)
+    )
 
 
-def _both(box: ScopeState, fault: Fault | None) -> Fault | None:
+def _both(container: ScopeState, fault: Fault | None) -> Fault | None:
     """What is said when both failed; control flow passes untouched."""
     if fault is None or is_final(fault):
         return fault
-    return replace(fault, feedback=f"Original error: {_original(box)}; Fallback error: {fault.feedback}")
+    return replace(fault, feedback=f"Original error: {_original(container)}; Fallback error: {fault.feedback}")
 
 
-def _original(box: ScopeState) -> str:
-    said: str = box.metadata["original_error"]
-    return said
+def _original(container: ScopeState) -> str:
+    original_error: str = container.metadata["original_error"]
+    return original_error
 
 
 KIND = Kind(enter=enter, closed=closed)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_worker.domain.flow import ask, finish, give_up, is_final, open_box, open_child, refusal, within
+from flujo_worker.domain.flow import (
+    call_user_code,
+    finish,
+    give_up,
+    is_final,
+    open_child,
+    open_container,
+    refusal,
+    within,
+)
 from flujo_worker.domain.values import CallUserCode, FanOut, ReadScope, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -13,7 +22,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
     from flujo_worker.domain.values import ScopeRow
 
 
@@ -28,33 +37,33 @@ def fan_out(
         node: the container.
         branches: of each what its address adds, its name and its input, in declared order.
     """
-    box = open_box(draft, scope, node, waiting=bool(branches))
+    container = open_container(draft, scope, node, waiting=bool(branches))
     try:
-        box.context = yield from _snapshot(node, scope)
+        container.context = yield from _snapshot(node, scope)
     except UserCodeFailed as refused:
-        yield from give_up(draft, box, refused.fault)
+        yield from give_up(draft, container, refused.fault)
         return
     if not branches:
-        yield from _settle(draft, box, node, ())
+        yield from _settle(draft, container, node, ())
         return
     lanes = min(len(branches), node.rules.get("max_concurrency") or len(branches))
     for place, (suffix, name, value) in enumerate(branches):
-        child = open_child(draft, box, suffix, name, place, value)
-        child.lanes = {**box.lanes, box.address: place % lanes}
+        child = open_child(draft, container, suffix, name, place, value)
+        child.lanes = {**container.lanes, container.address: place % lanes}
         first = draft.node(child)
         is_step = first.spec.performs
         draft.work(child, first, kind="step" if is_step else "start", held=place >= lanes)
-    draft.fan_out = FanOut(box.address, lanes)
-    draft.tell("fan_out.opened", step=node.name, branches=len(branches), lanes=lanes)
+    draft.fan_out = FanOut(container.address, lanes)
+    draft.emit("fan_out.opened", step=node.name, branches=len(branches), lanes=lanes)
 
 
-def join(draft: DecisionBuilder, box: ScopeState, node: Node) -> Steps:
+def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
     """All branches are closed: merge in declared order, and go on."""
-    rows = yield ReadScope(box.address, children=True)
-    yield from _settle(draft, box, node, rows)
+    rows = yield ReadScope(container.address, children=True)
+    yield from _settle(draft, container, node, rows)
 
 
-def _snapshot(node: Node, scope: ScopeState) -> Asked:
+def _snapshot(node: Node, scope: ScopeState) -> StepsWithResult:
     """What the branches start from: all of the context, or only the fields that were asked for."""
     include = node.rules.get("include")
     if include is None or scope.context is None:
@@ -62,23 +71,23 @@ def _snapshot(node: Node, scope: ScopeState) -> Asked:
     return (yield CallUserCode("snapshot", node.path, (scope.context,), {"include": include}))
 
 
-def _settle(draft: DecisionBuilder, box: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> Steps:
+def _settle(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> Steps:
     names = [row.name for row in rows]
     fault = _verdict(node, rows)
     if fault is None:
         try:
-            merged, context = yield from _merge(draft, box, node, rows)
-            output = yield from ask(node, "output", merged, context, box.output, otherwise=merged)
+            merged, context = yield from _merge(draft, container, node, rows)
+            output = yield from call_user_code(node, "output", merged, context, container.output, otherwise=merged)
         except UserCodeFailed as refused:
             fault = refused.fault
     if fault is not None:
-        yield from give_up(draft, box, fault, executed_branches=names)
+        yield from give_up(draft, container, fault, executed_branches=names)
         return
     failures = sum(row.status != "succeeded" for row in rows)
-    said = f"all {len(rows)} branches succeeded"
+    feedback = f"all {len(rows)} branches succeeded"
     if failures:
-        said = f"{failures} failure{'s' if failures > 1 else ''} ignored"
-    yield from finish(draft, box, output, context, executed_branches=names, feedback=said)
+        feedback = f"{failures} failure{'s' if failures > 1 else ''} ignored"
+    yield from finish(draft, container, output, context, executed_branches=names, feedback=feedback)
 
 
 def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
@@ -94,9 +103,9 @@ def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
     return None
 
 
-def _merge(draft: DecisionBuilder, box: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> Asked:
-    scope = yield from draft.look(box.parent or "")
-    values: list[Packed | None] = [scope.context, box.context]
+def _merge(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Sequence[ScopeRow]) -> StepsWithResult:
+    scope = yield from draft.read_scope(container.parent or "")
+    values: list[Packed | None] = [scope.context, container.context]
     for row in rows:
         values += [row.patch, row.output]
     branches: list[dict[str, Any]] = [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.transport.chords import NO_LANE
-from flujo_worker.domain.draft import MAX_HOPS, Asked, DecisionBuilder, ScopeState, Steps
+from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.values import BranchClosed, CallUserCode, EndRun, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
     """A node of a sequence has given its output: go on with the next one, or close the sequence."""
     scope.output, scope.context, scope.merges = output, context or scope.context, True
     scope.cursor += 1
-    if scope.cursor < len(draft.spot(scope).nodes or ()):
+    if scope.cursor < len(draft.location(scope).nodes or ()):
         yield from enter(draft, scope)
     else:
         yield from close(draft, scope)
@@ -45,12 +45,12 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
 
 def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
     """A node of a sequence has failed for good, and a failed node stops its sequence."""
-    said = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
-    draft.tell("step.failed", "error", **said)
+    data = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
+    draft.emit("step.failed", "error", **data)
     scope.close("failed", fault)
     if scope.parent is None:
         draft.end = EndRun("failed", f"step '{node.name}' failed", fault)
-        draft.tell("run.failed", "error", **said)
+        draft.emit("run.failed", "error", **data)
         return
     yield from _closed(draft, scope)
 
@@ -60,7 +60,7 @@ def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     if scope.parent is None:
         scope.close("succeeded")
         draft.end = EndRun("succeeded", output=scope.output)
-        draft.tell("run.succeeded")
+        draft.emit("run.succeeded")
         return
     try:
         scope.patch = yield from _patch(draft, scope)
@@ -71,15 +71,15 @@ def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     yield from _closed(draft, scope)
 
 
-def _patch(draft: DecisionBuilder, scope: ScopeState) -> Asked:
+def _patch(draft: DecisionBuilder, scope: ScopeState) -> StepsWithResult:
     """What a branch changed in its context; its fan-out's scope is only read."""
     if scope.context is None or scope.parent is None or not is_branch(draft, scope):
         return None
-    box = yield from draft.look(scope.parent)
-    draft.scopes.pop(box.address)
-    if same(box.context, scope.context):
+    container = yield from draft.read_scope(scope.parent)
+    draft.scopes.pop(container.address)
+    if same(container.context, scope.context):
         return None
-    return (yield CallUserCode("patch", draft.container(scope).path, (box.context, scope.context)))
+    return (yield CallUserCode("patch", draft.container(scope).path, (container.context, scope.context)))
 
 
 def cancel(draft: DecisionBuilder, scope: ScopeState) -> Steps:
@@ -91,67 +91,74 @@ def cancel(draft: DecisionBuilder, scope: ScopeState) -> Steps:
         if scope.kind == SEQUENCE and is_branch(draft, scope):
             draft.branch_end = _branch_end(scope, aborts=False, takes=False)
             return
-        scope = yield from draft.look(scope.parent)
+        scope = yield from draft.read_scope(scope.parent)
         if scope.kind != SEQUENCE:
             yield from close_the_rest(draft, scope)
 
 
-def close_the_rest(draft: DecisionBuilder, box: ScopeState) -> Steps:
+def close_the_rest(draft: DecisionBuilder, container: ScopeState) -> Steps:
     """Close what a container has opened beforehand and will not begin any more."""
-    for child in (yield from draft.children(box)):
+    for child in (yield from draft.children(container)):
         if child.status == "open":
-            waiting = yield from draft.look(child.address)
+            waiting = yield from draft.read_scope(child.address)
             waiting.close("cancelled")
 
 
-def finish(draft: DecisionBuilder, box: ScopeState, output: Packed, context: Packed | None, **metadata: Any) -> Steps:
+def finish(
+    draft: DecisionBuilder, container: ScopeState, output: Packed, context: Packed | None, **metadata: Any
+) -> Steps:
     """A container has succeeded: hand its output and context to its sequence, which goes on."""
-    node = draft.container(box)
+    node = draft.container(container)
     if context is not None:
         try:
             context = yield CallUserCode("keep_output", node.path, (context, output), {"name": node.name})
         except UserCodeFailed as refused:
-            yield from give_up(draft, box, refused.fault, **metadata)
+            yield from give_up(draft, container, refused.fault, **metadata)
             return
-    scope = yield from _leave(draft, box, metadata)
-    box.output = output
-    box.close("succeeded")
-    draft.tell("step.succeeded", step=node.name, kind=node.kind)
+    scope = yield from _leave(draft, container, metadata)
+    container.output = output
+    container.close("succeeded")
+    draft.emit("step.succeeded", step=node.name, kind=node.kind)
     yield from succeed(draft, scope, output, context)
 
 
 def give_up(
-    draft: DecisionBuilder, box: ScopeState, fault: Fault | None, *, context: Packed | None = None, **metadata: Any
+    draft: DecisionBuilder,
+    container: ScopeState,
+    fault: Fault | None,
+    *,
+    context: Packed | None = None,
+    **metadata: Any,
 ) -> Steps:
     """A container has failed. `context` is what its finished children handed to it (C-13); the rest was never merged."""
-    scope = yield from _leave(draft, box, metadata)
-    box.close("failed", fault)
+    scope = yield from _leave(draft, container, metadata)
+    container.close("failed", fault)
     if context is not None and not same(scope.context, context):
         scope.context, scope.merges = context, True
-    yield from fail(draft, scope, draft.container(box), fault)
+    yield from fail(draft, scope, draft.container(container), fault)
 
 
-def _leave(draft: DecisionBuilder, box: ScopeState, metadata: Mapping[str, Any]) -> Asked:
-    box.metadata = {**box.metadata, **{key: value for key, value in metadata.items() if value is not None}}
-    box.merges = True
-    return (yield from draft.look(box.parent or ""))
+def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str, Any]) -> StepsWithResult:
+    container.metadata = {**container.metadata, **{key: value for key, value in metadata.items() if value is not None}}
+    container.merges = True
+    return (yield from draft.read_scope(container.parent or ""))
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     """Tell whoever stands above: the join, once all branches are closed, or the container, at once."""
-    container = draft.container(scope)
-    if container.is_fan_out:
+    node = draft.container(scope)
+    if node.is_fan_out:
         failed = scope.status == "failed"
-        aborts = failed and (container.rules["on_failure"] == "propagate" or is_final(scope.fault))
-        draft.branch_end = _branch_end(scope, aborts=aborts, takes=container.rules.get("max_concurrency") is not None)
+        aborts = failed and (node.rules["on_failure"] == "propagate" or is_final(scope.fault))
+        draft.branch_end = _branch_end(scope, aborts=aborts, takes=node.rules.get("max_concurrency") is not None)
         return
-    box = yield from draft.look(scope.parent or "")
-    yield from draft.kinds[container.kind].closed(draft, box, container, scope)
+    container = yield from draft.read_scope(scope.parent or "")
+    yield from draft.kinds[node.kind].closed(draft, container, node, scope)
 
 
 def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Tell whether a scope is a branch of a fan-out."""
-    container = draft.spot(scope).container
+    container = draft.location(scope).container
     return container is not None and scope.kind == SEQUENCE and container.is_fan_out
 
 
@@ -167,7 +174,7 @@ def same(one: Packed | None, other: Packed | None) -> bool:
     return one is other or one.digest == other.digest
 
 
-def open_box(draft: DecisionBuilder, scope: ScopeState, node: Node, *, waiting: bool = False) -> ScopeState:
+def open_container(draft: DecisionBuilder, scope: ScopeState, node: Node, *, waiting: bool = False) -> ScopeState:
     """Open the scope of a container that a sequence is at."""
     address = f"{scope.address}/{node.name}" if scope.address else node.name
     return draft.open(
@@ -189,13 +196,13 @@ def open_box(draft: DecisionBuilder, scope: ScopeState, node: Node, *, waiting: 
 
 
 def open_child(
-    draft: DecisionBuilder, box: ScopeState, suffix: str, name: str, place: int, value: Packed
+    draft: DecisionBuilder, container: ScopeState, suffix: str, name: str, place: int, value: Packed
 ) -> ScopeState:
     """Open a sequence under a container, with the container's context.
 
     Args:
         draft: the decision in the making.
-        box: the container's scope.
+        container: the scope of the container.
         suffix: what its address adds to the container's, such as `#3` or `/legal`.
         name: what it is called in results.
         place: its place among its siblings.
@@ -203,24 +210,24 @@ def open_child(
     """
     return draft.open(
         ScopeState(
-            address=box.address + suffix,
-            parent=box.address,
+            address=container.address + suffix,
+            parent=container.address,
             kind=SEQUENCE,
-            step=box.step,
+            step=container.step,
             name=name,
             place=place,
             cursor=0,
             version=0,
             output=value,
-            context=box.context,
-            lanes=box.lanes,
+            context=container.context,
+            lanes=container.lanes,
         )
     )
 
 
-def ask(
+def call_user_code(
     node: Node, role: str, *values: Packed | None, otherwise: Any = None, data: Mapping[str, Any] | None = None
-) -> Asked:
+) -> StepsWithResult:
     """Ask user code in a role, if the node has any for it; else the answer is `otherwise`."""
     if role not in node.rules.get("functions", ()):
         return otherwise
@@ -228,15 +235,15 @@ def ask(
 
 
 def refusal(
-    said: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration"
+    message: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration"
 ) -> UserCodeFailed:
     """Make the refusal that decide itself gives, where no user code raised."""
-    return UserCodeFailed(Fault(category, type_name, said, said, module="flujo_client.errors", code=code))
+    return UserCodeFailed(Fault(category, type_name, message, message, module="flujo_client.errors", code=code))
 
 
-def within(fault: Fault, said: str) -> Fault:
+def within(fault: Fault, prefix: str) -> Fault:
     """Say where a failure happened, in front of what it was; control flow passes untouched."""
-    return fault if is_final(fault) else replace(fault, feedback=f"{said}: {fault.feedback}")
+    return fault if is_final(fault) else replace(fault, feedback=f"{prefix}: {fault.feedback}")
 
 
 def _branch_end(scope: ScopeState, *, aborts: bool, takes: bool) -> BranchClosed:

@@ -33,10 +33,10 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Go on with the answer."""
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
-    draft.tell("step.succeeded", step=node.name, attempts=number)
-    output, container = outcome.output or scope.output, draft.spot(scope).container
+    draft.emit("step.succeeded", step=node.name, attempts=number)
+    output, container = outcome.output or scope.output, draft.location(scope).container
     if container is not None and (
-        yield from draft.kinds[container.kind].leads_on(draft, scope, container, output, outcome.context)
+        yield from draft.kinds[container.kind].on_answer(draft, scope, container, output, outcome.context)
     ):
         return
     yield from succeed(draft, scope, output, outcome.context)
@@ -97,17 +97,17 @@ def _pause(
         scope.context, scope.merges = context, True
     draft.work(scope, node, kind="resume", number=number, question=question, delay_s=question["expires_s"] or 0.0)
     draft.lane_left = _lane_left(draft, scope)
-    draft.tell("flujo.paused", step=node.name, message=question["message"])
+    draft.emit("flujo.paused", step=node.name, message=question["message"])
 
 
 def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message: str) -> None:
     """Refuse a question that an import it stands in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
     address: str | None = scope.address
     while address is not None:
-        box, _, address = draft.plan.locate(address)
-        if box is not None and "asks_nobody" in box.rules:
-            said = f"step '{node.name}' asks a person, which import '{box.name}' lets nobody do (propagate_hitl=False): {message}"
-            raise refusal(said, type_name="HumanInputError", code=KEPT, category="human")
+        container, _, address = draft.plan.locate(address)
+        if container is not None and "asks_nobody" in container.rules:
+            problem = f"step '{node.name}' asks a person, which import '{container.name}' lets nobody do (propagate_hitl=False): {message}"
+            raise refusal(problem, type_name="HumanInputError", code=KEPT, category="human")
 
 
 def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:

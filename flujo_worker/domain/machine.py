@@ -7,38 +7,42 @@ from typing import TYPE_CHECKING
 from flujo_client.pipeline.machine import ANY
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, refusal, within
+from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container, refusal, within
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
     from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import Asked, DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 PAUSE = "pause"
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Begin in the start state."""
-    yield from _go_on(draft, open_box(draft, scope, node), node, None, "success", scope.output)
+    yield from _go_on(draft, open_container(draft, scope, node), node, None, "success", scope.output)
 
 
-def closed(draft: DecisionBuilder, box: ScopeState, node: Node, state: ScopeState) -> Steps:
+def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: ScopeState) -> Steps:
     """A state's pipeline has ended: take the transition that fits."""
     if state.status == "succeeded":
-        box.context, box.merges = state.context, True
+        container.context, container.merges = state.context, True
         if state.name in node.rules["ends"]:
-            yield from finish(draft, box, state.output, box.context, iterations=box.cursor, final_state=state.name)
+            yield from finish(
+                draft, container, state.output, container.context, iterations=container.cursor, final_state=state.name
+            )
         else:
-            yield from _go_on(draft, box, node, state, "success", state.output)
+            yield from _go_on(draft, container, node, state, "success", state.output)
         return
     if is_final(state.fault):
-        yield from give_up(draft, box, state.fault, context=box.context)
+        yield from give_up(draft, container, state.fault, context=container.context)
     else:
-        yield from _go_on(draft, box, node, state, "failure", state.output)
+        yield from _go_on(draft, container, node, state, "failure", state.output)
 
 
-def leads_on(draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None) -> Asked:
+def on_answer(
+    draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None
+) -> StepsWithResult:
     """A question in a state's own pipeline was answered: a transition `on: pause` to another state leads on from there, with the answer."""
     if not any(each["on"] == PAUSE and each["from"] in (state.name, ANY) for each in node.rules["transitions"]):
         return False
@@ -50,30 +54,30 @@ def leads_on(draft: DecisionBuilder, state: ScopeState, node: Node, answer: Pack
     else:
         if following in (None, state.name):
             return False
-    box = yield from draft.look(state.parent or "")
+    container = yield from draft.read_scope(state.parent or "")
     state.output, state.context, state.merges = answer, context, True
     state.cursor += 1
     state.close("succeeded")
-    box.context, box.merges = context, True
+    container.context, container.merges = context, True
     if refused is not None:
-        yield from give_up(draft, box, refused.fault, context=context, iterations=box.cursor)
+        yield from give_up(draft, container, refused.fault, context=context, iterations=container.cursor)
     else:
-        yield from _move(draft, box, node, following, moved, answer)
+        yield from _move(draft, container, node, following, moved, answer)
     return True
 
 
 def _go_on(
-    draft: DecisionBuilder, box: ScopeState, node: Node, state: ScopeState | None, event: str, value: Packed
+    draft: DecisionBuilder, container: ScopeState, node: Node, state: ScopeState | None, event: str, value: Packed
 ) -> Steps:
     try:
-        following, context = yield _next_state(node, state, event, value, box.context)
+        following, context = yield _next_state(node, state, event, value, container.context)
     except UserCodeFailed as refused:
-        yield from give_up(draft, box, refused.fault, context=box.context, iterations=box.cursor)
+        yield from give_up(draft, container, refused.fault, context=container.context, iterations=container.cursor)
         return
     if following is None:
-        yield from _stuck(draft, box, node, state)
+        yield from _stuck(draft, container, node, state)
     else:
-        yield from _move(draft, box, node, following, context, value)
+        yield from _move(draft, container, node, following, context, value)
 
 
 def _next_state(
@@ -85,31 +89,33 @@ def _next_state(
 
 
 def _move(
-    draft: DecisionBuilder, box: ScopeState, node: Node, following: str, context: Packed | None, value: Packed
+    draft: DecisionBuilder, container: ScopeState, node: Node, following: str, context: Packed | None, value: Packed
 ) -> Steps:
     """Go to a state; to one that runs nothing, the machine has come to its end."""
-    if following in node.bodies and box.cursor >= node.rules["max_visits"]:
-        said = f"state machine '{node.path}' visited {box.cursor} states without coming to an end"
-        fault = refusal(said, type_name="ExecutionError", category="agent").fault
-        yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor)
+    if following in node.bodies and container.cursor >= node.rules["max_visits"]:
+        message = f"state machine '{node.path}' visited {container.cursor} states without coming to an end"
+        fault = refusal(message, type_name="ExecutionError", category="agent").fault
+        yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
         return
-    box.context, box.merges = context, True
+    container.context, container.merges = context, True
     if following in node.rules["ends"] and following not in node.bodies:
-        yield from finish(draft, box, value, box.context, iterations=box.cursor, final_state=following)
+        yield from finish(
+            draft, container, value, container.context, iterations=container.cursor, final_state=following
+        )
         return
-    box.cursor += 1
-    child = open_child(draft, box, f"#{box.cursor}/{following}", following, box.cursor, value)
+    container.cursor += 1
+    child = open_child(draft, container, f"#{container.cursor}/{following}", following, container.cursor, value)
     yield from begin(draft, child)
 
 
-def _stuck(draft: DecisionBuilder, box: ScopeState, node: Node, state: ScopeState | None) -> Steps:
+def _stuck(draft: DecisionBuilder, container: ScopeState, node: Node, state: ScopeState | None) -> Steps:
     name = state.name if state is not None else ""
     if state is not None and state.fault is not None:
         fault = within(state.fault, f"state '{name}' failed")
     else:
-        said = f"state machine '{node.path}' has no transition from state '{name}', and that is no end state"
-        fault = refusal(said, type_name="ExecutionError", category="agent").fault
-    yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor)
+        message = f"state machine '{node.path}' has no transition from state '{name}', and that is no end state"
+        fault = refusal(message, type_name="ExecutionError", category="agent").fault
+    yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
 
 
-KIND = Kind(enter=enter, closed=closed, leads_on=leads_on)
+KIND = Kind(enter=enter, closed=closed, on_answer=on_answer)

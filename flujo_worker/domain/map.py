@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
-from flujo_worker.domain.flow import ask, close_the_rest, finish, give_up, open_box, open_child, within
+from flujo_worker.domain.flow import call_user_code, close_the_rest, finish, give_up, open_child, open_container, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
@@ -28,7 +28,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
             "items", node.path, (scope.output, scope.context), {"iterable": node.rules["iterable"]}
         )
     except UserCodeFailed as refused:
-        yield from give_up(draft, open_box(draft, scope, node), refused.fault)
+        yield from give_up(draft, open_container(draft, scope, node), refused.fault)
         return
     if node.is_fan_out:
         named = [(f"#{place}", f"{node.name}#{place}", item) for place, item in enumerate(items, start=1)]
@@ -37,50 +37,54 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
         yield from _one_by_one(draft, scope, node, items)
 
 
-def closed(draft: DecisionBuilder, box: ScopeState, node: Node, item: ScopeState) -> Steps:
+def closed(draft: DecisionBuilder, container: ScopeState, node: Node, item: ScopeState) -> Steps:
     """An item is done: begin the next one, or collect what all of them gave."""
     if item.status != "succeeded":
-        yield from _broken(draft, box, item)
+        yield from _broken(draft, container, item)
         return
-    box.context, box.merges = item.context, True
-    if box.cursor == box.metadata["items"]:
-        children = yield from draft.children(box)
-        yield from _collect(draft, box, node, [child.output for child in children])
+    container.context, container.merges = item.context, True
+    if container.cursor == container.metadata["items"]:
+        children = yield from draft.children(container)
+        yield from _collect(draft, container, node, [child.output for child in children])
         return
-    box.cursor += 1
-    following = yield from draft.look(f"{box.address}#{box.cursor}")
-    following.context, following.merges = box.context, True
+    container.cursor += 1
+    following = yield from draft.read_scope(f"{container.address}#{container.cursor}")
+    following.context, following.merges = container.context, True
     yield from begin(draft, following)
 
 
 def _one_by_one(draft: DecisionBuilder, scope: ScopeState, node: Node, items: Sequence[Packed]) -> Steps:
-    box = open_box(draft, scope, node)
-    box.metadata["items"] = len(items)
+    container = open_container(draft, scope, node)
+    container.metadata["items"] = len(items)
     if not items:
-        yield from _collect(draft, box, node, ())
+        yield from _collect(draft, container, node, ())
         return
-    children = [open_child(draft, box, f"#{n}", f"{node.name}#{n}", n, item) for n, item in enumerate(items, start=1)]
+    children = [
+        open_child(draft, container, f"#{n}", f"{node.name}#{n}", n, item) for n, item in enumerate(items, start=1)
+    ]
     for waiting in children[1:]:
         waiting.context = None
-    box.cursor = 1
+    container.cursor = 1
     yield from begin(draft, children[0])
 
 
-def _collect(draft: DecisionBuilder, box: ScopeState, node: Node, outputs: Sequence[Packed]) -> Steps:
+def _collect(draft: DecisionBuilder, container: ScopeState, node: Node, outputs: Sequence[Packed]) -> Steps:
     try:
         collected = yield CallUserCode("collect", node.path, tuple(outputs))
-        output = yield from ask(node, "output", collected, box.context, box.output, otherwise=collected)
+        output = yield from call_user_code(
+            node, "output", collected, container.context, container.output, otherwise=collected
+        )
     except UserCodeFailed as refused:
-        yield from give_up(draft, box, refused.fault, context=box.context)
+        yield from give_up(draft, container, refused.fault, context=container.context)
         return
-    yield from finish(draft, box, output, box.context, iterations=len(outputs))
+    yield from finish(draft, container, output, container.context, iterations=len(outputs))
 
 
-def _broken(draft: DecisionBuilder, box: ScopeState, item: ScopeState) -> Steps:
+def _broken(draft: DecisionBuilder, container: ScopeState, item: ScopeState) -> Steps:
     """The items that were not begun are closed with it."""
-    yield from close_the_rest(draft, box)
-    fault = item.fault and within(item.fault, f"item {box.cursor} failed at step '{draft.node(item).name}'")
-    yield from give_up(draft, box, fault, context=box.context, iterations=box.cursor - 1)
+    yield from close_the_rest(draft, container)
+    fault = item.fault and within(item.fault, f"item {container.cursor} failed at step '{draft.node(item).name}'")
+    yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor - 1)
 
 
 KIND = Kind(enter=enter, closed=closed, joined=join)

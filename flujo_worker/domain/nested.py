@@ -8,7 +8,7 @@ from flujo_client.serial import Packed
 from flujo_worker.domain import child_run
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
-from flujo_worker.domain.flow import finish, give_up, is_final, open_box, open_child, within
+from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container, within
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -20,58 +20,58 @@ if TYPE_CHECKING:
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     """Begin the imported pipeline, in the context its import asks for."""
     own_run = "own_run" in node.rules
-    box = open_box(draft, scope, node, waiting=own_run)
-    data = {"run_id": child_run.id_of(draft, box)} if own_run else {}
+    container = open_container(draft, scope, node, waiting=own_run)
+    data = {"run_id": child_run.id_of(draft, container)} if own_run else {}
     try:
-        box.context = yield CallUserCode("import_context", node.path, (scope.context, scope.output), data)
+        container.context = yield CallUserCode("import_context", node.path, (scope.context, scope.output), data)
     except UserCodeFailed as refused:
-        yield from give_up(draft, box, refused.fault)
+        yield from give_up(draft, container, refused.fault)
         return
     if own_run:
-        child_run.begin(draft, box, node)
+        child_run.begin(draft, container, node)
     else:
-        yield from begin(draft, open_child(draft, box, child_run.BODY, node.name, 0, scope.output))
+        yield from begin(draft, open_child(draft, container, child_run.BODY, node.name, 0, scope.output))
 
 
-def closed(draft: DecisionBuilder, box: ScopeState, node: Node, body: ScopeState | ChildRunRow) -> Steps:
+def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState | ChildRunRow) -> Steps:
     """Hand out what the import asks for; a failure may be passed over, control flow never."""
-    scope = yield from draft.look(box.parent or "")
+    scope = yield from draft.read_scope(container.parent or "")
     on_failure = node.rules["on_failure"]
     if body.status != "succeeded":
         if on_failure == "abort" or is_final(body.fault):
             fault = body.fault and within(body.fault, f"import '{node.name}' failed")
-            yield from give_up(draft, box, fault)
+            yield from give_up(draft, container, fault)
             return
-        said = body.fault.feedback if body.fault else None
-        output = _instead(box, node, said)
-        yield from finish(draft, box, output, scope.context, on_failure=on_failure, feedback=said)
+        feedback = body.fault.feedback if body.fault else None
+        output = _instead(container, node, feedback)
+        yield from finish(draft, container, output, scope.context, on_failure=on_failure, feedback=feedback)
         return
     try:
         context = yield CallUserCode("export_context", node.path, (scope.context, body.context))
         output = body.output
         if node.rules.get("keeps_input"):
-            output = yield CallUserCode("pair", node.path, (box.output, body.output))
+            output = yield CallUserCode("pair", node.path, (container.output, body.output))
     except UserCodeFailed as refused:
-        yield from give_up(draft, box, refused.fault)
+        yield from give_up(draft, container, refused.fault)
         return
-    yield from finish(draft, box, output, context)
+    yield from finish(draft, container, output, context)
 
 
-def _instead(box: ScopeState, node: Node, said: str | None) -> Packed:
+def _instead(container: ScopeState, node: Node, feedback: str | None) -> Packed:
     """The output of an import that has failed and is passed over."""
     match node.rules["on_failure"]:
         case "skip":
-            return box.output
+            return container.output
         case "tell":
-            return Packed.of({"error": said})
+            return Packed.of({"error": feedback})
         case _:
             return Packed.of(node.rules["default"])
 
 
-def joined(draft: DecisionBuilder, box: ScopeState, node: Node) -> Steps:
+def joined(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
     """The child run has ended."""
-    child = yield from child_run.ended(draft, box)
-    yield from closed(draft, box, node, child)
+    child = yield from child_run.ended(draft, container)
+    yield from closed(draft, container, node, child)
 
 
 KIND = Kind(enter=enter, closed=closed, joined=joined)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flujo_worker.domain import step
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.fan_out import fan_out, join
-from flujo_worker.domain.flow import give_up, open_box
+from flujo_worker.domain.flow import give_up, open_container
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     try:
         names = yield CallUserCode("selection", node.path, (outcome.output,), {"branches": list(node.bodies)})
     except UserCodeFailed as refused:
-        yield from give_up(draft, open_box(draft, scope, node), refused.fault)
+        yield from give_up(draft, open_container(draft, scope, node), refused.fault)
         return
     scope.context, scope.merges = outcome.context or scope.context, True
-    draft.tell("router.selected", step=node.name, branches=names)
+    draft.emit("router.selected", step=node.name, branches=names)
     yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in names])
 
 

@@ -25,7 +25,7 @@ def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
         yield from human.answered(draft, scope, node)
         return
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
-    draft.tell("step.succeeded", step=node.name, attempts=number)
+    draft.emit("step.succeeded", step=node.name, attempts=number)
     yield from succeed(draft, scope, outcome.output or scope.output, outcome.context)
 
 

@@ -158,7 +158,7 @@ class ChildRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class CacheEntry:
     """A cached step's result, to be kept under its key once it is merged.
 
     Attributes:
@@ -240,7 +240,7 @@ class Decision:
         moves: the attempt's own scope first, then those above it, each followed by its parent.
         begun: the top-level steps that it comes to, in their order; one that closes again at once is among them.
         answers: what user code and rows answered on the way, for a replay without them.
-        keeps: results for the cache, which gets them after the commit.
+        cache_entries: results for the cache, which gets them after the commit.
     """
 
     notice: AttemptReport
@@ -256,7 +256,7 @@ class Decision:
     end: EndRun | None = None
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
-    keeps: tuple[Keep, ...] = ()
+    cache_entries: tuple[CacheEntry, ...] = ()
 
     @property
     def move(self) -> UpdateScope:

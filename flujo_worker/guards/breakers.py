@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class BreakerTransition:
     """How a breaker has turned, given to the one whose word it was; `figures` tell why."""
 
     how: Literal["opened", "half_open", "closed"]
@@ -36,15 +36,17 @@ class Breakers:
     def __init__(self, cells: Cells, rules: Rules) -> None:
         self._cells, self.rules = cells, rules
 
-    def ask(self, model: str) -> tuple[Permit, Turned | None]:
+    def request_permit(self, model: str) -> tuple[Permit, BreakerTransition | None]:
         """Ask to call a model; and whether this has begun its half-open time."""
-        changed = self._cells.change(model, lambda breaker, now: machine.ask(breaker, self.rules, now))
+        changed = self._cells.change(model, lambda breaker, now: machine.request_permit(breaker, self.rules, now))
         if changed is None:
             return Permit(), None
         is_probed = changed.before.state != changed.after.state
-        return changed.answer, Turned("half_open", {"probes": self.rules.half_open_calls}) if is_probed else None
+        return changed.answer, BreakerTransition(
+            "half_open", {"probes": self.rules.half_open_calls}
+        ) if is_probed else None
 
-    def report(self, model: str, report: BreakerReport) -> Turned | None:
+    def report(self, model: str, report: BreakerReport) -> BreakerTransition | None:
         """Tell how calls of a model went; and whether this has opened or closed its breaker."""
 
         def act(breaker: Breaker, now: float) -> tuple[Breaker, float]:
@@ -54,10 +56,10 @@ class Breakers:
         if changed is None or changed.before.state == changed.after.state:
             return None
         if changed.after.state == "closed":
-            return Turned("closed", {"probes": self.rules.half_open_calls})
+            return BreakerTransition("closed", {"probes": self.rules.half_open_calls})
         counts = changed.before.counts(self.rules, changed.answer) + report.counts
         figures = {"calls": counts.calls, "failed": counts.failed, "slow": counts.slow}
-        return Turned("opened", {**figures, "recovery_s": round(changed.after.until - changed.answer, 3)})
+        return BreakerTransition("opened", {**figures, "recovery_s": round(changed.after.until - changed.answer, 3)})
 
 
 def breakers_of(settings: Settings, cells: Cells) -> Breakers | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_EVENTS = 1000
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
 """What an event's row says already, unless we tell it ourselves."""
-_story: ContextVar[list[Event] | None] = ContextVar("flujo_story", default=None)
+_collected: ContextVar[list[Event] | None] = ContextVar("flujo_story", default=None)
 _outside: list[Callable[[Event], None]] = []
 """Who is told what is logged outside attempts: nobody or one."""
 
@@ -40,7 +40,7 @@ _outside: list[Callable[[Event], None]] = []
 def collecting_events(envelope: Envelope, **known: str) -> Iterator[list[Event]]:
     """Bind run, scope, step, attempt, and what else is known, to every line logged inside, and collect the lines."""
     events: list[Event] = []
-    token = _story.set(events)
+    token = _collected.set(events)
     bound = structlog.contextvars.bind_contextvars(
         run=envelope.ticket.run,
         scope=envelope.address,
@@ -52,7 +52,7 @@ def collecting_events(envelope: Envelope, **known: str) -> Iterator[list[Event]]
         yield events
     finally:
         structlog.contextvars.reset_contextvars(**bound)
-        _story.reset(token)
+        _collected.reset(token)
 
 
 @contextmanager
@@ -62,17 +62,17 @@ def bound(**known: Any) -> Iterator[None]:
         yield
 
 
-def keep_for_the_run(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def collect_event(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A structlog processor: keep the line as an event, of the run if it is logged inside an attempt."""
-    _keep(level, line, _KNOWN)
+    _collect(level, line, _KNOWN)
     return line
 
 
-def _keep(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> None:
-    events = _story.get()
+def _collect(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> None:
+    events = _collected.get()
     if events is None:
-        for tell_it in _outside:
-            tell_it(_event(level, line, hidden))
+        for listener_of in _outside:
+            listener_of(_event(level, line, hidden))
     elif len(events) < MAX_EVENTS:
         events.append(_event(level, line, hidden))
     elif len(events) == MAX_EVENTS:
@@ -81,7 +81,7 @@ def _keep(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> None:
         events[-1].data["count"] += 1
 
 
-def tell_outside_attempts_to(listener: Callable[[Event], None] | None) -> None:
+def set_outside_listener(listener: Callable[[Event], None] | None) -> None:
     """Have what this process logs outside attempts told to one listener from now on, or to nobody."""
     _outside[:] = [] if listener is None else [listener]
 
@@ -94,12 +94,12 @@ def _event(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Event
 def emit(name: str, /, level: str = "info", **data: Any) -> None:
     """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
     line = structlog.contextvars.merge_contextvars(None, level, {"event": name, **data})
-    _keep(level, line, _KNOWN - data.keys())
-    kept = _story.set([])
+    _collect(level, line, _KNOWN - data.keys())
+    kept = _collected.set([])
     try:
         getattr(structlog.get_logger(), level)(name, **data)
     finally:
-        _story.reset(kept)
+        _collected.reset(kept)
 
 
 def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -118,7 +118,7 @@ def configure(log: Log) -> None:
     last = structlog.processors.JSONRenderer() if log.as_json else structlog.dev.ConsoleRenderer(colors=False)
     level = logging.getLevelNamesMapping()[log.level]
     structlog.configure(
-        processors=[*shared, keep_for_the_run, structlog.processors.format_exc_info, hide_secrets, last],
+        processors=[*shared, collect_event, structlog.processors.format_exc_info, hide_secrets, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stdout),
         cache_logger_on_first_use=True,
@@ -153,10 +153,10 @@ def filling_of(section: TemplateSettings, **place: str) -> Filling:
         place: stands in what is told.
     """
 
-    def tell_missing(name: str) -> None:
+    def on_missing(name: str) -> None:
         emit("template.missing", "warning", name=name, **place)
 
-    def tell_resolved(names: list[str]) -> None:
+    def on_resolved(names: list[str]) -> None:
         emit("template.resolved", names=names, **place)
 
-    return Filling(section.undefined_variables, tell_missing, tell_resolved if section.log_resolution else None)
+    return Filling(section.undefined_variables, on_missing, on_resolved if section.log_resolution else None)

@@ -52,13 +52,13 @@ class SystemEvents:
     def start(self) -> SystemEvents:
         """Listen and write from now on."""
         logging.getLogger(_OURS).addHandler(self._lines)
-        log.tell_outside_attempts_to(self.put)
+        log.set_outside_listener(self.put)
         self._thread.start()
         return self
 
     def stop(self) -> None:
         """Write what is left, if Postgres takes it, and stop."""
-        log.tell_outside_attempts_to(None)
+        log.set_outside_listener(None)
         logging.getLogger(_OURS).removeHandler(self._lines)
         self._stopping.set()
         self._thread.join(timeout=5)
@@ -109,7 +109,7 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == __name__:
             return
-        told: dict[str, Any] = {"logger": record.name, "message": redact(record.getMessage())}
+        data: dict[str, Any] = {"logger": record.name, "message": redact(record.getMessage())}
         if record.exc_info and record.exc_info[0]:
-            told["error"] = redact(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
-        self._system.put(Event("worker.log", told, record.levelname.lower(), record.created))
+            data["error"] = redact(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
+        self._system.put(Event("worker.log", data, record.levelname.lower(), record.created))

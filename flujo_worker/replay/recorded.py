@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import RunHeader
     from flujo_client.contract.records import RunRecord
-    from flujo_worker.domain.values import CallUserCode, ChildRun, Keep
+    from flujo_worker.domain.values import CacheEntry, CallUserCode, ChildRun
     from flujo_worker.store.memory.rows import StoredAttempt
 
 ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 
 
-class Unlike(Exception):
+class ReplayMismatch(Exception):
     """What is decided now is not what was decided then. `key`: the work row at which that is, where it is not the one at hand."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
@@ -50,31 +50,31 @@ class Answers:
             Unlike: the one before was asked for more, then, than it is now.
         """
         if self._left:
-            raise Unlike(f"{_asked(self._left[0])} is not asked any more")
+            raise ReplayMismatch(f"{_call_text(self._left[0])} is not asked any more")
         self._left = list(recorded)
 
-    def answer(self, ticket: RunHeader, ask: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
+    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
         """Give the recorded answer.
 
         Raises:
             UserCodeFailed: user code refused then.
             Unlike: something else was asked then, or nothing more.
         """
-        meant = {"role": ask.role, "path": ask.path}
+        meant = {"role": call.role, "path": call.path}
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
-            if ask.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
+            if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
                 return None
-            then = _asked(self._left[0]) if self._left else "nothing more"
-            raise Unlike(f"{_asked(meant)} is asked, then it was {then}")
-        said = self._left.pop(0)
-        if "refused" in said:
-            raise UserCodeFailed(Fault.from_tree(said["refused"]))
-        read = _read(said["answer"])
-        return Cached(*read) if ask.role == ASKED_OF_THE_CACHE else read
+            then = _call_text(self._left[0]) if self._left else "nothing more"
+            raise ReplayMismatch(f"{_call_text(meant)} is asked, then it was {then}")
+        recorded = self._left.pop(0)
+        if "refused" in recorded:
+            raise UserCodeFailed(Fault.from_tree(recorded["refused"]))
+        read = _read(recorded["answer"])
+        return Cached(*read) if call.role == ASKED_OF_THE_CACHE else read
 
-    def keep(self, ticket: RunHeader, keeping: Keep) -> Event:  # noqa: ARG002 - the evaluator's signature
+    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:  # noqa: ARG002 - the evaluator's signature
         """Keep nothing."""
-        return Event("flujo.cache.not_stored", {"step": keeping.path, "reason": "replay"})
+        return Event("flujo.cache.not_stored", {"step": entry.path, "reason": "replay"})
 
 
 class RecordedStore(MemoryStore):
@@ -119,13 +119,13 @@ class RecordedStore(MemoryStore):
         super()._begin_child(parent, begun, now)
         then, row = self._recorded.get(begun.run), self._runs[begun.run]
         if then is None:
-            raise Unlike(f"the child run {begun.run} is begun, then it was not")
+            raise ReplayMismatch(f"the child run {begun.run} is begun, then it was not")
         if not then.is_live:
             row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
 
 
-def _asked(said: Mapping[str, Any]) -> str:
-    return f"{said['role']} of '{said['path']}'"
+def _call_text(recorded: Mapping[str, Any]) -> str:
+    return f"{recorded['role']} of '{recorded['path']}'"
 
 
 def _read(answer: Any) -> Any:

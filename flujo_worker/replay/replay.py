@@ -20,7 +20,7 @@ from flujo_client.errors import ReplayError
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.ports import Member
-from flujo_worker.replay.recorded import Answers, RecordedStore, Unlike, token
+from flujo_worker.replay.recorded import Answers, RecordedStore, ReplayMismatch, token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ class _Replay:
             self._compare_rows()
             self._compare_scopes(scopes)
             self._compare_end()
-        except Unlike as unlike:
+        except ReplayMismatch as unlike:
             return Replayed(self._recording.id, self.done, str(unlike), unlike.key or (at.key if at else None))
         return Replayed(self._recording.id, self.done)
 
@@ -129,11 +129,11 @@ class _Replay:
         """The next that can be concluded."""
         self._look_for_more()
         for each in [each for last, place, each in self._left_joins() if (last, place) < self._first()]:
-            self._coordinator.answer_doorbell(self._recording.id, each.address)
+            self._coordinator.join_if_due(self._recording.id, each.address)
             self._look_for_more()
         if not self._open:
             key = next(iter(self._left))
-            raise Unlike(f"nothing leads to {key} any more", key)
+            raise ReplayMismatch(f"nothing leads to {key} any more", key)
         return heappop(self._open)[-1]
 
     def _first(self) -> tuple[float, float]:
@@ -157,44 +157,44 @@ class _Replay:
             (envelope,) = self._store.envelopes([then.key])
             concluded = self._coordinator.conclude(AttemptReport(envelope, 1, _outcome(then, envelope)))
             if concluded.verdict != "merged":
-                raise Unlike(f"what came of {then.key} is not merged any more: {concluded.verdict}")
+                raise ReplayMismatch(f"what came of {then.key} is not merged any more: {concluded.verdict}")
         self._compare_row(then)
 
     def _compare_row(self, then: NoticeRecord) -> None:
         now = self._store.row(then.key)
         if now is not None and (now.status, now.reason) != (then.status, then.reason):
-            raise Unlike(
-                f"{then.key} is {_said(now.status, now.reason)}, then it was {_said(then.status, then.reason)}"
+            raise ReplayMismatch(
+                f"{then.key} is {_status_text(now.status, now.reason)}, then it was {_status_text(then.status, then.reason)}"
             )
 
     def _compare_rows(self) -> None:
-        """Joins that were concluded have been compared. Any other is made by its bell, which is not recorded: it proves nothing."""
+        """Joins that were concluded have been compared. Any other is made by its signal, which is not recorded: it proves nothing."""
         now = {row.key for row in self._store.read_attempts(self._recording.id) if row.kind != "join"}
         then = {each.key for each in self._notices if each.kind != "join"}
         unlike = [f"{key} is made, then it was not" for key in now - then]
         unlike += [f"{key} is not made any more" for key in then - now]
         if unlike:
-            raise Unlike(min(unlike))
+            raise ReplayMismatch(min(unlike))
 
     def _compare_scopes(self, scopes: Sequence[ScopeRecord]) -> None:
         then = {scope.address: scope for scope in scopes if "taken_over_from" not in scope.metadata}
         now = {scope.address: scope for scope in self._store.read_scopes(self._recording.id)}
         for address in sorted(then.keys() ^ now.keys()):
-            raise Unlike(
+            raise ReplayMismatch(
                 f"scope '{address}' is {'opened, then it was not' if address in now else 'not opened any more'}"
             )
         for address, scope in sorted(then.items()):
             if scope.status in CONCLUDED and now[address].status != scope.status:
-                raise Unlike(f"scope '{address}' is {now[address].status}, then it was {scope.status}")
+                raise ReplayMismatch(f"scope '{address}' is {now[address].status}, then it was {scope.status}")
             if scope.status in CONCLUDED and now[address].metadata != scope.metadata:
-                raise Unlike(f"scope '{address}' tells {now[address].metadata}, then it told {scope.metadata}")
+                raise ReplayMismatch(f"scope '{address}' tells {now[address].metadata}, then it told {scope.metadata}")
 
     def _compare_end(self) -> None:
         then, now = self._recording, self._store.read_run(self._recording.id)
         if not now.is_live and now.status != then.status:
-            raise Unlike(f"the run is {now.status}, then it was {then.status}")
+            raise ReplayMismatch(f"the run is {now.status}, then it was {then.status}")
         if now.is_live and then.status == "succeeded":
-            raise Unlike(f"the run is not ended, then it was {then.status}")
+            raise ReplayMismatch(f"the run is not ended, then it was {then.status}")
 
     def _envelope(self, first: NoticeRecord) -> Envelope:
         recording = self._recording
@@ -228,5 +228,5 @@ def _outcome(then: NoticeRecord, envelope: Envelope) -> Outcome:
     return Outcome(_KINDS[then.reason], fault=then.fault)
 
 
-def _said(status: str, reason: str | None) -> str:
+def _status_text(status: str, reason: str | None) -> str:
     return f"{status} ({reason})" if reason else status

@@ -151,12 +151,12 @@ class _Seen:
         found = self._weak.get(id(func))
         if found is not None and found[0]() is func:
             return found[1]
-        return self._strongly_kept(func) or self._read(func)
+        return self._strong_entry(func) or self._read(func)
 
     def __len__(self) -> int:
         return len(self._weak) + len(self._strong)
 
-    def _strongly_kept(self, func: Any) -> _Keywords | None:
+    def _strong_entry(self, func: Any) -> _Keywords | None:
         with self._lock:
             found = self._strong.get(id(func))
             if found is None:
@@ -170,7 +170,7 @@ class _Seen:
         try:
             reference = weakref.ref(func, lambda gone: self._forget(key, gone))
         except TypeError:
-            self._keep(key, func, keywords)
+            self._remember(key, func, keywords)
         else:
             self._weak[key] = (reference, keywords)
         return keywords
@@ -181,7 +181,7 @@ class _Seen:
         if found is not None and found[0] is gone:
             del self._weak[key]
 
-    def _keep(self, key: int, func: Any, keywords: _Keywords) -> None:
+    def _remember(self, key: int, func: Any, keywords: _Keywords) -> None:
         with self._lock:
             self._strong[key] = (func, keywords)
             while len(self._strong) > MAX_STRONG:

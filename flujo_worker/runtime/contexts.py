@@ -110,8 +110,8 @@ def _checked(context: Any) -> Any:
     if not isinstance(context, BaseModel):
         return context
     model = type(context)
-    if told := ambiguity(model, dict(context)):
-        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {told}")
+    if ambiguous := ambiguity(model, dict(context)):
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {ambiguous}")
     try:
         fail_fast(model, dict(context), by_name=True, by_alias=False)
         checked = model.model_validate(dict(context), by_name=True, by_alias=False)

@@ -119,7 +119,7 @@ class ErrorHandler:
 
     def categorize_error(self, error: BaseException) -> ErrorCategory:
         """Name the category that the classes tell; what no class tells is SYSTEM."""
-        return _told_by_class(error)[0]
+        return _classified(error)[0]
 
     def handle_error(self, error: BaseException, context: During = "system") -> ErrorResponse:
         """Say what to do about an error raised during `context`.
@@ -155,13 +155,13 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
         during: where: while calling an agent, a plugin or a validator, or in the system around them.
         timeout_s: the limit in force, in seconds, named in the message of a bare timeout.
     """
-    category, subject = _told_by_class(error)
+    category, subject = _classified(error)
     by_place, sentence = _BY_PLACE[during]
     if category not in _ANYWHERE:
         subject = root_cause(error)
         category = category if during == "system" else by_place
     message = message_of(subject, timeout_s)
-    ours = next((link for link in _told(error) if isinstance(link, FlujoError)), None)
+    ours = next((link for link in _explicit_chain(error) if isinstance(link, FlujoError)), None)
     return ErrorInfo(
         category=category,
         type_name=type(subject).__name__,
@@ -171,7 +171,7 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
         suggestion=clean(ours.suggestion) if ours and ours.suggestion else None,
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM) and _may_help(error),
-        retry_after_s=asked_wait(error),
+        retry_after_s=requested_wait(error),
         traceback_digest=digest_of(subject),
     )
 
@@ -191,15 +191,15 @@ def is_outage(error: BaseException, *, by_library: bool) -> bool:
         error: what an agent raised.
         by_library: whether it asks through pydantic-ai, whose own errors say so; any other there is raised by a tool.
     """
-    return any(_tells_outage(link, by_library=by_library) for link in _told(error))
+    return any(_is_outage(link, by_library=by_library) for link in _explicit_chain(error))
 
 
-def asked_wait(error: BaseException) -> float | None:
+def requested_wait(error: BaseException) -> float | None:
     """Read how many seconds the provider asks to wait."""
-    return next((wait for link in _told(error) if (wait := _retry_after(link)) is not None), None)
+    return next((wait for link in _explicit_chain(error) if (wait := _retry_after(link)) is not None), None)
 
 
-def _tells_outage(error: BaseException, *, by_library: bool) -> bool:
+def _is_outage(error: BaseException, *, by_library: bool) -> bool:
     names = _foreign_names(error)
     if by_library and "ModelAPIError" not in names:
         return False
@@ -237,7 +237,7 @@ def _behind(error: BaseException) -> BaseException | None:
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _told(error: BaseException) -> Iterator[BaseException]:
+def _explicit_chain(error: BaseException) -> Iterator[BaseException]:
     """Walk what was raised on purpose, outermost first: the error, a group's members, its explicit cause."""
     waiting, seen = [error], set[int]()
     while waiting:
@@ -250,10 +250,12 @@ def _told(error: BaseException) -> Iterator[BaseException]:
         waiting += [*([link.__cause__] if link.__cause__ else []), *reversed(members)]
 
 
-def _told_by_class(error: BaseException) -> tuple[ErrorCategory, BaseException]:
+def _classified(error: BaseException) -> tuple[ErrorCategory, BaseException]:
     """Find the category that classes tell, and the error that tells it; what holds anywhere comes first."""
-    told = [(category, link) for link in _told(error) if (category := _own_category(link)) is not None]
-    return next((pair for pair in told if pair[0] in _ANYWHERE), next(iter(told), (ErrorCategory.SYSTEM, error)))
+    classified = [(category, link) for link in _explicit_chain(error) if (category := _own_category(link)) is not None]
+    return next(
+        (pair for pair in classified if pair[0] in _ANYWHERE), next(iter(classified), (ErrorCategory.SYSTEM, error))
+    )
 
 
 def _own_category(error: BaseException) -> ErrorCategory | None:
@@ -273,17 +275,17 @@ def _foreign_names(error: BaseException) -> set[str]:
 
 def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
     """Tell whether the same call may succeed later: the outermost word counts, and in a group the most hopeful."""
-    for link in _told(error):
+    for link in _explicit_chain(error):
         if isinstance(link, _SAME_AGAIN):
             return False
-        if (word := _own_word(link)) is not None:
+        if (word := _own_verdict(link)) is not None:
             return word
         if isinstance(link, BaseExceptionGroup) and id(link) not in seen:
             return any(_may_help(member, seen | {id(link)}) for member in link.exceptions)
     return True
 
 
-def _own_word(error: BaseException) -> bool | None:
+def _own_verdict(error: BaseException) -> bool | None:
     names = _foreign_names(error)
     if names & _MAY_HELP:
         return True
@@ -312,11 +314,11 @@ def _carried(holder: object, name: str) -> Any:
 def _retry_after(error: BaseException) -> float | None:
     """Read how many seconds the provider asks to wait; a date instead of a number is not understood."""
     headers = _carried(_carried(error, "response"), "headers")
-    asked = _carried(error, "retry_after")
-    if asked is None and isinstance(headers, Mapping):
-        asked = headers.get("retry-after", headers.get("Retry-After"))
+    requested = _carried(error, "retry_after")
+    if requested is None and isinstance(headers, Mapping):
+        requested = headers.get("retry-after", headers.get("Retry-After"))
     try:
-        seconds = float(asked)
+        seconds = float(requested)
     except (TypeError, ValueError):
         return None
     return seconds if 0 <= seconds < math.inf else None

@@ -80,8 +80,8 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
     if unknown and (step.validate_fields or model.model_config.get("extra") != "allow"):
         raise ContextMergeError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {}) | dict(changes)
-    if told := ambiguity(model, values):
-        raise ContextMergeError(f"step '{step.name}': the output does not fit {model.__name__}: {told}")
+    if ambiguous := ambiguity(model, values):
+        raise ContextMergeError(f"step '{step.name}': the output does not fit {model.__name__}: {ambiguous}")
     try:
         fail_fast(model, values, by_name=True)
         checked = model.model_validate(values, by_name=True)
@@ -92,7 +92,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
     return checked
 
 
-def keep() -> None:
+def leave_as_is() -> None:
     """Take nothing out of a context."""
 
 
@@ -107,7 +107,7 @@ def lend(context: Any, key: str, value: Any) -> Callable[[], None] | None:
             setattr(context, key, value)
         except (AttributeError, TypeError, ValueError):
             return None
-        return keep
+        return leave_as_is
     place = context if isinstance(context, MutableMapping) else getattr(context, "__dict__", None)
     if place is None:
         return None

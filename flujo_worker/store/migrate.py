@@ -107,5 +107,5 @@ def _connected(url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     except psycopg.Error as error:
         if fate(error) == "ours" and error.sqlstate is not None:
             raise
-        told = unreachable(url, error)
-        raise told from told.__cause__
+        failure = unreachable(url, error)
+        raise failure from failure.__cause__

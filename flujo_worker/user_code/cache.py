@@ -62,7 +62,7 @@ def cached(question: UserCodeCall) -> Cached:
         return Cached(key, UNFIT)
 
 
-def keep(question: UserCodeCall, key: str) -> Event:
+def store_result(question: UserCodeCall, key: str) -> Event:
     """Keep a step's result, and tell what became of it. Values: its output, what it changed in the context."""
     step = question.step
     value = _written(question, key)

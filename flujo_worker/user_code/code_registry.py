@@ -17,10 +17,10 @@ from flujo_client.pipeline.reference import (
     RESOURCES,
     bare,
     blueprint_reference,
-    having_besides,
     is_blueprint,
     load,
     load_pipeline,
+    with_reference_options,
 )
 from flujo_worker.agents.declared import make_declared
 from flujo_worker.errors import WorkerError
@@ -95,7 +95,7 @@ class LoadedPipeline:
         return {path: body for path, body in bodies if isinstance(body, Pipeline)}
 
 
-MOST_KEPT = 1_000
+MAX_ENTRIES = 1_000
 """Pipelines, and agents and resources, that a process keeps: modules hold few, blueprints may come and go."""
 
 
@@ -182,11 +182,11 @@ class CodeRegistry:
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
             raise CodeMismatch(f"no blueprint is stored that '{reference}' names")
-        return having_besides(load_stored(text, allowed=self._allowed), reference)
+        return with_reference_options(load_stored(text, allowed=self._allowed), reference)
 
 
 def put_bounded(known: dict[Any, Any], key: Any, value: Any) -> None:
     """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
-    if len(known) > MOST_KEPT:
+    if len(known) > MAX_ENTRIES:
         known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

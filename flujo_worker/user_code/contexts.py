@@ -42,8 +42,8 @@ def snapshot(question: UserCodeCall) -> Packed:
     context, include = question.value(0), question.data["include"]
     model = type(context)
     values = {name: getattr(context, name) for name in include if hasattr(context, name)}
-    if told := ambiguity(model, values):
-        raise ContextMergeError(f"the fields of context_include_keys do not fit {model.__name__}: {told}")
+    if ambiguous := ambiguity(model, values):
+        raise ContextMergeError(f"the fields of context_include_keys do not fit {model.__name__}: {ambiguous}")
     try:
         fail_fast(model, values, by_name=True)
         return question.pack(model.model_validate(values, by_name=True), "context")
@@ -71,9 +71,9 @@ def turns(question: UserCodeCall) -> Packed | None:
     Values: the context that it began with, the one it ended with. Data: the `steps` whose turns count.
     """
     before, after = question.value(0), question.value(1)
-    said = getattr(after, "conversation_history", None) or []
-    kept = settled(getattr(before, "conversation_history", None) or [], said, question.data["steps"])
-    if len(kept) == len(said):
+    history = getattr(after, "conversation_history", None) or []
+    kept = settled(getattr(before, "conversation_history", None) or [], history, question.data["steps"])
+    if len(kept) == len(history):
         return question.values[1]
     put(after, "conversation_history", kept)
     return question.pack(checked(after), "context")
@@ -233,9 +233,9 @@ def task_context(question: UserCodeCall) -> Packed:
     Value: the context of the sequence that launches it. Data: `task_id` and `parent_run_id`.
     """
     context, ids = question.value(0), question.data
-    told = {"run_id": ids["task_id"], "is_background_task": True, **ids}
-    for name in told.keys() & type(context).model_fields.keys():
-        put(context, name, told[name])
+    values = {"run_id": ids["task_id"], "is_background_task": True, **ids}
+    for name in values.keys() & type(context).model_fields.keys():
+        put(context, name, values[name])
     return question.pack(context, "context of the background run")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Fault
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import Keep
+    from flujo_worker.domain.values import CacheEntry
     from flujo_worker.event_loop import Loop
     from flujo_worker.ports import Ledger
     from flujo_worker.user_code.code_registry import CodeRegistry
@@ -86,32 +86,32 @@ class Evaluator:
     def __init__(self, ledger: Ledger, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
         self._ledger, self.catalog, self._bench = ledger, catalog, bench
 
-    def answer(self, ticket: RunHeader, ask: CallUserCode) -> Any:
+    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
         """Answer one question.
 
         Raises:
             UserCodeFailed: user code raised, took too long, or gave what cannot travel.
             CodeMismatch: this worker has not the code the run was started with.
         """
-        step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[ask.path]
-        filling = filling_of(self._bench.template, step=ask.path.rpartition("/")[2], of=ask.role)
+        step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[call.path]
+        filling = filling_of(self._bench.template, step=call.path.rpartition("/")[2], of=call.role)
         try:
             with filling_by(filling):
-                return ROLES[ask.role](UserCodeCall(step, self._fetched(ask.values), ask.data, self._bench))
+                return ROLES[call.role](UserCodeCall(step, self._fetched(call.values), call.data, self._bench))
         except StoreError:
             raise
         except Exception as error:
-            raise UserCodeFailed(self._fault(ask, error)) from error
+            raise UserCodeFailed(self._fault(call, error)) from error
 
-    def keep(self, ticket: RunHeader, keeping: Keep) -> Event:
+    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
         """Keep a cached step's result, and tell what became of it. Nothing that goes wrong here can undo what was committed."""
         try:
-            step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[keeping.path]
-            values = self._fetched((keeping.output, keeping.patch))
-            return cache.keep(UserCodeCall(step, values, {}, self._bench), keeping.key)
+            step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[entry.path]
+            values = self._fetched((entry.output, entry.patch))
+            return cache.store_result(UserCodeCall(step, values, {}, self._bench), entry.key)
         except Exception as error:
-            logger.exception("result of '%s' not kept", keeping.path)
-            return cache.not_stored(keeping.path.rpartition("/")[2], type(error).__name__)
+            logger.exception("result of '%s' not kept", entry.path)
+            return cache.not_stored(entry.path.rpartition("/")[2], type(error).__name__)
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
         found = fetched(self._ledger, values)
@@ -119,7 +119,7 @@ class Evaluator:
             found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
         )
 
-    def _fault(self, ask: CallUserCode, error: Exception) -> Fault:
+    def _fault(self, call: CallUserCode, error: Exception) -> Fault:
         fault = fault_of(error, "system", self._bench.timeout_s)
-        said = f"{ask.role} of '{ask.path}' failed with {fault.type_name}: {fault.message}"
-        return replace(fault, feedback=said)
+        message = f"{call.role} of '{call.path}' failed with {fault.type_name}: {fault.message}"
+        return replace(fault, feedback=message)

@@ -71,9 +71,9 @@ def collect(question: UserCodeCall) -> Packed:
 
 def condition(question: UserCodeCall) -> tuple[Any, str | None]:
     """Which path a conditional takes: what was said, and the body's key or None. Values: the last output, the context."""
-    said = plain_key(question.call("condition", question.value(0), question.value(1)))
-    key = resolve_key(question.step.rules(), said)
-    return (said if isinstance(said, (str, bool, int)) else f"a {type(said).__name__}"), key
+    answer = plain_key(question.call("condition", question.value(0), question.value(1)))
+    key = resolve_key(question.step.rules(), answer)
+    return (answer if isinstance(answer, (str, bool, int)) else f"a {type(answer).__name__}"), key
 
 
 def branch_input(question: UserCodeCall) -> Packed:
@@ -91,18 +91,18 @@ def branch_output(question: UserCodeCall) -> Packed:
 
 def selection(question: UserCodeCall) -> list[str]:
     """The branches a router's agent named, in declared order, each once; unknown names are passed over. Value: its output."""
-    said = question.value(0)
-    named = [said] if isinstance(said, str) else said
+    answer = question.value(0)
+    named = [answer] if isinstance(answer, str) else answer
     if not isinstance(named, (list, tuple, set, frozenset)) or not all(isinstance(each, str) for each in named):
-        raise PipelineError(f"its agent answered with a {type(said).__name__}, not with names of branches")
+        raise PipelineError(f"its agent answered with a {type(answer).__name__}, not with names of branches")
     return [name for name in question.data["branches"] if name in named]
 
 
 def pair(question: UserCodeCall) -> Packed:
     """An artifact and what was said of it. Values: both."""
-    said = question.value(1)
+    answer = question.value(1)
     try:
-        refinement = Refinement(artifact=question.value(0), check=said)
+        refinement = Refinement(artifact=question.value(0), check=answer)
     except pydantic.ValidationError:  # its text would tell what was said
-        raise PipelineError(f"its critic answers a RefinementCheck, not a {type(said).__name__}") from None
+        raise PipelineError(f"its critic answers a RefinementCheck, not a {type(answer).__name__}") from None
     return question.pack(refinement, "refinement")

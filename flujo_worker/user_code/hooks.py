@@ -71,7 +71,7 @@ class HookCaller:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the hook has failed
                 fault = self._fault(hook, error)
-                events.append(_told(hook, kind, fault))
+                events.append(_hook_failed(hook, kind, fault))
                 if kind is not PostRunPayload and self._stops(error):
                     return Called(tuple(events), fault)
         return Called(tuple(events))
@@ -83,11 +83,11 @@ class HookCaller:
         """One that stops passes through every container, whatever its class means elsewhere."""
         fault = fault_of(error, "system", self._bench.timeout_s)
         code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
-        said = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
-        return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=said)
+        message = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
+        return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=message)
 
 
-def _told(hook: Any, kind: type[Payload], fault: Fault) -> Event:
+def _hook_failed(hook: Any, kind: type[Payload], fault: Fault) -> Event:
     payload = kind.model_fields["event_name"].default
     data = {"hook": name_of(hook), "payload": payload, "error": fault.type_name, "message": fault.message}
     return Event("hook.failed", data, "error")

@@ -21,8 +21,10 @@ def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed
     if not isinstance(message, str) or not message.strip():
         raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
     if len(message) > MAX_QUESTION:
-        said = f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
-        raise HumanInputError(said, code="MESSAGE_TOO_LONG")
+        problem = (
+            f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
+        )
+        raise HumanInputError(problem, code="MESSAGE_TOO_LONG")
     schema = step.schema()
     stored(schema, path=f"input_schema of step '{step.name}'")  # answers are checked against what is read back
     return message, schema, _paused(question, message)

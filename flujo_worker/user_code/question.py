@@ -183,8 +183,8 @@ def checked(context: Any) -> Any:
     """
     model = type(context)
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {})
-    if told := ambiguity(model, values):
-        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {told}")
+    if ambiguous := ambiguity(model, values):
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {ambiguous}")
     try:
         fail_fast(model, values, by_name=True)
         return model.model_validate(values, by_name=True)
@@ -202,8 +202,8 @@ def put(place: Any, name: str, value: Any) -> None:
         place[name] = value
         return
     is_checked = isinstance(place, pydantic.BaseModel) and bool(place.model_config.get("validate_assignment"))
-    if is_checked and (told := ambiguity(type(place), {name: value})):
-        raise ContextMergeError(f"{type(place).__name__} does not take it: {name}: {told}")
+    if is_checked and (ambiguous := ambiguity(type(place), {name: value})):
+        raise ContextMergeError(f"{type(place).__name__} does not take it: {name}: {ambiguous}")
     try:
         if is_checked:
             fail_fast_assignment(place, name, value)

@@ -78,9 +78,9 @@ def start(site, name):
 
 def ring_by_hand(site, run, *, times):
     """Put doorbells of the run's fan-out into their queue, and wait until they are taken."""
-    bell = JoinSignal(run.id, "fan")
-    body = dump((([], bell.to_wire()), {}, {}), keys=(), max_bytes=10_000)
-    message = celery_message(TASK_JOIN, body, task_id=bell.key, queue=CONTROL_QUEUE, headers={}, priority=None)
+    join_signal = JoinSignal(run.id, "fan")
+    body = dump((([], join_signal.to_wire()), {}, {}), keys=(), max_bytes=10_000)
+    message = celery_message(TASK_JOIN, body, task_id=join_signal.key, queue=CONTROL_QUEUE, headers={}, priority=None)
     site.redis.lpush(CONTROL_QUEUE, *[message] * times)
     wait_until(lambda: site.redis.llen(CONTROL_QUEUE) == 0, what=site.log)
 

@@ -39,7 +39,7 @@ TABLES = {
 def takes(shape):
     if isinstance(shape, Table | Model):
         return "a mapping"
-    return shape.said.replace(" | ", ", ").replace(", as package.module:attribute", "")
+    return shape.description.replace(" | ", ", ").replace(", as package.module:attribute", "")
 
 
 def row(name, key):

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from flujo_client import Pipeline
 from flujo_client.blueprint.kind import KINDS as IN_BLUEPRINTS
 from flujo_client.contract.kinds import KINDS, YAML_KINDS
 from flujo_client.pipeline.background import BackgroundStep
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_worker.domain.decide import KINDS as IN_WORKERS
 
@@ -60,6 +62,22 @@ def test_every_kind_is_a_class_in_the_module_of_its_name():
         assert kind.step.__module__ == f"flujo_client.pipeline.{kind.spec.name}"
     named = {name for name, spec in KINDS.items() if spec.yaml_name is None}
     assert {name: step.spec for name, step in MADE_OF_OPTIONS.items()} == {name: KINDS[name] for name in named}
+
+
+INNER = {"dynamic_router": "router", "hitl": "human", "StateMachine": "machine", "import": "nested"}
+"""The kinds that plans call otherwise than blueprints."""
+
+
+def test_no_stored_name_changes():
+    """Plans of runs under way hold the names, and their fingerprints are made of them."""
+    assert {word: spec.name for word, spec in YAML_KINDS.items() if word != spec.name} == INNER
+    pipeline = Pipeline.from_yaml_text("steps: [{kind: hitl, name: ask}]")
+    assert [node["kind"] for node in compile_plan(pipeline).to_tree()["nodes"]] == ["human"]
+
+
+def test_the_glossary_lists_the_kinds_with_two_names():
+    table = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Kinds of step with two names")[2]
+    assert dict(re.findall(r"^\| `(\w+)`[^|]*\| `(\w+)` \|$", table, re.MULTILINE)) == INNER
 
 
 def test_the_view_of_spans_calls_children_as_traces_do():
@@ -121,7 +139,10 @@ pipeline = Pipeline.from_yaml_text(TEXT)
 with LocalEngine() as engine:
     outputs = [engine.run(pipeline, value).output for value in ("a", "abc")]
 again = Pipeline.from_yaml_text(pipeline.to_yaml())
-wrong = "steps: [{kind: optional, name: try, bodies: []}, {kind: optionl, name: other}]"
+wrong = (
+    "steps: [{kind: optional, name: try, bodies: []}, {kind: optionl, name: other}, {kind: optional, name: last, "
+    "body: {name: code, uses: 'builtins:ord', input: '{{ steps.cod.output }}'}}]"
+)
 print(json.dumps({
     "class": isinstance(pipeline.steps[0], OptionalStep),
     "outputs": outputs,
@@ -160,6 +181,7 @@ def test_a_kind_is_added_by_four_files_as_the_documents_show(tmp_path):
             "Y-MISSING steps[0]: None",
             "Y-KEY steps[0].bodies: body",
             "Y-VALUE steps[1].kind: optional",
+            "V-T4 steps[2].body.input: steps.code",
         ],
     }
 

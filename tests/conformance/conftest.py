@@ -11,10 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from grouped import GroupedStore, grouped
 from worlds import Memory, Postgres, World, deadlocks
 
 from flujo_worker.store.postgres.store import PostgresStore
 
+IN_GROUPS = {
+    "test_store_claims",
+    "test_store_endings",
+    "test_store_fan_outs",
+    "test_store_leases",
+    "test_store_losses",
+    "test_store_merges",
+    "test_store_metadata",
+    "test_store_trees",
+    "test_store_values",
+}
+"""Modules whose claims and merges are tried in groups too."""
 STORE_LOG = "flujo_worker.store.postgres.pool"
 
 
@@ -33,12 +46,37 @@ def postgres(database_url):
     store.close()
 
 
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.services)])
+@pytest.fixture(scope="module")
+def postgres_in_groups(database_url):
+    """The same database with a store that asks groups first."""
+    store = GroupedStore(database_url).open()
+    setting = Postgres(store, database_url)
+    yield setting
+    setting.close()
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def groups(database_url):
+    """Groups of this module's database."""
+    with grouped(database_url) as opened:
+        yield opened
+
+
+def pytest_generate_tests(metafunc):
+    """Try what asks for a `world` in memory, on Postgres, and in the modules above with groups."""
+    if "world" in metafunc.fixturenames and metafunc.module.__dict__.get("world") is None:
+        real = ["postgres", "postgres_in_groups"] if metafunc.module.__name__ in IN_GROUPS else ["postgres"]
+        params = ["memory", *(pytest.param(name, marks=pytest.mark.services) for name in real)]
+        metafunc.parametrize("world", params, indirect=True)
+
+
+@pytest.fixture
 def world(request):
     """A store with nothing in it but the live worker `w1`."""
     if request.param == "memory":
         return World(Memory())
-    setting = request.getfixturevalue("postgres")
+    setting = request.getfixturevalue(request.param)
     setting.empty()
     return World(setting)
 

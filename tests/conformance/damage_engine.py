@@ -135,8 +135,8 @@ class Engine:
         wire = loads(messages.popleft())
         try:
             if wire["task"] == TASK_JOIN:
-                bell = JoinSignal.from_wire(wire)
-                self.attempts.ring(bell.run, bell.address)
+                join_signal = JoinSignal.from_wire(wire)
+                self.coordinator.effects.run(self.attempts.signal_join(join_signal.run, join_signal.address))
             else:
                 self.attempts.perform(Envelope.from_wire(wire))
         except Exception as error:  # noqa: BLE001 - as Celery does

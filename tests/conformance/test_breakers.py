@@ -13,7 +13,7 @@ import redis
 
 from flujo_client.config.manager import Settings
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, Rules
-from flujo_worker.guards.breakers import Breakers, Turned, breakers_of
+from flujo_worker.guards.breakers import Breakers, BreakerTransition, breakers_of
 from flujo_worker.guards.cells import KEY, MemoryCells, RedisCells
 
 RULES = Rules(failures=3, recovery_s=30.0, half_open_calls=2)
@@ -86,14 +86,14 @@ def states(turned):
 
 
 def test_a_model_nobody_has_asked_is_let_through(breakers):
-    assert breakers.ask(MODEL) == (Permit(turn=0), None)
+    assert breakers.request_permit(MODEL) == (Permit(turn=0), None)
 
 
 def test_a_threshold_of_failures_opens_it_for_everybody(world, breakers):
     """SYS-19: the state is shared, and one alone is told that it turned."""
     assert states(fail(breakers, 3)) == [None, None, "opened"]
 
-    permit, turned = Breakers(world.another(), RULES).ask(MODEL)
+    permit, turned = Breakers(world.another(), RULES).request_permit(MODEL)
     assert (permit.turn, turned) == (None, None)
     assert permit.wait_s == pytest.approx(30, abs=1)
 
@@ -103,33 +103,33 @@ def test_who_opened_it_is_told_why(breakers):
     fail(breakers, 2)
     turned = breakers.report(MODEL, BreakerReport(Counts(2, 1, 1), asked_s=90.0))
 
-    assert turned == Turned("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
+    assert turned == BreakerTransition("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
 
 
 def test_other_models_go_on(breakers):
     fail(breakers, 3)
-    assert breakers.ask("acme:small")[0] == Permit(turn=0)
+    assert breakers.request_permit("acme:small")[0] == Permit(turn=0)
 
 
 def test_recovery_goes_by_probes_and_each_turn_is_told_once(world, breakers):
     """M-463: fail fast for the recovery period, then half open; two probes here, then closed."""
     fail(breakers, 3)
     world.pass_time(31)
-    asked = [breakers.ask(MODEL) for _ in range(3)]
+    asked = [breakers.request_permit(MODEL) for _ in range(3)]
     assert [permit.turn for permit, _ in asked] == [1, 1, None]
     assert states([turned for _, turned in asked]) == ["half_open", None, None]
 
     assert states([breakers.report(MODEL, BreakerReport(OK, turn=1)) for _ in range(2)]) == [None, "closed"]
-    assert breakers.ask(MODEL)[0] == Permit(turn=2)
+    assert breakers.request_permit(MODEL)[0] == Permit(turn=2)
 
 
 def test_a_failed_probe_opens_it_again(world, breakers):
     fail(breakers, 3)
     world.pass_time(31)
-    breakers.ask(MODEL)
+    breakers.request_permit(MODEL)
 
     assert states(fail(breakers, 2, turn=1)) == ["opened", None]
-    assert breakers.ask(MODEL)[0].wait_s == pytest.approx(30, abs=1)
+    assert breakers.request_permit(MODEL)[0].wait_s == pytest.approx(30, abs=1)
 
 
 def test_of_many_at_once_as_many_are_let_through_as_may_and_one_is_told(world):
@@ -141,7 +141,7 @@ def test_of_many_at_once_as_many_are_let_through_as_may_and_one_is_told(world):
 
     def ask(number):
         barrier.wait()
-        return sides[number % 2].ask(MODEL)
+        return sides[number % 2].request_permit(MODEL)
 
     with ThreadPoolExecutor(16) as threads:
         asked = list(threads.map(ask, range(16)))
@@ -171,7 +171,7 @@ def test_keys_have_our_prefix_and_an_end(redis_url):
 def test_asking_a_closed_breaker_writes_nothing(redis_url):
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
-        Breakers(RedisCells(settings_of(redis_url)), RULES).ask(MODEL)
+        Breakers(RedisCells(settings_of(redis_url)), RULES).request_permit(MODEL)
         assert client.keys(f"{KEY}*") == []
 
 
@@ -182,7 +182,7 @@ def test_what_is_no_breaker_counts_as_closed_and_is_overwritten(redis_url, kept)
         client.set(f"{KEY}{MODEL}", kept)
     breakers = Breakers(RedisCells(settings_of(redis_url)), RULES)
 
-    assert breakers.ask(MODEL)[0] == Permit(turn=0)
+    assert breakers.request_permit(MODEL)[0] == Permit(turn=0)
     assert states(fail(breakers, 3))[-1] == "opened"
 
 
@@ -191,7 +191,7 @@ def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():
     breakers = breakers_of(settings_of("redis://127.0.0.1:1/0"), RedisCells(settings_of("redis://127.0.0.1:1/0")))
     began = time.monotonic()
     for _ in range(100):
-        assert breakers.ask(MODEL) == (Permit(), None)
+        assert breakers.request_permit(MODEL) == (Permit(), None)
         assert breakers.report(MODEL, BreakerReport(BAD)) is None
     assert time.monotonic() - began < 20
 

@@ -12,12 +12,13 @@ import psycopg
 import pytest
 from builders import decided, enqueued, member, succeeded
 from fleet import wait_until
+from grouped import grouped
 from services import fresh_database, passable_folder, read_only
 from worlds import LEASE_S, MAX_LOST, World
 
 from flujo_client.contract.outcome import Event, Usage
 from flujo_client.embedded.postgres import Postgres as Server
-from flujo_worker.ports import BrokerSnapshot
+from flujo_worker.ports import BrokerSnapshot, Claim
 from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres.store import PostgresStore
 
@@ -85,6 +86,18 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
             each.result(20)
     assert world.run(cancelled.first.ticket.run).status == "cancelled"
     assert world.status(concluded) == "succeeded"
+
+
+def test_a_group_that_meets_a_read_only_server_answers_nothing_and_looks_for_another(world, services, database_url):
+    """Who gets no answer asks alone, which waits; groups go on when a server takes them."""
+    news = [world.record(enqueued()) for _ in range(3)]
+    with grouped(database_url) as groups:
+        claims = [lambda new=new: groups.ledger.claim(new.first.key, "w1") for new in news]
+        with read_only(services):
+            assert groups.together(*(claim() for claim in claims)) == [None] * 3
+            assert not groups.ledger.is_ready
+        wait_until(lambda: groups.run(claims[0]()), 20)
+        assert groups.together(claims[1](), claims[2]()) == [Claim(1)] * 2
 
 
 def test_after_a_failover_the_store_writes_to_the_new_primary(services, told):

@@ -11,7 +11,7 @@ from trees import concluded, moved, opening
 from worlds import World
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import Again
+from flujo_client.contract.records import BackgroundRestart
 from flujo_client.errors import RunNotFound
 from flujo_client.gateway import requests
 from flujo_worker.domain.values import ChildRun, EndRun, NextAttempt
@@ -125,7 +125,7 @@ def test_nobody_is_rung_for_when_it_ends(world, new, task):
     end(world, task)
 
     assert world.store.child_run(task.ticket.run) is None
-    assert not world.store.ring(new.first.ticket.run, BOX, "flujo.control", "worker")
+    assert not world.store.signal_join(new.first.ticket.run, BOX, "flujo.control", "worker")
     world.pass_time(60)
     assert world.store.missed_joins(10, 2.0) == []
 
@@ -161,7 +161,7 @@ def ask(real, request):
 def again(at, **rest):
     new = f"{at.ticket.run}2"
     given = {"context": packed({"n": 9}), **rest}
-    return requests.start_again(Again(at.ticket.run, new, at.key, f"{new}:{ROOT}:x:1", **given))
+    return requests.start_again(BackgroundRestart(at.ticket.run, new, at.key, f"{new}:{ROOT}:x:1", **given))
 
 
 @pytest.mark.services

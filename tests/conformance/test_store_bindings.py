@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from importlib.resources import files
 
 import psycopg
 import pytest
 
-from flujo_worker.store.postgres.entities import NewAttempt, NewChildRun, NewCorrection, NewScope, ScopeUpdate
+from flujo_worker.store.postgres.entities import (
+    EndedAttempt,
+    EndedRun,
+    NewAttempt,
+    NewCheckpoint,
+    NewChildRun,
+    NewCorrection,
+    NewEvent,
+    NewScope,
+    NewSpend,
+    ScopeUpdate,
+)
+from flujo_worker.store.postgres.statements import written
 
 ARRAYS = [
     ("conclude_tree", "move", ScopeUpdate),
     ("conclude_tree", "open", NewScope),
-    ("conclude_tree", "next", NewAttempt),
     ("record_corrections", "correction", NewCorrection),
 ]
+COLUMNS = [
+    ("conclude", "event", NewEvent),
+    ("conclude_tree", "next", NewAttempt),
+    ("conclude_tree", "begun", NewCheckpoint),
+    ("conclude_many", "close", EndedAttempt),
+    ("conclude_many", "move", ScopeUpdate),
+    ("conclude_many", "next", NewAttempt),
+    ("conclude_many", "run", EndedRun),
+    ("conclude_many", "spend", NewSpend),
+]
+RENAMED = {"move_status": "scope_status", "move_error": "scope_error", "move_metadata": "scope_metadata"}
+"""Columns of conclude_many.sql that another entity of the same row has under the same name."""
 SINGLE = [("conclude_tree", "child", NewChildRun), ("conclude", "next", NewAttempt)]
 TABLES = [
     ("move", ScopeUpdate, "flujo_scopes"),
@@ -32,7 +54,7 @@ def names_of(kind):
 
 
 def text_of(statement):
-    return (files("flujo_worker.store") / "sql" / f"{statement}.sql").read_text(encoding="utf-8")
+    return written(statement)
 
 
 def bound(text, prefix):
@@ -48,6 +70,13 @@ def test_arrays_are_named_after_the_fields_in_one_order(statement, prefix, kind)
     columns = re.match(r"\w+ \(([^)]*)\)", rest)[1].split(", ")
     assert list(bound(arrays, prefix)) == names_of(kind)
     assert columns[: len(names_of(kind))] == names_of(kind)
+
+
+@pytest.mark.parametrize(("statement", "prefix", "kind"), COLUMNS)
+def test_columns_are_named_after_the_arrays_they_are_made_of(statement, prefix, kind):
+    made = dict(re.findall(rf"unnest\(%\(({prefix}_\w+)\)s::\w+\[\]\) AS (\w+)", text_of(statement)))
+    expected = {f"{prefix}_{name}": RENAMED.get(f"{prefix}_{name}", name) for name in names_of(kind)}
+    assert {name: column for name, column in made.items() if column != "of"} == expected
 
 
 @pytest.mark.parametrize(("statement", "prefix", "kind"), SINGLE)

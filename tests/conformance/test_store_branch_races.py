@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from builders import enqueued, envelopes
 from fleet import wait_until
-from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, ring, work
+from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, signal_join, work
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
 from flujo_worker.domain.values import BranchClosed, UpdateScope
@@ -63,7 +63,7 @@ def test_two_hundred_branches_close_at_once(world):
 
     print(f"{MANY} branches closed at once on 8 threads: {took * 1000:.0f} ms, {took / MANY * 1e6:.0f} µs each")
     assert verdicts == ["merged"] * MANY
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
 
 
 def test_lanes_that_come_free_at_once_go_to_different_branches(world):
@@ -83,7 +83,7 @@ def test_lanes_that_come_free_at_once_go_to_different_branches(world):
         ran = [key for lane in threads.map(run_lane, range(8)) for key in lane]
     print(f"{MANY} branches claimed and closed on 8 lanes: {(time.monotonic() - began) * 1000:.0f} ms")
     assert sorted(ran) == sorted(arm.key for arm in arms)
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
 
 
 def test_the_last_two_to_close_never_miss_the_ring_and_make_one_join(world, race):
@@ -92,10 +92,10 @@ def test_the_last_two_to_close_never_miss_the_ring_and_make_one_join(world, race
 
         def close(decision, arm):
             assert world.commit(decision) == "merged"
-            return ring(world, arm)
+            return signal_join(world, arm)
 
         acts = [partial(close, each, arm) for each, arm in zip(claimed(world, arms), arms, strict=True)]
-        assert any(race(*acts, partial(ring, world, arms[0], "sweeper")))
+        assert any(race(*acts, partial(signal_join, world, arms[0], "sweeper")))
         assert joins(world, arms[0]) == ["ready"]
         assert [line.name for line in world.events(run_of(arms[0]))].count("join.rung") == 1
 
@@ -105,7 +105,7 @@ def test_whoever_rings_at_once_hears_of_the_join(world, race):
     for _ in range(ROUNDS):
         arms = fanned_out(world, 1)
         world.commit(*claimed(world, arms))
-        assert race(*[partial(ring, world, arms[0])] * 4) == [True] * 4
+        assert race(*[partial(signal_join, world, arms[0])] * 4) == [True] * 4
         assert joins(world, arms[0]) == ["ready"]
 
 
@@ -121,7 +121,7 @@ def test_two_that_fail_at_once_end_the_fan_out_once(world, race):
             decision = closing(arm, fence=fence, status="failed", aborts=True)
             assert world.commit(decision) == "merged"
             world.store.wind_down_branches(run_of(arm), FAN)
-            return ring(world, arm)
+            return signal_join(world, arm)
 
         race(*[partial(fail, arm, world.claim(arm)) for arm in arms[:2]])
         assert statuses(world, arms[0]) == ["failed"] * 2 + ["cancelled"] * 3
@@ -143,7 +143,7 @@ def test_winding_down_against_claims_closes_and_lanes(world, race):
         )
         while_open(world, arms)
         ends.add(tuple(statuses(world, arms[0])))
-        assert ring(world, arms[0])
+        assert signal_join(world, arms[0])
         assert joins(world, arms[0]) == ["ready"]
     assert all(end[2] == "failed" and end[:2] == ("succeeded",) * 2 for end in ends)
 
@@ -168,7 +168,7 @@ def test_winding_down_against_an_inner_ring_leaves_no_join_in_a_closed_scope(wor
         world.commit(*claimed(world, envelopes(decision)))
         world.commit(closing(arms[1], fence=world.claim(arms[1]), status="failed", aborts=True))
         wind_down = partial(world.store.wind_down_branches, run_of(arms[0]), FAN)
-        race(partial(ring, world, arms[0], fan_out=inner), wind_down)
+        race(partial(signal_join, world, arms[0], fan_out=inner), wind_down)
         end = world.scope(run_of(arms[0]), inner).status, *joins(world, arms[0])
         assert end in {("open", "ready"), ("cancelled", "cancelled"), ("cancelled",)}
         ends.add(end)
@@ -242,7 +242,7 @@ def test_a_cancel_against_rings_leaves_no_join(world, race):
     for _ in range(ROUNDS):
         arms = fanned_out(world, 1)
         world.commit(*claimed(world, arms))
-        rings = [partial(ring, world, arms[0])] * 2
+        rings = [partial(signal_join, world, arms[0])] * 2
         *_, (stopped, _) = race(*rings, partial(stop, world, run_of(arms[0])))
         assert stopped
         assert joins(world, arms[0]) in ([], ["cancelled"])
@@ -257,7 +257,7 @@ def test_a_cancel_against_an_abort_and_its_winding_down(world, race):
         def fail(failing=failing, arm=arms[0]):
             world.commit(failing)
             world.store.wind_down_branches(run_of(arm), FAN)
-            ring(world, arm)
+            signal_join(world, arm)
 
         merges = [partial(world.store.commit, each) for each in running]
         *_, (stopped, _) = race(*merges, fail, partial(stop, world, run_of(arms[0])))
@@ -315,7 +315,7 @@ def test_one_of_many_joins_wins(world, race):
         world.commit(*claimed(world, arms))
 
         def answer(name, arm=arms[0]):
-            ring(world, arm, "chord")
+            signal_join(world, arm, "chord")
             return world.store.claim(join_of(arm), name, max_lost=MAX_LOST).fence
 
         assert sorted(fence or 0 for fence in race(*[partial(answer, name) for name in ("w1", "w2", "w3")])) == [
@@ -341,11 +341,11 @@ def test_a_ring_does_not_wait_for_the_merge_of_the_join(world, held):
     """Law of one lock order: the merge has its attempt and wants the fan-out, so who rings may not want them the other way round."""
     arms = fanned_out(world, 1)
     world.commit(*claimed(world, arms))
-    ring(world, arms[0])
+    signal_join(world, arms[0])
     world.store.claim(join_of(arms[0]), "w1", max_lost=MAX_LOST)
     held.execute("UPDATE flujo_attempts SET status = 'succeeded', ended_at = now() WHERE key = %s", [join_of(arms[0])])
     with ThreadPoolExecutor(1) as thread:
-        late = thread.submit(ring, world, arms[0], "sweeper")
+        late = thread.submit(signal_join, world, arms[0], "sweeper")
         try:
             late.result(timeout=60)
         finally:
@@ -382,7 +382,7 @@ def test_a_slow_ring_does_not_wait_for_the_merge_of_another_rings_join(world, da
         return world.commit(concluded(join, *moves, fence=world.claim(join)))
 
     with ThreadPoolExecutor(2) as threads:
-        slow = waits(database_url, lambda: ring(world, arms[0]))
+        slow = waits(database_url, lambda: signal_join(world, arms[0]))
         quick = threads.submit(ring_and_join)
         wait_until(lambda: len(held_up.execute(WAITING).fetchall()) == 2, 10)
         held_up.execute("SELECT pg_advisory_unlock(42)")

@@ -39,7 +39,7 @@ def limited(world, name):
     return world.record(enqueued(pipeline_of("a", "b"), run_id=name, limits=in_force))
 
 
-def asks(most):
+def to_reserve(most):
     reserved = Amount(Decimal("0.25"), TOKENS)
     return [Reservation(scope, reserved, Decimal(100), most) for scope in SCOPES]
 
@@ -51,11 +51,11 @@ def test_whatever_races_nobody_has_more_than_the_limit(world, race, postgres):
         for table in ("budgets", "reservations"):
             postgres.rows(f"DELETE FROM flujo_{table} WHERE true RETURNING 1")
         runs = [limited(world, f"run_{number}_{each}") for each in range(8)]
-        wanted = asks(5 * TOKENS)
+        wanted = to_reserve(5 * TOKENS)
 
         def carry_out(new, place, wanted=wanted):
             mine = wanted if place % 2 else wanted[::-1]
-            claim = world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, asks=mine)
+            claim = world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, to_reserve=mine)
             if claim.over is not None:
                 return False
             if place % 3 == 0:
@@ -80,13 +80,14 @@ def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
     for number in range(ROUNDS):
         runs = [limited(world, f"put_off_{number}_{each}") for each in range(4)]
         fences = [
-            world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, asks=asks(100 * TOKENS)).fence for new in runs
+            world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS)).fence
+            for new in runs
         ]
 
         def give_back(place, runs=runs, fences=fences):
             key = runs[place].first.key
             if world.store.defer(key, fences[place], 0.0, told) and place % 2:
-                claim = world.store.claim(key, "w1", max_lost=MAX_LOST, asks=asks(100 * TOKENS))
+                claim = world.store.claim(key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS))
                 world.store.defer(key, claim.fence or 0, 0.0, told)
 
         stops = [lambda new=new: world.store.stop(new.first.ticket.run, "cancelled", "enough") for new in runs[:2]]
@@ -102,7 +103,7 @@ def test_two_deliveries_reserve_and_settle_once(world, race):
         wanted = [Reservation(f"run:twice_{number}", Amount(tokens=TOKENS), None, 100)]
 
         def deliver(worker, new=new, wanted=wanted):
-            claim = world.store.claim(new.first.key, worker, max_lost=MAX_LOST, asks=wanted)
+            claim = world.store.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=wanted)
             if claim.fence is None:
                 return claim.refusal
             return world.store.commit(decided(new, succeeded(usage=SPENT), fence=claim.fence)).verdict

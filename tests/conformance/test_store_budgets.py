@@ -22,13 +22,13 @@ def limited(*names, run=RUN, tokens=100, usd=None, tenant=None):
     return enqueued(pipeline_of(*names), run_id=run, limits=asked)
 
 
-def asks(tokens=0, usd="0", *, scope=f"run:{RUN}", most=100, most_usd=None):
+def to_reserve(tokens=0, usd="0", *, scope=f"run:{RUN}", most=100, most_usd=None):
     return Reservation(scope, Amount(Decimal(usd), tokens), None if most_usd is None else Decimal(most_usd), most)
 
 
 def claimed(world, at, *reservations, worker="w1"):
     key = at.first.key if hasattr(at, "first") else at.key
-    return world.store.claim(key, worker, max_lost=MAX_LOST, asks=reservations)
+    return world.store.claim(key, worker, max_lost=MAX_LOST, to_reserve=reservations)
 
 
 def budget(world, scope=f"run:{RUN}"):
@@ -39,7 +39,7 @@ def test_a_claim_reserves_and_its_outcome_settles(world):
     """M-044: reserved before the call, what was spent after it."""
     new = world.record(limited("a", "b"))
 
-    assert claimed(world, new, asks(40)).over is None
+    assert claimed(world, new, to_reserve(40)).over is None
     assert budget(world).reserved == Amount(tokens=40)
 
     world.conclude(new, succeeded(usage=SPENT))
@@ -49,7 +49,7 @@ def test_a_claim_reserves_and_its_outcome_settles(world):
 def test_what_does_not_fit_is_claimed_and_reserves_nothing(world):
     """M-435: all of it or nothing, and the text names limit and figures (§2.11)."""
     new = world.record(limited())
-    answer = claimed(world, new, asks(40), asks(40, scope="tenant:acme:2026-01-01", most=39))
+    answer = claimed(world, new, to_reserve(40), to_reserve(40, scope="tenant:acme:2026-01-01", most=39))
 
     assert (answer.fence, answer.over.category, answer.over.type_name) == (1, "limit", "UsageLimitExceededError")
     assert answer.over.message.startswith(
@@ -72,7 +72,12 @@ def test_an_attempt_is_read_with_what_it_found_and_reserved(world):
     new = world.record(limited("a", "b", usd=1.0))
     at = new.first
     for most in (70, 10):
-        claimed(world, at, asks(40, "0.25", most_usd="1"), asks(40, "0.25", scope="tenant:acme:2026-01-01", most=most))
+        claimed(
+            world,
+            at,
+            to_reserve(40, "0.25", most_usd="1"),
+            to_reserve(40, "0.25", scope="tenant:acme:2026-01-01", most=most),
+        )
         if most == 70:
             decision = decided(new, succeeded(usage=SPENT), at=at)
             world.commit(decision)
@@ -86,7 +91,7 @@ def test_an_attempt_is_read_with_what_it_found_and_reserved(world):
 
 def test_a_refused_attempt_is_read_with_what_it_found(world):
     new = world.record(limited())
-    assert claimed(world, new, asks(40, most=39)).over is not None
+    assert claimed(world, new, to_reserve(40, most=39)).over is not None
     assert quota_of(world.attempts(RUN)[0]) == (None, 39, 0.0, 40)
     world.record(enqueued(run_id="run_free"))
     assert quota_of(world.attempts("run_free")[0]) == (None, None, None, None)
@@ -114,7 +119,7 @@ def test_dollars_add_up_to_the_last_digit(world):
     new = world.record(limited("a", "b", "c", tokens=None, usd=0.3))
     at = new.first
     for name in "abc":
-        assert claimed(world, at, asks(usd="0.1", most=None, most_usd="0.3")).over is None, name
+        assert claimed(world, at, to_reserve(usd="0.1", most=None, most_usd="0.3")).over is None, name
         decision = decided(new, succeeded(usage=Usage(cost_usd=0.1)), at=at)
         world.commit(decision)
         at = following(decision) if name != "c" else at
@@ -126,21 +131,21 @@ def test_dollars_add_up_to_the_last_digit(world):
 def test_a_redelivery_goes_on_with_what_is_held(world):
     """M-013: a lost worker's reservation stays, for nobody knows what was spent, and is not asked for again."""
     new = world.record(limited())
-    claimed(world, new, asks(60))
+    claimed(world, new, to_reserve(60))
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
 
-    assert claimed(world, new, asks(60), worker="w2").over is None
+    assert claimed(world, new, to_reserve(60), worker="w2").over is None
     assert budget(world).reserved.tokens == 60
 
 
 def test_a_late_outcome_is_booked_once_and_frees_nothing_of_the_new_claim(world):
     """M-013: the zombie's call cost money too."""
     new = world.record(limited())
-    claimed(world, new, asks(60))
+    claimed(world, new, to_reserve(60))
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
-    claimed(world, new, asks(60), worker="w2")
+    claimed(world, new, to_reserve(60), worker="w2")
     for _ in range(2):
         assert world.conclude(new, succeeded(usage=SPENT), fence=1) == "stale"
 
@@ -152,7 +157,7 @@ def test_a_late_outcome_is_booked_once_and_frees_nothing_of_the_new_claim(world)
 def test_a_repeated_outcome_settles_once(world):
     """Law 1."""
     new = world.record(limited("a", "b"))
-    claimed(world, new, asks(60))
+    claimed(world, new, to_reserve(60))
     for verdict in ("merged", "repeated"):
         assert world.conclude(new, succeeded(usage=SPENT)) == verdict
 
@@ -162,17 +167,17 @@ def test_a_repeated_outcome_settles_once(world):
 def test_each_try_reserves_for_itself(world):
     """C-37: what failed tries spent counts."""
     new = world.record(limited())
-    claimed(world, new, asks(60))
+    claimed(world, new, to_reserve(60))
     decision = decided(new, failed())
     world.commit(decision)
-    claimed(world, following(decision), asks(60))
+    claimed(world, following(decision), to_reserve(60))
 
     assert (budget(world).settled.tokens, budget(world).reserved.tokens) == (TOKENS, 60)
 
 
 def test_a_cancel_gives_back_what_is_held_and_books_what_comes_late(world):
     new = world.record(limited())
-    claimed(world, new, asks(60))
+    claimed(world, new, to_reserve(60))
     world.request_cancel(RUN)
     world.store.stop(RUN, "cancelled", "asked")
     assert budget(world).reserved == NOTHING
@@ -184,7 +189,7 @@ def test_a_cancel_gives_back_what_is_held_and_books_what_comes_late(world):
 def test_a_lost_attempt_keeps_its_reservation_until_its_run_ends(world):
     """Nobody knows what it spent; the run's end frees it (design §5)."""
     new = world.record(limited())
-    claimed(world, new, asks(60))
+    claimed(world, new, to_reserve(60))
     world.conclude(new, Outcome("lost", fault=failed().fault))
 
     assert world.run(RUN).status == "failed"
@@ -195,7 +200,7 @@ def test_a_lost_attempt_keeps_its_reservation_until_its_run_ends(world):
 def test_a_limit_that_is_passed_fails_the_run(world, names):
     """M-430, C-10: the step is merged with its cost; what it spent beyond the limit is overrun, and the run has failed."""
     new = world.record(limited(*names, tokens=10))
-    claimed(world, new, asks(most=10))
+    claimed(world, new, to_reserve(most=10))
     committed = world.store.commit(decided(new, succeeded(usage=SPENT)))
 
     assert committed.verdict == "merged"
@@ -220,8 +225,8 @@ def test_a_budget_is_shared_by_runs(world):
     scope = "tenant:acme:2026-01-01"
     first, second = (world.record(limited(run=name, tokens=None)) for name in ("run_one", "run_two"))
 
-    assert claimed(world, first, asks(60, scope=scope)).over is None
-    assert "60 reserved" in claimed(world, second, asks(60, scope=scope, most=1000)).over.message
+    assert claimed(world, first, to_reserve(60, scope=scope)).over is None
+    assert "60 reserved" in claimed(world, second, to_reserve(60, scope=scope, most=1000)).over.message
 
 
 def test_runs_without_limits_touch_no_budget(world):
@@ -235,20 +240,20 @@ def test_runs_without_limits_touch_no_budget(world):
 def test_a_claim_whose_answer_was_lost_says_the_same_again(world):
     """The holder asks again: what it holds is granted, what it was refused is refused."""
     new = world.record(limited())
-    claimed(world, new, asks(60))
-    assert claimed(world, new, asks(60)).over is None
+    claimed(world, new, to_reserve(60))
+    assert claimed(world, new, to_reserve(60)).over is None
     assert budget(world).reserved.tokens == 60
 
     other = world.record(limited(run="run_other"))
-    claimed(world, other, asks(60))
-    assert claimed(world, other, asks(60)).over is not None
+    claimed(world, other, to_reserve(60))
+    assert claimed(world, other, to_reserve(60)).over is not None
 
 
 def test_a_refused_claim_ends_its_attempt(world):
     """A refused claim is concluded as limit: the attempt ends, nothing is tried again, the run fails as such."""
     new = world.record(limited())
     world.store.register_worker(member("w3"), LEASE_S)
-    answer = claimed(world, new, asks(101), worker="w3")
+    answer = claimed(world, new, to_reserve(101), worker="w3")
     world.conclude(new, Outcome("limit", fault=answer.over))
 
     [attempt] = world.attempts(RUN)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from builders import SPENT, enqueued, failed, packed, pipeline_of, succeeded
-from trees import FAN, concluded, fanned_out, moved, opening, ring
+from trees import FAN, concluded, fanned_out, moved, opening, signal_join
 from worlds import World, key_of
 
 from flujo_client.contract.outcome import Fault
@@ -71,7 +71,7 @@ def end(world, at, status="succeeded", **rest):
 
 
 def ring_for(world, child):
-    return world.store.ring(child.ticket.run.rpartition(".")[0], BOX, "flujo.control", "worker")
+    return world.store.signal_join(child.ticket.run.rpartition(".")[0], BOX, "flujo.control", "worker")
 
 
 def join_of(world, run, address=BOX):
@@ -257,7 +257,7 @@ def test_one_in_an_aborted_fan_out_is_an_orphan_once_that_is_wound_down(world):
 
     world.store.wind_down_branches(arms[0].ticket.run, FAN)
     assert world.store.orphaned_children(10) == [decision.child_run.run]
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
 
 
 def test_orphans_are_given_as_many_as_are_wanted(world):

@@ -41,10 +41,10 @@ PLAN = PlanName("shapes:pipeline", enqueued().plan.fingerprint)
 def test_a_message_that_names_another_pipeline_claims_nothing(world, other, is_limited):
     """M-014: a forged body does not run another pipeline under a key that there is; the real message goes on."""
     new = world.record(enqueued())
-    asks = (Reservation("run:r", Amount(tokens=5), None, 100),) if is_limited else ()
+    to_reserve = (Reservation("run:r", Amount(tokens=5), None, 100),) if is_limited else ()
     before = world.picture(new.first.ticket.run)
 
-    ask = partial(world.store.claim, new.first.key, "w1", max_lost=MAX_LOST, asks=asks)
+    ask = partial(world.store.claim, new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve)
     assert ask(plan=other) == Claim(refusal="mismatched")
 
     assert world.picture(new.first.ticket.run) == before

@@ -52,9 +52,9 @@ def test_what_is_kept_no_longer_is_dropped(world, new):
     world.store.note(None, [Event("old", at=now - 4 * DAY_S), Event("young", at=now - 2 * DAY_S)])
     world.store.note(run, [Event("old", at=now - 4 * DAY_S), Event("young", at=now)])
 
-    world.store.keep_events(None)
+    world.store.rotate_event_partitions(None)
     assert names(world.system_events()) == ["old", "young"]
-    world.store.keep_events(3)
+    world.store.rotate_event_partitions(3)
     assert names(world.system_events()) == ["young"]
     assert names(world.events(run)) == ["young"]
     assert world.run(run).status == "queued"
@@ -122,8 +122,8 @@ def clean(postgres):
 def test_the_days_to_come_have_partitions_before_they_begin(clean):
     """SYS-21: and what is told of them stands there, not in the default one. Making them twice makes them once."""
     today = dt.datetime.now(dt.UTC).date()
-    clean.store.keep_events(30)
-    clean.store.keep_events(30)
+    clean.store.rotate_event_partitions(30)
+    clean.store.rotate_event_partitions(30)
     assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(2, 8)]
 
     clean.store.note(None, [Event("soon", at=time.time() + 2 * DAY_S), Event("yesterday", at=time.time() - DAY_S)])
@@ -139,7 +139,7 @@ def test_a_day_whose_events_stand_in_the_default_partition_stays_there(clean):
     """There is always a place: what was told before there was a partition is neither lost nor in the way."""
     soon = time.time() + 2 * DAY_S
     clean.store.note(None, [Event("early", at=soon)])
-    clean.store.keep_events(30)
+    clean.store.rotate_event_partitions(30)
     today = dt.datetime.now(dt.UTC).date()
     assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(3, 8)]
     clean.store.note(None, [Event("later", at=soon)])
@@ -151,14 +151,14 @@ def test_a_day_whose_events_stand_in_the_default_partition_stays_there(clean):
 
 @pytest.mark.services
 def test_days_that_are_over_are_dropped_as_a_whole(clean):
-    clean.store.keep_events(None)
+    clean.store.rotate_event_partitions(None)
     today = dt.datetime.now(dt.UTC).date()
     for days in (2, 3, 4):
         day = today - dt.timedelta(days)
         clean.execute(
             f"CREATE TABLE {named(day)} PARTITION OF flujo_events FOR VALUES FROM ('{day} 00:00+00') TO ('{day + dt.timedelta(1)} 00:00+00')"
         )
-    clean.store.keep_events(3)
+    clean.store.rotate_event_partitions(3)
     assert partitions(clean)[:3] == [
         named(today - dt.timedelta(3)),
         named(today - dt.timedelta(2)),
@@ -171,11 +171,11 @@ def test_who_finds_the_table_locked_leaves_it_to_the_next_time(clean, held):
     """A reader of the default partition holds nothing up: within half a second the sweep goes on, and makes them later."""
     held.execute("SELECT count(*) FROM flujo_events_default")
     started = time.monotonic()
-    clean.store.keep_events(30)
+    clean.store.rotate_event_partitions(30)
     assert time.monotonic() - started < 5
     assert partitions(clean) == []
     held.commit()
-    clean.store.keep_events(30)
+    clean.store.rotate_event_partitions(30)
     assert len(partitions(clean)) == 6
 
 

@@ -17,7 +17,7 @@ from trees import (
     joined,
     moved,
     opening,
-    ring,
+    signal_join,
     work,
 )
 from worlds import LEASE_S, MAX_LOST
@@ -138,16 +138,16 @@ def test_nobody_joins_before_all_branches_are_closed(world):
     arms = fanned_out(world, 3)
     close_all(world, arms[:2])
 
-    assert not ring(world, arms[0])
+    assert not signal_join(world, arms[0])
     close_all(world, arms[2:])
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
 
 
 def test_however_often_it_is_rung_there_is_one_join_and_one_line(world):
     arms = fanned_out(world, 2)
     close_all(world, arms)
 
-    assert [ring(world, arms[0], by) for by in ("chord", "worker", "sweeper")] == [True] * 3
+    assert [signal_join(world, arms[0], by) for by in ("chord", "worker", "sweeper")] == [True] * 3
     assert [each.kind for each in world.attempts(run_of(arms[0]))].count("join") == 1
     told = [(line.attempt, line.data) for line in world.events(run_of(arms[0])) if line.name == "join.rung"]
     assert told == [(join_of(arms[0]), {"by": "chord"})]
@@ -166,16 +166,16 @@ def test_a_join_is_work_like_any_other(world):
     root = moved(world.scope(run_of(join)), cursor=2, merges=True, context=packed({"n": 9}))
     assert world.commit(concluded(join, closed, root, fence=world.claim(join))) == "merged"
     assert world.scope(run_of(join)).context == packed({"n": 9})
-    assert not ring(world, arms[0])
+    assert not signal_join(world, arms[0])
 
 
 def test_a_ring_for_what_is_no_fan_out_is_no_ring(world):
     arms = fanned_out(world, 1)
 
-    assert not ring(world, arms[0], fan_out="")
-    assert not ring(world, arms[0], fan_out=arms[0].address)
-    assert not ring(world, arms[0], fan_out="nowhere")
-    assert not world.store.ring("run_none", FAN, "flujo.control", "worker")
+    assert not signal_join(world, arms[0], fan_out="")
+    assert not signal_join(world, arms[0], fan_out=arms[0].address)
+    assert not signal_join(world, arms[0], fan_out="nowhere")
+    assert not world.store.signal_join("run_none", FAN, "flujo.control", "worker")
 
 
 @pytest.mark.parametrize("stop", ["request", "stop"])
@@ -187,7 +187,7 @@ def test_a_ring_after_a_cancel_is_none(world, stop):
     else:
         world.store.stop(run_of(arms[0]), "cancelled", "enough")
 
-    assert not ring(world, arms[0])
+    assert not signal_join(world, arms[0])
     assert join_of(arms[0]) not in [each.key for each in world.attempts(run_of(arms[0]))]
 
 
@@ -199,10 +199,10 @@ def test_a_parked_runs_join_is_made_and_waits(world):
     world.store.unpark(run_of(arms[0]))
     fence = world.claim(arms[1])
     world.commit(closing(arms[1], fence=fence))
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
 
     world.store.park(join_of(arms[0]), world.claim(joined(world, arms[0])), "again")
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
     assert world.refusal(join_of(arms[0])) == "parked"
 
 
@@ -234,7 +234,7 @@ def test_a_join_that_nobody_rang_for_is_found_after_a_while(world):
 
     world.pass_time(2.1)
     assert world.store.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
-    ring(world, arms[0])
+    signal_join(world, arms[0])
     assert world.store.missed_joins(9, 2.0) == []
 
 
@@ -272,9 +272,10 @@ def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
     before = world.scope(run_of(arms[0]), FAN)
     commit(world, arms[0], status="failed", aborts=True)
 
-    assert world.store.is_aborted(run_of(arms[0]), ["other", FAN])
-    assert not world.store.is_aborted(run_of(arms[0]), ["other"])
-    assert not world.store.is_aborted(run_of(arms[0]), [])
+    here, other = (run_of(arms[0]), FAN), (run_of(arms[0]), "other")
+    assert world.store.aborted_among([other, here]) == {here}
+    assert not world.store.aborted_among([other])
+    assert not world.store.aborted_among([])
     assert world.scope(run_of(arms[0]), FAN) == before
     assert statuses(world, arms[0]) == ["failed", "open", "open"]
 
@@ -295,7 +296,7 @@ def test_two_branches_may_abort_and_both_are_heard(world):
         commit(world, arm, status="failed", aborts=True)
 
     assert statuses(world, arms[0]) == ["failed", "failed"]
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
 
 
 def test_winding_down_cancels_what_waits_and_leaves_what_runs(world):
@@ -311,7 +312,7 @@ def test_winding_down_cancels_what_waits_and_leaves_what_runs(world):
     assert world.scope(run_of(arms[0]), FAN).status == "open"
     assert world.run(run_of(arms[0])).status == "running"
     assert world.commit(closing(arms[2], fence=fence, status="cancelled", takes=False)) == "merged"
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
 
 
 def test_winding_down_closes_what_nobody_stands_in_however_deep(world):

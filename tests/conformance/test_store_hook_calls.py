@@ -26,7 +26,7 @@ def new(world):
 
 
 def owed(world, worker="w1", **rest):
-    return world.store.owed_calls(worker, 10, **rest)
+    return world.store.pending_hook_calls(worker, 10, **rest)
 
 
 def ended(world, new):
@@ -60,8 +60,8 @@ def test_an_end_that_a_limit_turns_is_owed_once(world):
     """The merge that ends the run passes its limit: one end, seen as failed."""
     limits = {"run": "run_turned", "limits": {"total_tokens_limit": 1}, "tenant": "", "tenant_limits": None}
     new = world.record(enqueued(hooked("a"), run_id="run_turned", limits=limits))
-    asks = [Reservation("run:run_turned", Amount(tokens=1), None, 1)]
-    fence = world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, asks=asks).fence
+    to_reserve = [Reservation("run:run_turned", Amount(tokens=1), None, 1)]
+    fence = world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve).fence
     world.conclude(new, succeeded(usage=SPENT), fence=fence)
 
     [call] = owed(world)
@@ -72,8 +72,8 @@ def test_an_end_that_a_limit_turns_is_owed_once(world):
 def test_an_open_question_is_owed(world, new):
     """By its work row; its end is owed later, and apart."""
     at, question = new.first, {"message": "go?", "schema": None, "expires_s": None}
-    asks = NextAttempt("", "ask", 1, "q", packed(1), None, 0, kind="resume", question=question)
-    assert world.commit(concluded(at, moved(at), fence=world.claim(new), next=(asks,))) == "merged"
+    to_reserve = NextAttempt("", "ask", 1, "q", packed(1), None, 0, kind="resume", question=question)
+    assert world.commit(concluded(at, moved(at), fence=world.claim(new), next=(to_reserve,))) == "merged"
     [call] = owed(world)
     assert (call.payload, world.store.reply(call.attempt).question["message"]) == ("on_pause_requested", "go?")
 
@@ -215,7 +215,7 @@ def test_the_oldest_of_each_pipeline_come_first(world):
     for pipeline in (hooked("a"), hooked("a"), hooked("a"), hooked("b")):
         new = world.record(enqueued(pipeline))
         world.conclude(new, succeeded(), fence=world.claim(new))
-    found = world.store.owed_calls("w1", 2)
+    found = world.store.pending_hook_calls("w1", 2)
     assert len({call.fingerprint for call in found}) == 2
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 from builders import enqueued, envelopes, packed, pipeline_of
-from trees import FAN, closing, concluded, fanned_out, moved, ring
+from trees import FAN, closing, concluded, fanned_out, moved, signal_join
 from worlds import ROUNDS, Postgres, World, key_of, run_of
 
 from flujo_client.contract.outcome import Fault
@@ -202,11 +202,11 @@ def test_a_join_waits_for_a_branch_that_paused(world):
     first, second = fanned_out(world, 2, lanes=1)
     _, question = pausing(world, first)
     world.commit(closing(second, fence=world.claim(second)))
-    assert not ring(world, first)
+    assert not signal_join(world, first)
     world.answer(key_of(question), packed("yes"))
     [again] = world.store.envelopes([key_of(question)])
     world.commit(closing(again, fence=world.claim(again), lane=NO_LANE, takes=False))
-    assert ring(world, first)
+    assert signal_join(world, first)
 
 
 def test_an_aborted_fan_out_closes_its_questions(world):
@@ -216,7 +216,7 @@ def test_an_aborted_fan_out_closes_its_questions(world):
     world.store.wind_down_branches(run_of(first), FAN)
     assert world.status(question) == "cancelled"
     assert world.scope(run_of(first), first.address).status == "cancelled"
-    assert ring(world, first)
+    assert signal_join(world, first)
 
 
 # races, on Postgres

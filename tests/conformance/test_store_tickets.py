@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
-from trees import concluded, fanned_out, fanning_out, join_of, moved, opening, ring
+from trees import concluded, fanned_out, fanning_out, join_of, moved, opening, signal_join
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.domain.values import ChildRun, NextAttempt
@@ -82,7 +82,7 @@ def test_branches_and_their_join_have_it(world, new):
 
     for arm in arms:
         world.commit(concluded(arm, moved(arm, status="succeeded"), fence=world.claim(arm)))
-    assert ring(world, arms[0])
+    assert signal_join(world, arms[0])
     [join] = world.store.envelopes([join_of(arms[0])])
     assert join.ticket == new.first.ticket
 

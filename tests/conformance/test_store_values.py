@@ -14,7 +14,7 @@ from flujo_client.serial import Packed
 def test_blobs_come_back_byte_for_byte(world):
     small, large = packed("x"), packed({"text": "long " * 5000})
 
-    world.store.keep([small, large])
+    world.store.store_blobs([small, large])
 
     found = world.store.fetch([small.digest, large.digest])
     assert {digest: bytes(blob) for digest, blob in found.items()} == {
@@ -25,15 +25,15 @@ def test_blobs_come_back_byte_for_byte(world):
 
 
 def test_a_missing_blob_is_left_out(world):
-    world.store.keep([packed("x")])
+    world.store.store_blobs([packed("x")])
 
     assert set(world.store.fetch([packed("x").digest, packed("y").digest])) == {packed("x").digest}
     assert world.store.fetch([]) == {}
 
 
 def test_a_blob_may_be_kept_twice(world):
-    world.store.keep([packed("x")])
-    world.store.keep([packed("x"), packed("x")])
+    world.store.store_blobs([packed("x")])
+    world.store.store_blobs([packed("x"), packed("x")])
 
     assert world.store.fetch([packed("x").digest]) == {packed("x").digest: packed("x")}
 

@@ -109,7 +109,7 @@ def limited(world):
 
 def claimed(world, new, worker="w1"):
     asked = Reservation(f"run:{RUN}", Amount(Decimal(0), 60), None, 100)
-    claim = world.store.claim(new.first.key, worker, max_lost=MAX_LOST, asks=[asked])
+    claim = world.store.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=[asked])
     assert (claim.refusal, claim.over) == (None, None)
     return claim.fence
 

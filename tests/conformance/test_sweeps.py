@@ -7,7 +7,7 @@ from trees import FAN, closing, fanned_out
 
 from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.sweeper import UNRUNG_S, Sweeper
+from flujo_worker.sweeper import JOIN_OVERDUE_S, Sweeper
 from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
 
@@ -46,6 +46,6 @@ def test_the_bell_of_an_aborted_fan_out_is_left_to_who_aborted_it(world, sweeper
     assert [row.status for row in world.store.children(run, FAN)] == ["failed", "cancelled"]
     assert rung_by(world, run) == []
 
-    world.pass_time(UNRUNG_S + 1)
+    world.pass_time(JOIN_OVERDUE_S + 1)
     sweeper.sweep()
     assert rung_by(world, run) == ["sweeper"]

@@ -105,13 +105,13 @@ def join_of(arm: Envelope, fan_out: str = FAN) -> str:
     return str(AttemptKey(arm.ticket.run, fan_out, FAN, 1, "join"))
 
 
-def ring(world: World, arm: Envelope, by: str = "worker", fan_out: str = FAN) -> bool:
-    """Ring for a fan-out."""
-    return world.store.ring(arm.ticket.run, fan_out, "flujo.control", by)
+def signal_join(world: World, arm: Envelope, by: str = "worker", fan_out: str = FAN) -> bool:
+    """Signal the join of a fan-out."""
+    return world.store.signal_join(arm.ticket.run, fan_out, "flujo.control", by)
 
 
 def joined(world: World, arm: Envelope) -> Envelope:
-    """Ring, and give the join's envelope."""
-    assert ring(world, arm)
+    """Signal a join, and return its envelope."""
+    assert signal_join(world, arm)
     [envelope] = world.store.envelopes([join_of(arm)])
     return envelope

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         ScopeRecord,
     )
     from flujo_client.gateway.requests import Request
-    from flujo_client.pipeline.fork import Beginning, NewFork, Standing
+    from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
     from flujo_worker.domain.values import Decision, ScopeRow
@@ -82,7 +82,7 @@ class Setting(Protocol):
     def read_questions(self, run: str) -> Sequence[Approval]: ...
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
     def read_budgets(self) -> Mapping[str, Budget]: ...
-    def standing(self, run_id: str) -> Standing: ...
+    def retryable_run(self, run_id: str) -> RetryableRun: ...
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None: ...
     def fork(self, new: NewFork) -> str | None: ...
 
@@ -104,7 +104,7 @@ class Memory:
         self.read_corrections = self.store.read_corrections
         self.read_questions, self.answer = self.store.read_questions, self.store.answer
         self.read_budgets = self.store.read_budgets
-        self.standing, self.beginning, self.fork = self.store.standing, self.store.beginning, self.store.fork
+        self.retryable_run, self.beginning, self.fork = self.store.retryable_run, self.store.beginning, self.store.fork
 
     def now(self) -> float:
         return self._now
@@ -179,8 +179,8 @@ class Postgres:
         rows = self.rows("SELECT * FROM flujo_budgets ORDER BY scope")
         return {row["scope"]: budget_of(row) for row in rows}
 
-    def standing(self, run_id: str) -> Standing:
-        found: Standing = self.ask(forks.standing(run_id))
+    def retryable_run(self, run_id: str) -> RetryableRun:
+        found: RetryableRun = self.ask(forks.retryable_run(run_id))
         return found
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
@@ -214,7 +214,7 @@ class World:
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.questions, self.answer = setting.read_questions, setting.answer
         self.budgets = setting.read_budgets
-        self.standing, self.beginning = setting.standing, setting.beginning
+        self.retryable_run, self.beginning = setting.retryable_run, setting.beginning
         self.register_worker("w1")
 
     def register_worker(self, *names: str, lease_s: float = LEASE_S) -> None:
@@ -229,13 +229,13 @@ class World:
 
     def forked(self, run: str, step: str, **order: Any) -> NewFork:
         """What a retry would record."""
-        standing = self.standing(run)
-        place = place_of(standing, step)
-        beginning = self.beginning(run, place, standing.names[:place])
+        retryable_run = self.retryable_run(run)
+        place = place_of(retryable_run, step)
+        beginning = self.beginning(run, place, retryable_run.names[:place])
         assert beginning is not None, "its beginning is kept"
-        order = {"tenant": standing.ticket.tenant, **order}
+        order = {"tenant": retryable_run.ticket.tenant, **order}
         asked = Order(order.pop("run_id", None) or new_run_id(1_700_000_000.0), **order)
-        return new_fork(standing, place, beginning, asked, inline=65_536, control_queue=CONTROL_QUEUE)
+        return new_fork(retryable_run, place, beginning, asked, inline=65_536, control_queue=CONTROL_QUEUE)
 
     def fork(self, new: NewFork) -> str | None:
         """Record a fork."""

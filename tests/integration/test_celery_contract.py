@@ -163,13 +163,15 @@ def test_our_member_is_the_one_that_celerys_chord_would_write(settings, lists, a
 def test_our_doorbell_is_the_one_that_celery_would_write(settings, lists, app):
     """A join that the sweeper publishes has the id, arguments and membership of the body it stands in for."""
     around = {OUTER: 2}
-    bell = JoinSignal("run", INNER)
+    join_signal = JoinSignal("run", INNER)
     first = enqueued(run_id="run").first
-    join = replace(first, address=INNER, step=bell.step, kind="join", queue=CONTROL, lanes=around)
+    join = replace(first, address=INNER, step=join_signal.step, kind="join", queue=CONTROL, lanes=around)
     Broker(settings).publish([join])
     mine = lists.lpop(CONTROL)
     body = app.signature(membership("run", {**around, INNER: 0}, queue=CONTROL)["chord"])
-    body.set(argsrepr=f"({bell.key})", kwargsrepr="{}", headers={"flujo_run": "run", "flujo_step": bell.step})
+    body.set(
+        argsrepr=f"({join_signal.key})", kwargsrepr="{}", headers={"flujo_run": "run", "flujo_step": join_signal.step}
+    )
     body.delay([])
     assert stable(mine) == stable(lists.lpop(CONTROL))
 

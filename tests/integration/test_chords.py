@@ -69,14 +69,14 @@ class Toy:
         return self.go_on(envelope, program, at=place + 1)
 
     def join(self, wire, *, task_id):
-        bell = JoinSignal.from_wire(wire)
-        assert bell.key == task_id
-        self.journal[bell.run][bell.address] += 1
-        above = bell.address.removesuffix(bell.step).removesuffix("/")
+        join_signal = JoinSignal.from_wire(wire)
+        assert join_signal.key == task_id
+        self.journal[join_signal.run][join_signal.address] += 1
+        above = join_signal.address.removesuffix(join_signal.step).removesuffix("/")
         program = self.at(above)
-        here = replace(enqueued().first, address=above, lanes=self.lanes_at(bell.run, above))
-        here = replace(here, ticket=replace(here.ticket, run=bell.run))
-        return self.go_on(here, program, at=list(program).index(bell.step) + 1)
+        here = replace(enqueued().first, address=above, lanes=self.lanes_at(join_signal.run, above))
+        here = replace(here, ticket=replace(here.ticket, run=join_signal.run))
+        return self.go_on(here, program, at=list(program).index(join_signal.step) + 1)
 
     def go_on(self, before, program, *, at):
         """Publish what stands at this place of a sequence; tell whether the lane is empty after it."""

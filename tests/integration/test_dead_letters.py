@@ -12,7 +12,7 @@ from junk import JUNK, push
 
 from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import SENT_HEADER, Broker
-from flujo_client.transport.dead_letters import MOST_BYTES, MOST_KEPT, DeadLetters, Refused
+from flujo_client.transport.dead_letters import MAX_ENTRIES, MOST_BYTES, DeadLetters, Refused
 from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.dispatch import RedisPublisher
 from flujo_worker.errors import WireError
@@ -39,10 +39,10 @@ def test_nothing_was_refused_yet(settings, lists):
 def test_the_last_thousand_are_kept_and_all_are_counted(settings, lists):
     """SYS-27: whoever floods a queue fills no Redis."""
     letters = DeadLetters(lists, "shop:")
-    for number in range(MOST_KEPT + 5):
-        letters.keep("malformed" if number % 2 else "foreign", b"%d" % number, queue="q")
+    for number in range(MAX_ENTRIES + 5):
+        letters.add("malformed" if number % 2 else "foreign", b"%d" % number, queue="q")
     refused = Broker(settings).refused()
-    assert (refused.count, refused.kept) == (MOST_KEPT + 5, MOST_KEPT)
+    assert (refused.count, refused.kept) == (MAX_ENTRIES + 5, MAX_ENTRIES)
     assert refused.reasons == {"foreign": 503, "malformed": 502}
     assert refused.last_at is not None
     newest, oldest = (orjson.loads(lists.lindex(refused.key, at))["item"] for at in (0, -1))

@@ -27,6 +27,20 @@ IMPORTS: dict[str, Any] = {
     "other": {"name": "other", "pipeline_version": "2", "steps": [{"name": "x", "uses": FUNCTION}]},
 }
 SEARCHERS = ("proposer", "evaluator")
+LEAVES = ("plain", "imported", "human")
+CONTAINERS = (
+    "parallel",
+    "conditional",
+    "loop",
+    "map",
+    "router",
+    "cache",
+    "machine",
+    "agentic",
+    "tree_search",
+    "fallback",
+)
+"""The kinds of step, each a method of `Maker`."""
 PROCESSING = [{"aop": "full"}, {"reasoning_precheck": {"enabled": True, "validator_agent": "agents.judge"}}]
 
 
@@ -51,20 +65,8 @@ class Maker:
         return self.steps(depth) if self.draw.random() < 0.7 else {**self.step(depth), "name": "one"}
 
     def step(self, depth: int) -> dict[str, Any]:
-        leaves = [self.plain, self.imported, self.human]
-        containers = [
-            self.parallel,
-            self.conditional,
-            self.loop,
-            self.map,
-            self.router,
-            self.cache,
-            self.machine,
-            self.agentic,
-            self.tree_search,
-            self.fallback,
-        ]
-        make = self.draw.choice(leaves if depth == 0 or self.draw.random() < 0.3 else containers)
+        name = self.draw.choice(LEAVES if depth == 0 or self.draw.random() < 0.3 else CONTAINERS)
+        make = getattr(self, name)
         every = self.some(meta={"a": [1, {"b": None}]}, usage_limits={"total_tokens_limit": 9})
         return {**make(depth - 1), **every}
 

@@ -266,19 +266,19 @@ class Rough(LocalEngine):
         self.notices: list[AttemptReport] = []
         self.decisions: list[Decision] = []
         self._shape, self._ghosts = shape, 0
-        self.conclude, commit = self.coordinator.conclude, self.store.commit
+        merge, self.conclude, commit = self.coordinator.merge, self.coordinator.conclude, self.store.commit
 
-        def remember(notice: AttemptReport) -> Any:
+        async def remember(notice: AttemptReport) -> Any:
             if notice.envelope.ticket.run == self.run_id:  # what it launches is looked at elsewhere
                 self.notices.append(notice)
-            return self.conclude(notice)
+            return await merge(notice)
 
         def record(decision: Decision) -> Any:
             if decision.notice.envelope.ticket.run == self.run_id:
                 self.decisions.append(decision)
             return commit(decision)
 
-        self.coordinator.conclude = remember  # type: ignore[method-assign]
+        self.coordinator.merge = remember  # type: ignore[method-assign]
         self.store.commit = record  # type: ignore[method-assign]
         self.commit = commit
         self.run_id = self.enqueue(SHAPES[shape], "bees")

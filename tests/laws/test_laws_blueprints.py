@@ -6,7 +6,8 @@ from __future__ import annotations
 import copy
 from random import Random
 
-from blueprint_documents import FUNCTION, Maker
+import pytest
+from blueprint_documents import AGENTS, CONTAINERS, FUNCTION, IMPORTS, LEAVES, Maker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,15 +94,47 @@ def spoiled(document, draw):
     return broken
 
 
-@settings(max_examples=100, deadline=None)
-@given(SEEDS)
-def test_whatever_is_done_to_a_document_it_is_built_or_refused(seed):
-    text = dump(spoiled(Maker(seed).document(), Random(seed)))
+def is_built_or_refused(text):
+    """Tell whether a document is built, or refused by findings that all have a place."""
     try:
         Pipeline.from_yaml_text(text, allowed=("builtins",))
     except BlueprintError as error:
-        found = error.findings
-    else:
-        return
-    assert found
-    assert all(each.message and each.rule and each.line for each in found)
+        return bool(error.findings) and all(each.message and each.rule and each.line for each in error.findings)
+    return True
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_whatever_is_done_to_a_document_it_is_built_or_refused(seed):
+    assert is_built_or_refused(dump(spoiled(Maker(seed).document(), Random(seed))))
+
+
+class FullMaker(Maker):
+    """Makes steps with every key of their kind, and a plain step for every body."""
+
+    def some(self, **keys):
+        return {
+            key: self.draw.choice(value or [value]) if isinstance(value, list) else value for key, value in keys.items()
+        }
+
+    def body(self, depth):
+        return {"name": "one", "uses": FUNCTION}
+
+
+def with_each_value(step, junk):
+    """Yield copies of a step, each with another one of its values replaced."""
+    for number, (*above, last) in enumerate(places(step)):
+        broken = copy.deepcopy({**step, "name": f"s{number}"})
+        holder = broken
+        for part in above:
+            holder = holder[part]
+        holder[last] = junk
+        yield broken
+
+
+@pytest.mark.parametrize("junk", [None, 3, "x", [[]], {"a": {}}], ids=str)
+@pytest.mark.parametrize("kind", [*LEAVES, *CONTAINERS])
+def test_every_value_of_a_step_may_be_of_any_type(kind, junk):
+    """Rules look at values that shapes have refused, too."""
+    steps = [*with_each_value(getattr(FullMaker(0), kind)(0), junk)]
+    assert is_built_or_refused(dump({"agents": AGENTS, "imports": IMPORTS, "steps": steps}))

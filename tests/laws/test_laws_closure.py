@@ -216,7 +216,7 @@ def fall_back_on_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 def ask_mapper(times: int) -> Callable[[pytest.MonkeyPatch], None]:
     """Ask the loop's output mapper so often."""
-    ask = loop.ask
+    ask = loop.call_user_code
 
     def asked(node, role, *values, **rest):
         answer = rest.get("otherwise")
@@ -224,7 +224,7 @@ def ask_mapper(times: int) -> Callable[[pytest.MonkeyPatch], None]:
             answer = yield from ask(node, role, *values, **rest)
         return answer
 
-    return lambda patch: patch.setattr(loop, "ask", asked)
+    return lambda patch: patch.setattr(loop, "call_user_code", asked)
 
 
 def join_backwards(patch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "leaves versions at zero": lambda patch: patch.setattr(
         ScopeState, "next_version", property(lambda scope: scope.version)
     ),
-    "never rings": lambda patch: patch.setattr(MemoryStore, "ring", lambda *_: False),
+    "never rings": lambda patch: patch.setattr(MemoryStore, "signal_join", lambda *_: False),
 }
 
 

@@ -42,8 +42,8 @@ def retried_it_ends_the_same(pipeline, value="input"):
 
 
 def begun(engine, run):
-    standing = engine.store.standing(run)
-    return standing.names[: standing.cursor + 1]
+    retryable_run = engine.store.retryable_run(run)
+    return retryable_run.names[: retryable_run.cursor + 1]
 
 
 @given(st.integers(0, LARGEST))

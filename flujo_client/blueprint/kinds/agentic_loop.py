@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.keys import RegistryShape
 from flujo_client.blueprint.kind import BlueprintKind, present
-from flujo_client.blueprint.shapes import FLAG, Key, Number, Word
+from flujo_client.blueprint.shapes import FLAG, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.contract import kinds
 from flujo_client.pipeline.agentic_loop import FAILURES as AGENT_FAILURES
@@ -59,15 +59,14 @@ KIND: Final = BlueprintKind(
         "max_loops": Key(Number(least=1, whole=True), f"Turns at most; {MAX_TURNS} without it."),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
         "on_agent_failure": Key(
-            Word(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner is told. `abort` without it."
+            OneOf(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner is told. `abort` without it."
         ),
         "output_template": Key(
             TEMPLATE,
             "The loop's output as a template: `previous_step` is the final answer, which is the output without it.",
+            after=True,
         ),
     },
-    texts=((("output_template",), "after"),),
-    agents=(("planner",), ("registry", "*")),
     asks_people=True,
     writes=_writes,
     build=_build,

@@ -39,7 +39,6 @@ KIND: Final = BlueprintKind(
         "cache_backend": Key(Reference("cache backend"), "Where it is kept; the workers' Redis without it."),
     },
     one_of=(),
-    bodies=((("wrapped_step",), "inside"),),
     output_schema=outputs.wrapped_schema,
     build=_build,
     write=_write,

@@ -54,15 +54,18 @@ KIND: Final = BlueprintKind(
         "condition": Key(function("condition"), "`(output, context) -> key`."),
         "condition_expression": Key(EXPRESSION, "The same as an expression."),
         "branches": Key(
-            MapOf(BODY, "branch"), "What may run, by a text, true, false or a whole number.", required=True
+            MapOf(BODY, "branch"),
+            "What may run, by a text, true, false or a whole number.",
+            required=True,
+            runs="choice",
         ),
-        "default_branch": Key(BODY, "What runs when no branch has the key; without it, that is a failure."),
+        "default_branch": Key(
+            BODY, "What runs when no branch has the key; without it, that is a failure.", runs="choice"
+        ),
         "branch_input_mapper": Key(function("mapper"), "`(input, context)`, gives the branch's input."),
         "branch_output_mapper": Key(function("mapper"), "`(output, key, context)`, gives the output."),
     },
     one_of=(("name", "step"), ("condition", "condition_expression")),
-    bodies=((("branches", "*"), "choice"), (("default_branch",), "choice")),
-    texts=((("condition_expression",), "asked"),),
     find=flows.of_conditional,
     build=_build,
     write=_write,

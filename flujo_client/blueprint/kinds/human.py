@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.kind import BlueprintKind, present
 from flujo_client.blueprint.rules import outputs
-from flujo_client.blueprint.shapes import ANY, TEXT, Either, Key, Number, Word
+from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE, JsonSchema, Reference
 from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Templated
@@ -53,16 +53,15 @@ KIND: Final = BlueprintKind(
     keys={
         "message": Key(TEMPLATE, "The question."),
         "input_schema": Key(
-            Either((JsonSchema(), Reference("type of answers"))),
+            AnyOf((JsonSchema(), Reference("type of answers"))),
             "What an answer has to be; a type by its reference too.",
         ),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the answer."),
         "expires_s": Key(Number(above=0), "Seconds after which the question is closed; open for good without it."),
-        "on_expiry": Key(Word(ON_EXPIRY), "What follows then; `fail` without it."),
+        "on_expiry": Key(OneOf(ON_EXPIRY), "What follows then; `fail` without it."),
         "default": Key(ANY, "The answer of `default`."),
         "escalate_to": Key(TEXT, "Whom the second question of `escalate` is for."),
     },
-    texts=((("message",), "before"),),
     asks_people=True,
     output_schema=outputs.input_schema,
     build=_build,

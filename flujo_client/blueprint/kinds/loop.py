@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.changes import CHANGE_TEXTS, CHANGES_KEYS, STATE, build_changes, write_changes
+from flujo_client.blueprint.changes import CHANGES_KEYS, STATE, build_changes, write_changes
 from flujo_client.blueprint.keys import function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
 from flujo_client.blueprint.rules import flows
-from flujo_client.blueprint.shapes import FLAG, TEXT, Either, Key, ListOf, Number, Table, Word
+from flujo_client.blueprint.shapes import FLAG, TEXT, AnyOf, Key, ListOf, Number, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
 from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
@@ -28,26 +28,27 @@ if TYPE_CHECKING:
 
 LOOP: Final = Table(
     {
-        "body": Key(BODY, "What one iteration runs.", required=True),
+        "body": Key(BODY, "What one iteration runs.", required=True, runs="again"),
         "max_loops": Key(Number(least=1, whole=True), "Iterations at most; 5 without it."),
         "exit_condition": Key(
             function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."
         ),
-        "exit_expression": Key(EXPRESSION, "The same as an expression."),
-        "stop_when": Key(Word(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
+        "exit_expression": Key(EXPRESSION, "The same as an expression.", after=True),
+        "stop_when": Key(OneOf(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
         "initial_input_mapper": Key(function("mapper"), "`(input, context)`, gives the first iteration's input."),
         "iteration_input_mapper": Key(
             function("mapper"), "`(output, context, index)`, gives the next iteration's input."
         ),
         "loop_output_mapper": Key(function("mapper"), "`(last_output, context)`, gives the loop's output."),
         "init": Key(CHANGES_KEYS, "Changes of the context before the first iteration."),
-        "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration."),
+        "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration.", after=True),
         "propagation": Key(
-            Either((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
+            AnyOf((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
             "The next iteration's input: `previous_output`, `context`, `auto`, or a template.",
+            after=True,
         ),
-        "output": Key(Templates(), "The loop's output: a template, or a mapping of them."),
-        "output_template": Key(TEMPLATE, "The loop's output as a template."),
+        "output": Key(Templates(), "The loop's output: a template, or a mapping of them.", after=True),
+        "output_template": Key(TEMPLATE, "The loop's output as a template.", after=True),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
         "conversation": Key(FLAG, "Keep what is said in `context.conversation_history`, and tell it to the agents."),
         "history_management": Key(Model(HistoryManagement, "history_management"), "How much of it they are told."),
@@ -55,7 +56,8 @@ LOOP: Final = Table(
             Formula("a template that names `history`", history_template_of), "How; one JSON object a turn without it."
         ),
         "ai_turn_source": Key(
-            Word(AI_TURN_SOURCES), "Whose outputs are the assistant's turns; the `last` one of an iteration without it."
+            OneOf(AI_TURN_SOURCES),
+            "Whose outputs are the assistant's turns; the `last` one of an iteration without it.",
         ),
         "user_turn_sources": Key(
             ListOf(TEXT), "The user's turns: `hitl`, which are people's answers, and steps; `hitl` without it."
@@ -151,15 +153,6 @@ KIND: Final = BlueprintKind(
     step=LoopStep,
     keys={"loop": Key(LOOP, "The loop.", required=True)},
     own_table="loop",
-    bodies=((("loop", "body"), "again"),),
-    texts=(
-        (("loop", "exit_expression"), "asked after"),
-        (("loop", "propagation"), "after"),
-        (("loop", "output"), "after"),
-        (("loop", "output_template"), "after"),
-        *((("loop", "init", *each), "before") for each in CHANGE_TEXTS),
-        *((("loop", "state", *each), "after") for each in CHANGE_TEXTS),
-    ),
     find=flows.of_loop,
     build=_build,
     write=_write,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint.keys import WhenShape, is_reference
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
 from flujo_client.blueprint.rules import machines
-from flujo_client.blueprint.shapes import TEXT, Key, ListOf, MapOf, Number, Table, Word
+from flujo_client.blueprint.shapes import TEXT, Key, ListOf, MapOf, Number, OneOf, Table
 from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.machine import ENDINGS, StateMachineStep, Transition
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 _TRANSITION: Final = Table(
     {
         "from": Key(TEXT, "The state that ended, or `*` for any.", required=True),
-        "on": Key(Word(ENDINGS), "How it ended; `success` without it."),
+        "on": Key(OneOf(ENDINGS), "How it ended; `success` without it."),
         "to": Key(TEXT, "The state that comes next.", required=True),
-        "when": Key(WhenShape(), "An expression, or a reference to `(output, context) -> bool`; always without it."),
+        "when": Key(
+            WhenShape(), "An expression, or a reference to `(output, context) -> bool`; always without it.", after=True
+        ),
     },
     "a transition",
 )
@@ -42,8 +44,8 @@ def _build(build: Building, data: Data) -> Step:
 
 def _build_transition(build: Building, data: Data) -> Transition:
     when = data.get("when")
-    asked = None if when is None else build.load(when, "condition") if is_reference(when) else Expressed(when)
-    return Transition(data["from"], data["to"], data.get("on", "success"), asked)
+    condition = None if when is None else build.load(when, "condition") if is_reference(when) else Expressed(when)
+    return Transition(data["from"], data["to"], data.get("on", "success"), condition)
 
 
 def _write(writing: Writing, step: StateMachineStep) -> dict[str, Any]:
@@ -71,14 +73,12 @@ KIND: Final = BlueprintKind(
     spec=kinds.MACHINE,
     step=StateMachineStep,
     keys={
-        "states": Key(MapOf(BODY, "state"), "What each state runs.", required=True),
+        "states": Key(MapOf(BODY, "state"), "What each state runs.", required=True, runs="state"),
         "start_state": Key(TEXT, "The first.", required=True),
         "end_states": Key(ListOf(TEXT), "What the machine ends with.", required=True),
         "transitions": Key(ListOf(_TRANSITION), "What leads from one to the next, in the order they are tried."),
         "max_visits": Key(Number(least=1, whole=True), "States visited at most; 100 without it."),
     },
-    bodies=((("states", "*"), "state"),),
-    texts=((("transitions", "*", "when"), "asked after"),),
     find=machines.of_machine,
     writes=_writes,
     build=_build,

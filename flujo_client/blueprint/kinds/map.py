@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from flujo_client.blueprint.branches import FAN_OUT, build_fan_out, write_fan_out
-from flujo_client.blueprint.changes import CHANGE_TEXTS, CHANGES_KEYS
+from flujo_client.blueprint.changes import CHANGES_KEYS
 from flujo_client.blueprint.items import ItemsShape, context_path
 from flujo_client.blueprint.keys import function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
-from flujo_client.blueprint.shapes import FLAG, Either, Key, Table
+from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Table
 from flujo_client.blueprint.value_types import TEMPLATE, Templates
 from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Templated
@@ -36,11 +36,13 @@ _FINALIZE: Final = Table(
 MAP: Final = Table(
     {
         "iterable_input": Key(ItemsShape(), "Where the items are.", required=True),
-        "body": Key(BODY, "What runs for each item.", required=True),
+        "body": Key(BODY, "What runs for each item.", required=True, runs="again"),
         "parallel": Key(FLAG, "Run the items side by side."),
         **FAN_OUT,
         "init": Key(CHANGES_KEYS, "Changes of the context before the items are looked for."),
-        "finalize": Key(Either((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs."),
+        "finalize": Key(
+            AnyOf((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs.", after=True
+        ),
     },
     "a map",
 )
@@ -80,12 +82,6 @@ KIND: Final = BlueprintKind(
     step=MapStep,
     keys={"map": Key(MAP, "The map.", required=True)},
     own_table="map",
-    bodies=((("map", "body"), "again"),),
-    texts=(
-        (("map", "iterable_input"), "items"),
-        (("map", "finalize"), "after"),
-        *((("map", "init", *each), "before") for each in CHANGE_TEXTS),
-    ),
     has_item=True,
     build=_build,
     write=_write,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import EXECUTION_MODE, BlueprintKind
 from flujo_client.blueprint.rules import flows
-from flujo_client.blueprint.shapes import ANY, FLAG, TEXT, Either, Key, ListOf, MapOf, Nothing, Table, Word
+from flujo_client.blueprint.shapes import ANY, FLAG, TEXT, AnyOf, Key, ListOf, MapOf, Null, OneOf, Table
 from flujo_client.blueprint.value_types import Named
 from flujo_client.contract import kinds
 from flujo_client.pipeline.nested import FAILURES, INPUTS, ImportStep
@@ -61,11 +61,11 @@ KIND: Final = BlueprintKind(
                 {
                     "inherit_context": Key(FLAG, "Begin with this pipeline's context; otherwise with one of its own."),
                     "input_to": Key(
-                        Word(INPUTS), "Where its context gets the step's input; `initial_prompt` without it."
+                        OneOf(INPUTS), "Where its context gets the step's input; `initial_prompt` without it."
                     ),
                     "input_scratchpad_key": Key(TEXT, "The key under which `import_artifacts` gets it."),
                     "outputs": Key(
-                        Either(
+                        AnyOf(
                             (
                                 ListOf(
                                     Table(
@@ -77,14 +77,14 @@ KIND: Final = BlueprintKind(
                                     )
                                 ),
                                 MapOf(TEXT, "path"),
-                                Nothing(),
+                                Null(),
                             )
                         ),
                         "What this pipeline's context gets of its: all without it, nothing for an empty list.",
                     ),
                     "inherit_conversation": Key(FLAG, "Begin with this pipeline's conversation."),
                     "propagate_hitl": Key(FLAG, "Let its questions to people pause this run."),
-                    "on_failure": Key(Word(FAILURES), "What its failure means; `abort` without it."),
+                    "on_failure": Key(OneOf(FAILURES), "What its failure means; `abort` without it."),
                     "default": Key(ANY, "The output of `continue_with_default`."),
                     "own_run": Key(FLAG, "Run it as a run of its own."),
                     "execution_mode": EXECUTION_MODE,

@@ -29,7 +29,6 @@ KIND: Final = BlueprintKind(
     spec=kinds.PARALLEL,
     step=ParallelStep,
     keys=BRANCHES,
-    bodies=((("branches", "*"), "side"),),
     find=flows.of_branches,
     build=_build,
     write=_write,

@@ -67,8 +67,6 @@ KIND: Final = BlueprintKind(
         ),
     },
     one_of=(("name", "step"), ("uses", "agent")),
-    texts=((("input",), "before"),),
-    agents=(("agent",),),
     writes=outputs.written_by_function,
     output_schema=outputs.answer_schema,
     build=_build,

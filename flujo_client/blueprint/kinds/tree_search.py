@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
-from flujo_client.blueprint.shapes import FLAG, Either, Key, Number
+from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Number
 from flujo_client.contract import kinds
 from flujo_client.pipeline.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.step import Step
 
-_SEARCHER: Final = Either((agents.NAMED, BODY))
+_SEARCHER: Final = AnyOf((agents.NAMED, BODY))
 
 
 def _build(build: Building, data: Data) -> Step:
@@ -39,9 +39,14 @@ KIND: Final = BlueprintKind(
     step=TreeSearchStep,
     keys={
         "proposer": Key(
-            _SEARCHER, "What makes candidates: an agent by its name, a step, or a list of them.", required=True
+            _SEARCHER,
+            "What makes candidates: an agent by its name, a step, or a list of them.",
+            required=True,
+            runs="side",
         ),
-        "evaluator": Key(_SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True),
+        "evaluator": Key(
+            _SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True, runs="side"
+        ),
         "branching_factor": Key(Number(least=1, whole=True), "Candidates of one path at most; 3 without it."),
         "beam_width": Key(Number(least=1, whole=True), "Paths that are gone on from at each depth; 3 without it."),
         "max_depth": Key(Number(least=1, whole=True), "Candidates in a row at most; 5 without it."),
@@ -52,7 +57,6 @@ KIND: Final = BlueprintKind(
         "goal_score_threshold": Key(Number(least=0), "The score that is a goal, from 0 to 1; 1 without it."),
         "require_goal": Key(FLAG, "Fail when none is reached."),
     },
-    bodies=((("proposer",), "side"), (("evaluator",), "side")),
     has_item=True,
     isolates_context=True,
     build=_build,

@@ -29,35 +29,35 @@ _MEANT: Final = {
 }
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
+def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every agent of a document, and every step that has one."""
-    yield from _unused(scene)
-    for path, agent in agents_of(scene):
+    yield from _unused(doc)
+    for path, agent in agents_of(doc):
         yield from _model(agent, path)
         yield from _bounds(agent, path)
         yield from _bounds(agent.get("model_settings"), (*path, "model_settings"))
         yield from _tools(agent, path)
-    for step in scene.steps:
+    for step in doc.steps:
         yield from _bounds(step.data.get("config"), (*step.path, "config"))
-        yield from _said_twice(scene, step)
-        yield from _lost(scene, step)
+        yield from _duplicate_schema(doc, step)
+        yield from _lost(doc, step)
         yield from _fallback(step)
 
 
-def _unused(scene: DocumentIndex) -> Iterator[RuleFinding]:
-    used = {text for _, text in texts_in(dict(scene.document), ()) if text.startswith("agents.")}
-    for name in scene.table("agents"):
+def _unused(doc: DocumentIndex) -> Iterator[RuleFinding]:
+    used = {text for _, text in texts_in(dict(doc.document), ()) if text.startswith("agents.")}
+    for name in doc.table("agents"):
         if f"agents.{name}" not in used:
-            yield RuleFinding("V-A4", (*scene.path, "agents", name), f"'{shown(name)}' is used by no step")
+            yield RuleFinding("V-A4", (*doc.path, "agents", name), f"'{shown(name)}' is used by no step")
 
 
 def _model(agent: Data, path: Path) -> Iterator[RuleFinding]:
     model = agent.get("model")
     if isinstance(model, str) and model.strip() and not _MODEL.match(model):
         provider = next((each for begins, each in _PROVIDERS.items() if model.startswith(begins)), None)
-        told = f"model '{shown(model)}' names no provider"
+        message = f"model '{shown(model)}' names no provider"
         near = f"{provider}:{shown(model)}" if provider else None
-        yield RuleFinding("V-A6", (*path, "model"), told, "it takes provider:model, such as openai:gpt-5", near)
+        yield RuleFinding("V-A6", (*path, "model"), message, "it takes provider:model, such as openai:gpt-5", near)
 
 
 def _bounds(given: Any, path: Path) -> Iterator[RuleFinding]:
@@ -79,18 +79,18 @@ def _tools(agent: Data, path: Path) -> Iterator[RuleFinding]:
             )
 
 
-def _said_twice(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    found = scene.agent(step) if step.spec is STEP else None
+def _duplicate_schema(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+    found = doc.agent(step) if step.spec is STEP else None
     if found is not None and "output_schema" in step.data and "output_schema" in found[1]:
-        told = "its agent has an output_schema too, which does not count here; keep one"
-        yield RuleFinding("V-A3", (*step.path, "output_schema"), told)
+        message = "its agent has an output_schema too, which does not count here; keep one"
+        yield RuleFinding("V-A3", (*step.path, "output_schema"), message)
 
 
-def _lost(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def _lost(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """An answer that the next step leaves out, that is put nowhere, and that nothing reads by name."""
-    before = scene.before(step)
-    own = scene.texts_of(step) if "input" in step.data else ()
-    if before is None or not own or before.spec is not STEP or scene.agent(before) is None or is_background(before):
+    before = doc.before(step)
+    own = doc.texts_of(step) if "input" in step.data else ()
+    if before is None or not own or before.spec is not STEP or doc.agent(before) is None or is_background(before):
         return
     if any(names[0] in ("previous_step", "this", "context") for text in own for names in text.names):
         return
@@ -99,12 +99,12 @@ def _lost(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         "updates_context",
         "plugins",
         "validators",
-    } & before.data.keys() or before.name in scene.read_by_name:
+    } & before.data.keys() or before.name in doc.read_by_name:
         return
     if any(each.table("loop").get("conversation") is True for each in step.around()):
         return  # it is told as a turn
-    told = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
-    yield RuleFinding("V-A5", before.path, told, "read it as {{ previous_step }}, or put it somewhere with sink_to")
+    message = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
+    yield RuleFinding("V-A5", before.path, message, "read it as {{ previous_step }}, or put it somewhere with sink_to")
 
 
 def _fallback(step: StepNode) -> Iterator[RuleFinding]:
@@ -113,8 +113,8 @@ def _fallback(step: StepNode) -> Iterator[RuleFinding]:
         return
     same = ("uses", "agent", "input", "output_schema", "processing", "plugins", "validators")
     if all(step.data.get(key) == other.get(key) for key in same) and _tries(step.data) == _tries(dict(other)):
-        told = f"it is what has just failed: the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
-        yield RuleFinding("V-F1", (*step.path, "fallback"), told)
+        message = f"it is what has just failed: the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
+        yield RuleFinding("V-F1", (*step.path, "fallback"), message)
 
 
 def _tries(step: Data) -> Any:

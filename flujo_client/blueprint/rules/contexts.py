@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 _ALIKE = {("integer", "number"), ("array", "object")}
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
+def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every step that writes the context; that there is one, the pipeline's check has asked."""
-    for step in scene.steps:
-        context = scene.context_at(step)
+    for step in doc.steps:
+        context = doc.context_at(step)
         if context is not None:
-            yield from _merged(scene, step, context)
-            yield from _received(scene, step, context)
+            yield from _merged(doc, step, context)
+            yield from _received(doc, step, context)
             yield from _changed(step, context)
 
 
-def _merged(scene: DocumentIndex, step: StepNode, context: Fields) -> Iterator[RuleFinding]:
+def _merged(doc: DocumentIndex, step: StepNode, context: Fields) -> Iterator[RuleFinding]:
     if step.data.get("updates_context") is not True:
         return
-    schema = schema_of(scene, step)
+    schema = schema_of(doc, step)
     kind = type_of(schema)
     if kind is not None and kind != "object":
-        told = f"its output is {'a text' if kind == 'string' else f'of type {shown(kind)}'}, and only a mapping can be merged"
+        message = f"its output is {'a text' if kind == 'string' else f'of type {shown(kind)}'}, and only a mapping can be merged"
         allowed = "put it into a field with sink_to, or give the agent an output_schema of type object"
-        yield RuleFinding("V-C2", (*step.path, "updates_context"), told, allowed)
+        yield RuleFinding("V-C2", (*step.path, "updates_context"), message, allowed)
     if not _is_held_to(step, context):
         return
     for name in properties(schema) or ():
         if name not in context.types:
-            told = f"its output has '{shown(name)}', and {context.called} has no such field"
+            message = f"its output has '{shown(name)}', and {context.called} has no such field"
             near = nearest(name, context.types)
-            yield RuleFinding("CTX-OUTPUT-KEYS", (*step.path, "updates_context"), told, _known(context, near), near)
+            yield RuleFinding("CTX-OUTPUT-KEYS", (*step.path, "updates_context"), message, _known(context, near), near)
 
 
-def _received(scene: DocumentIndex, step: StepNode, context: Fields) -> Iterator[RuleFinding]:
+def _received(doc: DocumentIndex, step: StepNode, context: Fields) -> Iterator[RuleFinding]:
     target = step.data.get("sink_to")
     first = str(target).partition(".")[0]
     if target is not None and _is_held_to(step, context) and first not in context.types:
         yield _no_field((*step.path, "sink_to"), target, context)
-    given, taken = type_of(schema_of(scene, step)), context.types.get(str(target))
+    given, taken = type_of(schema_of(doc, step)), context.types.get(str(target))
     if given and taken and given != taken and (given, taken) not in _ALIKE:
-        told = f"the output is of type {given}, and '{shown(target)}' of {context.called} of type {taken}"
-        yield RuleFinding("V-C3", (*step.path, "sink_to"), told)
+        message = f"the output is of type {given}, and '{shown(target)}' of {context.called} of type {taken}"
+        yield RuleFinding("V-C3", (*step.path, "sink_to"), message)
 
 
 def _is_held_to(step: StepNode, context: Fields) -> bool:

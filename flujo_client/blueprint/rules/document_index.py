@@ -12,16 +12,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.items import context_path
-from flujo_client.blueprint.keys import is_reference
-from flujo_client.blueprint.kind import KINDS, word_of
+from flujo_client.blueprint.agents import AGENT
+from flujo_client.blueprint.kind import EVERY_KEY_PATH, KINDS, BodyShape, StepShape, kind_word
 from flujo_client.blueprint.rules.model import UNKNOWN
+from flujo_client.blueprint.rules.reads import is_read, names_read
 from flujo_client.contract.kinds import KindSpec
-from flujo_client.errors import BlueprintTextError
-from flujo_client.pipeline.compiled_text import expression_of, template_of
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
+    from flujo_client.blueprint.key_paths import KeyPath
     from flujo_client.blueprint.kind import BlueprintKind
     from flujo_client.blueprint.rules.model import Fields
 
@@ -57,8 +56,13 @@ class StepNode:
     @property
     def kind(self) -> BlueprintKind | None:
         """Its kind; None if there is none of that name."""
-        word = word_of(self.data)
+        word = kind_word(self.data)
         return KINDS.get(word) if isinstance(word, str) else None
+
+    @property
+    def key_paths(self) -> tuple[KeyPath, ...]:
+        """The paths of the keys that it may have."""
+        return EVERY_KEY_PATH if self.kind is None else self.kind.key_paths
 
     @property
     def spec(self) -> KindSpec:
@@ -116,9 +120,10 @@ def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 def bodies_of(step: StepNode) -> Iterator[tuple[Path, Any, str]]:
     """Give the bodies that a step runs: where, what, and how those beside it are run."""
-    for pattern, how in (*(step.kind.bodies if step.kind else ()), (("fallback",), "instead")):
-        for path, body in reach(step.data, pattern, step.path):
-            yield path, body, how
+    for key in step.key_paths:
+        if isinstance(key.shape, BodyShape | StepShape):
+            for path, body in reach(step.data, key.path, step.path):
+                yield path, body, key.runs
 
 
 def _steps(body: Any, path: Path, above: StepNode | None, how: str) -> Iterator[StepNode]:
@@ -136,21 +141,6 @@ def _items(value: Any) -> Any:
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
-
-
-def _read(text: str, how: str) -> frozenset[tuple[str, ...]]:
-    if how == "items":
-        path = context_path(text)
-        first, *rest = (path or "").split(".")
-        return frozenset(
-            [("steps", rest[0], "output", *rest[1:]) if first == "step_outputs" else ("context", first, *rest)]
-            if path
-            else []
-        )
-    try:
-        return (expression_of if "asked" in how else template_of)(text).names
-    except BlueprintTextError:
-        return frozenset()
 
 
 @dataclass(frozen=True)
@@ -247,11 +237,12 @@ class DocumentIndex:
 
     @staticmethod
     def _texts(step: StepNode) -> Iterator[TextNode]:
-        for pattern, how in step.kind.texts if step.kind else ():
-            for top, value in reach(step.data, pattern, step.path):
-                for path, text in texts_in(value, top):
-                    if not ("asked" in how and is_reference(text)):
-                        yield TextNode(step, path, text, "after" in how, _read(text, how))
+        for key in (each for each in step.key_paths if is_read(each.shape)):
+            values = (each for each in reach(step.data, key.path, step.path) if key.shape.fits(each[1]))
+            for path, text in (each for top, value in values for each in texts_in(value, top)):
+                names = names_read(key.shape, text)
+                if names is not None:
+                    yield TextNode(step, path, text, key.after, names)
 
 
 def search_of(step: StepNode) -> StepNode | None:
@@ -263,15 +254,15 @@ def search_of(step: StepNode) -> StepNode | None:
     )
 
 
-def agents_of(scene: DocumentIndex) -> Iterator[tuple[Path, Data]]:
+def agents_of(doc: DocumentIndex) -> Iterator[tuple[Path, Data]]:
     """Give the entries of a document, and those that stand on its steps."""
-    for name in scene.table("agents"):
-        if found := scene.entry(f"agents.{name}", ()):
+    for name in doc.table("agents"):
+        if found := doc.entry(f"agents.{name}", ()):
             yield found
-    places = dict.fromkeys(place for kind in KINDS.values() for place in kind.agents)
-    for step in scene.steps:
-        for path, given in (each for pattern in places for each in reach(step.data, pattern, step.path)):
-            found = scene.entry(given, path)
+    paths = dict.fromkeys(key.path for kind in KINDS.values() for key in kind.key_paths if key.shape is AGENT)
+    for step in doc.steps:
+        for path, given in (each for pattern in paths for each in reach(step.data, pattern, step.path)):
+            found = doc.entry(given, path)
             if found is not None and found[0] == path:
                 yield found
 

@@ -23,41 +23,41 @@ if TYPE_CHECKING:
 NO_ANSWER: Final = object()
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
+def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every container."""
-    for step in scene.steps:
+    for step in doc.steps:
         if step.kind is not None:
-            yield from step.kind.find(scene, step)
+            yield from step.kind.find(doc, step)
 
 
-def of_loop(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Ask whether a loop can end."""
-    text = next((each for each in scene.texts_of(step) if each.path[-1] == "exit_expression"), None)
+    text = next((each for each in doc.texts_of(step) if each.path[-1] == "exit_expression"), None)
     if step.table("loop").get("stop_when") == "agent_finished":
-        yield from _finishes(scene, step)
+        yield from _finishes(doc, step)
     if text is None:
         return
     constant = _constant(text)
     if constant is not NO_ANSWER:
-        told = "it reads nothing, so its answer is always the same: " + (
+        message = "it reads nothing, so its answer is always the same: " + (
             "the loop ends after one iteration" if constant else "only max_loops ends the loop"
         )
-        yield RuleFinding("V-L1", text.path, told)
+        yield RuleFinding("V-L1", text.path, message)
     elif text.names and all(names[0] == "context" and len(names) > 1 for names in text.names):
-        yield from _changes(scene, step, text)
+        yield from _changes(doc, step, text)
 
 
-def _changes(scene: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[RuleFinding]:
+def _changes(doc: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[RuleFinding]:
     """An end that depends on fields of the context which nothing in the body writes."""
     read = {names[1] for names in text.names}
-    inside = _sharing(scene, step, (*step.path, "loop", "body"))
-    written = [path for each in (step, *inside) for path in writes(scene, each)]
+    inside = _sharing(doc, step, (*step.path, "loop", "body"))
+    written = [path for each in (step, *inside) for path in writes(doc, each)]
     if None in written or read & {*_WRITTEN_ALWAYS, *(str(path).partition(".")[0] for path in written)}:
         return
     if any(each.spec is PARALLEL and each.data.get("ignore_branch_names") is not True for each in inside):
         return  # fields of the branches' names receive their outputs
-    told = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
-    yield RuleFinding("V-L1", text.path, told, "write it with sink_to, updates_context or the loop's `state`")
+    message = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
+    yield RuleFinding("V-L1", text.path, message, "write it with sink_to, updates_context or the loop's `state`")
 
 
 _WRITTEN_ALWAYS: Final = (
@@ -70,24 +70,27 @@ _WRITTEN_ALWAYS: Final = (
 )
 
 
-def _finishes(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    body = [each for each in scene.within((*step.path, "loop", "body")) if each.above is step]
-    schema = schema_of(scene, body[-1]) if body else None
+def _finishes(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+    body = [each for each in doc.within((*step.path, "loop", "body")) if each.above is step]
+    schema = schema_of(doc, body[-1]) if body else None
     if schema is None:
         return
     known = properties(schema)
     if (known is None and schema.get("type") == "string") or (
         known is not None and not {"action", "type"} & set(known)
     ):
-        told = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
+        message = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
         yield RuleFinding(
-            "V-L1", (*step.path, "loop", "stop_when"), told, "agent_finished is `finish` as the output's action or type"
+            "V-L1",
+            (*step.path, "loop", "stop_when"),
+            message,
+            "agent_finished is `finish` as the output's action or type",
         )
 
 
-def _sharing(scene: DocumentIndex, container: StepNode, path: Path) -> list[StepNode]:
+def _sharing(doc: DocumentIndex, container: StepNode, path: Path) -> list[StepNode]:
     """The steps at a path in a container that run in its context, not in that of a tree search in it."""
-    return [each for each in scene.within(path) if search_of(each) is search_of(container)]
+    return [each for each in doc.within(path) if search_of(each) is search_of(container)]
 
 
 def _constant(text: TextNode) -> Any:
@@ -102,10 +105,10 @@ def _constant(text: TextNode) -> Any:
         return NO_ANSWER
 
 
-def of_conditional(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Ask whether the condition and the branches of a conditional meet."""
-    text = next(iter(scene.texts_of(step)), None)
-    answers = None if text is None else _answers(scene, step, text)
+    text = next(iter(doc.texts_of(step)), None)
+    answers = None if text is None else _answers(doc, step, text)
     if text is None or answers is None:
         return
     branches = step.table("branches")
@@ -115,17 +118,19 @@ def of_conditional(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding
     for key in branches:
         if (type(key), key) not in meant:
             near = nearest(key, answers)
-            told = f"the condition never says {shown(key)}"
-            yield RuleFinding("V-CF1", (*step.path, "branches", key), told, None if near else f"it says {known}", near)
+            message = f"the condition never says {shown(key)}"
+            yield RuleFinding(
+                "V-CF1", (*step.path, "branches", key), message, None if near else f"it says {known}", near
+            )
     if "default_branch" in step.data:
         return
     for answer in answers:
         if not _meant(answer) & keys:
-            told = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
-            yield RuleFinding("V-CF1", (*step.path, "branches"), told)
+            message = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
+            yield RuleFinding("V-CF1", (*step.path, "branches"), message)
 
 
-def _answers(scene: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | None:
+def _answers(doc: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | None:
     """All that a condition can say, where that is known."""
     try:
         node = expression_of(text.text).node
@@ -133,23 +138,23 @@ def _answers(scene: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] 
         return None
     if isinstance(node, Comparison | Not):
         return [True, False]
-    before = scene.before(step)
-    schema = None if before is None else schema_of(scene, before)
+    before = doc.before(step)
+    schema = None if before is None else schema_of(doc, before)
     for path in text.names:
         if len(text.names) == 1 and text.text.strip() in (".".join(path), ".".join(("output", *path[1:]))):
-            found = _told(scene, path, schema)
+            found = _schema_of(doc, path, schema)
             enum = found.get("enum") if isinstance(found, dict) else None
             plain = isinstance(enum, list) and all(isinstance(each, str | int) for each in enum)
             return list(enum or ()) or None if plain else None
     return None
 
 
-def _told(scene: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
+def _schema_of(doc: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
     """The schema of what a path reads: of the step before, or of one that is named."""
     root, *rest = path
     if root == "steps" and len(rest) > 1 and rest[1] == "output":
-        named = scene.by_name.get(rest[0], ())
-        before, rest = (schema_of(scene, named[0]) if len(named) == 1 else None), rest[2:]
+        named = doc.by_name.get(rest[0], ())
+        before, rest = (schema_of(doc, named[0]) if len(named) == 1 else None), rest[2:]
     elif root != "previous_step":
         return None
     for part in rest:
@@ -162,42 +167,42 @@ def _meant(answer: Any) -> set[tuple[type, Any]]:
     return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
-def of_branches(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def of_branches(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Ask what branches write and read of the context."""
     own = () if step.kind is None or step.kind.own_table is None else (step.kind.own_table,)
     table, path = (step.table(own[0]) if own else step.data), (*step.path, *own)
     branches = table.get("branches")
     if not isinstance(branches, dict):
         return
-    yield from _clashes(scene, step, {name: (*path, "branches", name) for name in branches})
+    yield from _clashes(doc, step, {name: (*path, "branches", name) for name in branches})
     include = table.get("context_include_keys")
     if isinstance(include, list):
-        yield from _kept_away(scene, include, _sharing(scene, step, (*path, "branches")))
+        yield from _kept_away(doc, include, _sharing(doc, step, (*path, "branches")))
 
 
-def _clashes(scene: DocumentIndex, step: StepNode, branches: dict[Any, Path]) -> Iterator[RuleFinding]:
+def _clashes(doc: DocumentIndex, step: StepNode, branches: dict[Any, Path]) -> Iterator[RuleFinding]:
     strategy = step.data.get("merge_strategy", "context_update")
     mapping = step.table("field_mapping")
     if strategy not in ("context_update", "error_on_conflict"):
         return
     first: dict[str, Any] = {}
     for name, path in branches.items():
-        for each in _sharing(scene, step, path):
+        for each in _sharing(doc, step, path):
             for target in [str(each.data["sink_to"])] if "sink_to" in each.data else ():
                 field, other = target.partition(".")[0], first.setdefault(target, name)
                 if other != name and not (name in mapping and field not in mapping[name]):
-                    told = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
+                    message = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
                     yield RuleFinding(
                         "V-P1",
                         (*each.path, "sink_to"),
-                        told,
+                        message,
                         "write different fields, or say which counts: merge_strategy keep_first or overwrite",
                     )
 
 
-def _kept_away(scene: DocumentIndex, include: list[Any], inside: Sequence[StepNode]) -> Iterator[RuleFinding]:
-    own = {str(target).partition(".")[0] for each in inside for target in writes(scene, each)}
-    for text in [text for each in inside for text in scene.texts_of(each)]:
+def _kept_away(doc: DocumentIndex, include: list[Any], inside: Sequence[StepNode]) -> Iterator[RuleFinding]:
+    own = {str(target).partition(".")[0] for each in inside for target in writes(doc, each)}
+    for text in [text for each in inside for text in doc.texts_of(each)]:
         for names in sorted(text.names):
             read = (
                 names[1]
@@ -207,23 +212,23 @@ def _kept_away(scene: DocumentIndex, include: list[Any], inside: Sequence[StepNo
                 else None
             )
             if read is not None and read not in include and not {read, "None"} & own and read != "step_outputs":
-                told = f"`context.{shown(read)}` has its default here: context_include_keys leaves '{shown(read)}' out"
-                yield RuleFinding("V-P3", text.path, told, nearest=nearest(read, include))
+                message = (
+                    f"`context.{shown(read)}` has its default here: context_include_keys leaves '{shown(read)}' out"
+                )
+                yield RuleFinding("V-P3", text.path, message, nearest=nearest(read, include))
 
 
-def of_import(scene: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """An import that asks nobody, with a question in it."""
     if step.table("config").get("propagate_hitl") is not False:
         return
-    given = scene.table("imports").get(str(step.data["uses"]).partition(".")[2])
-    if isinstance(given, dict) and (asked := _question(given)) is not None:
-        told = (
-            f"'{shown(asked)}' in it asks a person, and propagate_hitl: false lets nobody be asked, so it fails there"
-        )
+    given = doc.table("imports").get(str(step.data["uses"]).partition(".")[2])
+    if isinstance(given, dict) and (question := _question(given)) is not None:
+        message = f"'{shown(question)}' in it asks a person, and propagate_hitl: false lets nobody be asked, so it fails there"
         yield RuleFinding(
             "HITL-NESTED-001",
             (*step.path, "config", "propagate_hitl"),
-            told,
+            message,
             "leave propagate_hitl out, or the question",
             severity="warning",
         )
@@ -234,12 +239,12 @@ def _question(document: Any) -> str | None:
     row = [document.get("steps")]
     while row:
         value = row.pop(0)
-        if isinstance(value, dict) and _asks_people(value):
+        if isinstance(value, dict) and _requires_people(value):
             return str(value.get("name", value.get("step", "")))
         row += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return None
 
 
-def _asks_people(value: Any) -> bool:
+def _requires_people(value: Any) -> bool:
     kind = KINDS.get(str(value.get("kind")))
     return kind is not None and kind.asks_people

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
+def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every import and every step that runs one."""
-    used = {step.data["uses"].partition(".")[2] for step in scene.steps if step.spec is NESTED}
-    for name in scene.table("imports"):
+    used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is NESTED}
+    for name in doc.table("imports"):
         if name not in used:
-            yield RuleFinding("V-I4", (*scene.path, "imports", name), f"'{shown(name)}' is run by no step")
-    for step in scene.steps:
+            yield RuleFinding("V-I4", (*doc.path, "imports", name), f"'{shown(name)}' is run by no step")
+    for step in doc.steps:
         if step.spec is NESTED:
             yield from _outputs(step)
             yield from _idle(step)

@@ -18,7 +18,8 @@ def of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Ask about a state machine."""
     states = dict.fromkeys(map(str, step.table("states")))
     ends = dict.fromkeys(each for each in _list(step, "end_states") if isinstance(each, str))
-    start = step.data.get("start_state")
+    given = step.data.get("start_state")
+    start = given if isinstance(given, str) else None
     leads = list(_transitions(step))
     for index, (source, _on, target) in enumerate(leads):
         for key, name, more in (("from", source, {"*": None}), ("to", target, ends)):
@@ -34,8 +35,8 @@ def of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
                 "V-SM1", (*step.path, "states", name), f"no transition leads to '{shown(name)}'", severity="warning"
             )
         elif name not in ends and not {name, "*"} & onward:
-            told = f"nothing leads on from '{shown(name)}' when it has succeeded, and it is no end"
-            yield RuleFinding("V-SM1", (*step.path, "states", name), told, severity="warning")
+            message = f"nothing leads on from '{shown(name)}' when it has succeeded, and it is no end"
+            yield RuleFinding("V-SM1", (*step.path, "states", name), message, severity="warning")
     if ends and not reached & set(ends):
         yield RuleFinding("V-SM1", (*step.path, "end_states"), "no transition leads to any of them", severity="warning")
 
@@ -69,7 +70,7 @@ def _reached(start: str, leads: list[tuple[str, str, str]], ends: Collection[str
 def _unknown(name: Any, known: Collection[str], path: Path) -> Iterator[RuleFinding]:
     if name is not None and str(name) not in known:
         near = nearest(name, known)
-        told = f"'{shown(name)}' is no state"
+        message = f"'{shown(name)}' is no state"
         yield RuleFinding(
-            "V-SM1", path, told, None if near else f"there are {', '.join(map(shown, list(known)[:20]))}", near
+            "V-SM1", path, message, None if near else f"there are {', '.join(map(shown, list(known)[:20]))}", near
         )

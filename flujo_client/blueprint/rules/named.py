@@ -83,10 +83,10 @@ def rule_of(sentence: str) -> str:
     return next((rule for begins, rule in _OPTIONS if re.match(begins, sentence)), "Y-PIPELINE")
 
 
-def untold(found: Sequence[Finding], told: Sequence[Finding]) -> list[Finding]:
+def unreported(found: Sequence[Finding], reported: Sequence[Finding]) -> list[Finding]:
     """Leave out what rules have told already, nearer to its place."""
-    keys = {(each.rule, key) for each in told for key in (each.key, each.key.rpartition(".transitions[")[0])}
-    return [each for each in found if each.rule not in _TOLD_TWICE or (each.rule, each.key) not in keys]
+    keys = {(each.rule, key) for each in reported for key in (each.key, each.key.rpartition(".transitions[")[0])}
+    return [each for each in found if each.rule not in _REPORTED_BY_BOTH or (each.rule, each.key) not in keys]
 
 
-_TOLD_TWICE: Final = ("V-SM1", "V-C1")
+_REPORTED_BY_BOTH: Final = ("V-SM1", "V-C1")

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 TEXT: Final[Data] = {"type": "string"}
 
 
-def schema_of(scene: DocumentIndex, step: StepNode) -> Data | None:
+def schema_of(doc: DocumentIndex, step: StepNode) -> Data | None:
     """Give the schema that a step's output surely fits."""
-    return step.kind.output_schema(scene, step) if step.kind else None
+    return step.kind.output_schema(doc, step) if step.kind else None
 
 
-def wrapped_schema(scene: DocumentIndex, step: StepNode) -> Data | None:
+def wrapped_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
     """Give the schema of the step in a cache."""
-    wrapped = next(iter(scene.within((*step.path, "wrapped_step"))), None)
-    return None if wrapped is None else schema_of(scene, wrapped)
+    wrapped = next(iter(doc.within((*step.path, "wrapped_step"))), None)
+    return None if wrapped is None else schema_of(doc, wrapped)
 
 
 def input_schema(_: DocumentIndex, step: StepNode) -> Data | None:
@@ -36,12 +36,12 @@ def input_schema(_: DocumentIndex, step: StepNode) -> Data | None:
     return _schema(step.data.get("input_schema"))
 
 
-def answer_schema(scene: DocumentIndex, step: StepNode) -> Data | None:
+def answer_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
     """Give the schema of what a step's agent answers."""
     if _REPLACE & step.data.keys() or is_background(step):
         return None
     own = step.data.get("output_schema")
-    found = scene.agent(step)
+    found = doc.agent(step)
     if own is not None or found is None:
         return _schema(own)
     agent = found[1]
@@ -80,21 +80,21 @@ def type_of(schema: Data | None) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def writes(scene: DocumentIndex, step: StepNode) -> Iterator[str | None]:
+def writes(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
     """Give the dotted paths of the context that a step itself writes; None where it may write any."""
     if "sink_to" in step.data:
         yield str(step.data["sink_to"])
     if step.data.get("updates_context") is True:
-        known = properties(schema_of(scene, step))
+        known = properties(schema_of(doc, step))
         yield from [None] if known is None else map(str, known)
     yield from (str(target) for _, target in changed(step))
     if step.kind is not None:
-        yield from step.kind.writes(scene, step)
+        yield from step.kind.writes(doc, step)
 
 
-def written_by_function(scene: DocumentIndex, step: StepNode) -> Iterator[str | None]:
+def written_by_function(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
     """Give None if a step's agent is a function, for that may change the context it is given."""
-    if scene.agent(step) is None:
+    if doc.agent(step) is None:
         yield None
 
 

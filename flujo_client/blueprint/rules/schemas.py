@@ -37,20 +37,20 @@ _ARE_SCHEMAS: Final = (
 )
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
+def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every schema of a document; what a model is told has to tell it something."""
-    for path, schema, is_told in _schemas(scene):
+    for path, schema, is_told in _schemas(doc):
         yield from _impossible(schema, path)
         if is_told:
             yield from _little(schema, path)
 
 
-def _schemas(scene: DocumentIndex) -> Iterator[tuple[Path, Data, bool]]:
+def _schemas(doc: DocumentIndex) -> Iterator[tuple[Path, Data, bool]]:
     given: list[tuple[Path, Any, bool]] = []
-    for name, agent in scene.table("agents").items():
+    for name, agent in doc.table("agents").items():
         if isinstance(agent, Mapping):
-            given.append(((*scene.path, "agents", name, "output_schema"), agent.get("output_schema"), True))
-    for step in scene.steps:
+            given.append(((*doc.path, "agents", name, "output_schema"), agent.get("output_schema"), True))
+    for step in doc.steps:
         given += [((*step.path, key), step.data.get(key), False) for key in ("input_schema", "output_schema")]
         agent = step.data.get("agent")
         if isinstance(agent, Mapping):
@@ -86,8 +86,8 @@ def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
         yield RuleFinding("V-S2", (*path, "enum"), "nothing fits: enum lists no value")
     if schema.get("additionalProperties") is False and not any(key in schema for key in _ELSEWHERE):
         for name in _undescribed(schema):
-            told = f"nothing fits: '{shown(name)}' is required and not among the properties, and additionalProperties is false"
-            yield RuleFinding("V-S2", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
+            message = f"nothing fits: '{shown(name)}' is required and not among the properties, and additionalProperties is false"
+            yield RuleFinding("V-S2", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
 
 
 def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
@@ -99,8 +99,8 @@ def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
         yield RuleFinding("V-S3", path, "the model is not told what the object holds", "say it with `properties`")
     if schema.get("additionalProperties") is not False and "properties" in schema:
         for name in _undescribed(schema):
-            told = f"'{shown(name)}' is required and not among the properties"
-            yield RuleFinding("V-S3", (*path, "required"), told, nearest=nearest(name, _properties(schema)))
+            message = f"'{shown(name)}' is required and not among the properties"
+            yield RuleFinding("V-S3", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
 
 
 def _undescribed(schema: Data) -> list[Any]:

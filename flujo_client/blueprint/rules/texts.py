@@ -18,11 +18,11 @@ _MOST_ALIKE = 50
 """Steps of one name that are looked at; of more, nothing is said."""
 
 
-def rules(scene: DocumentIndex) -> Iterator[RuleFinding]:
+def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every path that a text reads."""
-    for text in scene.texts:
+    for text in doc.texts:
         for names in sorted(text.names):
-            yield from _ASKED.get(names[0], _nothing)(scene, text, names)
+            yield from _ASKED.get(names[0], _nothing)(doc, text, names)
 
 
 def _nothing(*_: Any) -> Iterator[RuleFinding]:
@@ -37,87 +37,87 @@ def _this(_: DocumentIndex, text: TextNode, __: tuple[str, ...]) -> Iterator[Rul
         )
 
 
-def _context(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
-    context = scene.context_at(text.at)
+def _context(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
+    context = doc.context_at(text.at)
     if context is None:
-        if not scene.is_part:
+        if not doc.is_part:
             yield _no_context(text, ".".join(names[:2]))
     elif len(names) > 1 and not context.is_open and names[1] not in context.types:
         known = tuple(context.types)
         near = nearest(names[1], known)
-        told = f"`context.{shown(names[1])}`: {context.called} has no such field"
-        yield RuleFinding("V-CTX1", text.path, told, None if near else f"it has {', '.join(known[:20])}", near)
+        message = f"`context.{shown(names[1])}`: {context.called} has no such field"
+        yield RuleFinding("V-CTX1", text.path, message, None if near else f"it has {', '.join(known[:20])}", near)
 
 
 def _no_context(text: TextNode, read: str) -> RuleFinding:
-    told = f"`{read}` is not there: the pipeline has no context (context_model: null)"
-    return RuleFinding("V-CTX2", text.path, told, "leave context_model out for a PipelineContext")
+    message = f"`{read}` is not there: the pipeline has no context (context_model: null)"
+    return RuleFinding("V-CTX2", text.path, message, "leave context_model out for a PipelineContext")
 
 
-def _answer(scene: DocumentIndex, text: TextNode, _: tuple[str, ...]) -> Iterator[RuleFinding]:
-    if scene.context_at(text.at) is None and not scene.is_part:
+def _answer(doc: DocumentIndex, text: TextNode, _: tuple[str, ...]) -> Iterator[RuleFinding]:
+    if doc.context_at(text.at) is None and not doc.is_part:
         yield _no_context(text, "resume_input")
 
 
-def _previous(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
-    before = None if text.after else scene.before(text.at)
-    schema = None if before is None else schema_of(scene, before)
+def _previous(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
+    before = None if text.after else doc.before(text.at)
+    schema = None if before is None else schema_of(doc, before)
     known = properties(schema)
     if len(names) > 1 and names[1] == "output" and (known is None or "output" not in known):
-        told = "`previous_step` is the output itself, which has no `.output`"
+        message = "`previous_step` is the output itself, which has no `.output`"
         is_sure = type_of(schema) in _A
         meant = ".".join(("previous_step", *names[2:]))
-        yield RuleFinding("V-T3", text.path, told, nearest=meant, severity="error" if is_sure else None)
+        yield RuleFinding("V-T3", text.path, message, nearest=meant, severity="error" if is_sure else None)
     elif before is not None and schema is not None:
         yield from _field(text, names, 1, before, schema)
 
 
-def _steps(scene: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
+def _steps(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
     if len(names) == 1:
         return
-    context = scene.context_at(text.at)
-    if context is None and not scene.is_part:
+    context = doc.context_at(text.at)
+    if context is None and not doc.is_part:
         yield _no_context(text, f"steps.{names[1]}")
         return
     if context is not None and not context.is_open and "step_outputs" not in context.types:
-        told = f"`steps.{shown(names[1])}` is not there: {context.called} has no field step_outputs"
-        yield RuleFinding("V-CTX2", text.path, told, "give the model `step_outputs: dict[str, Any] = {}`")
+        message = f"`steps.{shown(names[1])}` is not there: {context.called} has no field step_outputs"
+        yield RuleFinding("V-CTX2", text.path, message, "give the model `step_outputs: dict[str, Any] = {}`")
         return
-    found = scene.by_name.get(names[1], ())
+    found = doc.by_name.get(names[1], ())
     if not found:
-        yield from _unknown(scene, text, names[1])
+        yield from _unknown(doc, text, names[1])
         return
     found = [each for each in found if search_of(each) is search_of(text.at)]
     if not found:
-        told = f"`steps.{shown(names[1])}` runs in another context: a tree search has its own"
+        message = f"`steps.{shown(names[1])}` runs in another context: a tree search has its own"
         outside = search_of(text.at) is not None
         yield RuleFinding(
             "V-CTX2",
             text.path,
-            told,
+            message,
             "what it wrote is under `context.outer`" if outside else "what comes out of it is the search's output",
         )
         return
     if len(names) > 2 and names[2] != "output":  # noqa: PLR2004 - steps, name, what of it
-        told = f"`steps.{shown(names[1])}` has its output under `.output` and nothing else"
-        yield RuleFinding("V-T3", text.path, told, nearest=".".join(("steps", names[1], "output", *names[2:])))
+        message = f"`steps.{shown(names[1])}` has its output under `.output` and nothing else"
+        yield RuleFinding("V-T3", text.path, message, nearest=".".join(("steps", names[1], "output", *names[2:])))
         return
     if len(found) <= _MOST_ALIKE and not any(is_before(each, text) for each in found):
-        told = f"`steps.{shown(names[1])}` cannot have run yet where this is read"
-        yield RuleFinding("V-T5", text.path, told)
-    schema = schema_of(scene, found[0]) if len(found) == 1 else None
+        message = f"`steps.{shown(names[1])}` cannot have run yet where this is read"
+        yield RuleFinding("V-T5", text.path, message)
+    schema = schema_of(doc, found[0]) if len(found) == 1 else None
     if schema is not None:
         yield from _field(text, names, 3, found[0], schema)
 
 
-def _unknown(scene: DocumentIndex, text: TextNode, name: str) -> Iterator[RuleFinding]:
-    if scene.is_part or scene.table("imports"):
+def _unknown(doc: DocumentIndex, text: TextNode, name: str) -> Iterator[RuleFinding]:
+    if doc.is_part or doc.table("imports"):
         return  # steps of the importer, or of what is imported, may have it
-    near = nearest(name, scene.by_name)
-    known = ", ".join(shown(each) for each in list(scene.by_name)[:20])
-    told = f"`steps.{shown(name)}`: no step has this name"
+    near = nearest(name, doc.by_name)
+    known = ", ".join(shown(each) for each in list(doc.by_name)[:20])
+    message = f"`steps.{shown(name)}`: no step has this name"
     yield RuleFinding(
-        "V-T4", text.path, told, None if near else f"there are {known}", f"steps.{near}" if near else None
+        "V-T4", text.path, message, None if near else f"there are {known}", f"steps.{near}" if near else None
     )
 
 
@@ -128,17 +128,17 @@ def _field(text: TextNode, names: tuple[str, ...], at: int, step: StepNode, sche
     read = ".".join(names[: at + 1])
     kind = type_of(schema) or ""
     if kind in _A:
-        told = f"`{shown(read)}`: '{shown(step.name)}' answers with {_A[kind]}, which has no fields"
-        yield RuleFinding("V-T6", text.path, told, "give its agent an output_schema" if kind == "string" else None)
+        message = f"`{shown(read)}`: '{shown(step.name)}' answers with {_A[kind]}, which has no fields"
+        yield RuleFinding("V-T6", text.path, message, "give its agent an output_schema" if kind == "string" else None)
         return
     known = properties(schema)
     if known is None or names[at] in known:
         return
     near = nearest(names[at], known)
-    told = f"`{shown(read)}`: the output_schema of '{shown(step.name)}' has no such property"
+    message = f"`{shown(read)}`: the output_schema of '{shown(step.name)}' has no such property"
     allowed = None if near else f"it has {', '.join(map(shown, list(known)[:20])) or 'none'}"
     meant = ".".join((*names[:at], near)) if near else None
-    yield RuleFinding("V-T6", text.path, told, allowed, meant, None if is_closed(schema) else "warning")
+    yield RuleFinding("V-T6", text.path, message, allowed, meant, None if is_closed(schema) else "warning")
 
 
 _A = {"string": "a text", "integer": "a number", "number": "a number", "boolean": "true or false"}

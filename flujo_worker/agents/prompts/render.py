@@ -58,7 +58,7 @@ def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: di
             plain = safe_serialize(variables, max_nodes=section.max_chars)
             text = find(_sandbox(section)).render(plain)
     except Exception as error:
-        raise _told(name, error) from error
+        raise _template_error(name, error) from error
     if meter.missing:
         emit("template.undefined", "warning", template=name, variables=list(meter.missing))
     if section.log_resolution:
@@ -105,7 +105,7 @@ def _bounded(source: str) -> str:
     return source
 
 
-class _Told(ChainableUndefined):
+class _ReportedUndefined(ChainableUndefined):
     """Renders as nothing, and is told at the end."""
 
     __slots__ = ()
@@ -118,10 +118,10 @@ class _Told(ChainableUndefined):
         return iter(str(self))
 
 
-_UNDEFINED: Final = {"warn": _Told, "ignore": ChainableUndefined, "strict": StrictUndefined}
+_UNDEFINED: Final = {"warn": _ReportedUndefined, "ignore": ChainableUndefined, "strict": StrictUndefined}
 
 
-def _told(name: str, error: Exception) -> TemplateError:
+def _template_error(name: str, error: Exception) -> TemplateError:
     what, way_out = f"{type(error).__name__}: {error}", None
     if isinstance(error, TemplateNotFound):
         what = f"there is no {error.name}"

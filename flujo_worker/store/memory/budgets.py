@@ -23,21 +23,21 @@ class BudgetsInMemory(TreeInMemory):
         with self._lock:
             return dict(self._budgets)
 
-    def _reserve(self, key: str, asks: Sequence[Reservation]) -> Fault | None:
+    def _reserve(self, key: str, to_reserve: Sequence[Reservation]) -> Fault | None:
         """Set aside all that is asked for or nothing; why not. What the attempt holds already, it goes on with."""
         rows = self._reservations.setdefault(key, {})
-        if not asks or any(row.is_held for row in rows.values()):
+        if not to_reserve or any(row.is_held for row in rows.values()):
             return None
-        for each in asks:
+        for each in to_reserve:
             opened = Budget(each.scope, each.limit_usd, each.limit_tokens)
             budget = self._budgets.setdefault(each.scope, opened)
-            rows[each.scope] = StoredReservation(each.asked, *budget.left, is_held=False)
-        for each in sorted(asks, key=lambda one: one.scope):
+            rows[each.scope] = StoredReservation(each.requested, *budget.left, is_held=False)
+        for each in sorted(to_reserve, key=lambda one: one.scope):
             budget = self._budgets[each.scope]
-            if not budget.fits(each.asked):
-                return refusal(budget, each.asked)
-        for each in asks:
-            self._budgets[each.scope] = self._budgets[each.scope].reserve(each.asked)
+            if not budget.fits(each.requested):
+                return refusal(budget, each.requested)
+        for each in to_reserve:
+            self._budgets[each.scope] = self._budgets[each.scope].reserve(each.requested)
             rows[each.scope].is_held = True
         return None
 
@@ -69,11 +69,11 @@ class BudgetsInMemory(TreeInMemory):
             return
         else:
             row.status, row.output = "failed", None
-            told = ("run.succeeded", "run.failed")
-            self._events[:] = [each for each in self._events if (each.attempt, each.name in told) != (key, True)]
-            self._tell(row.ticket.run, key, "run.failed", "error", {"reason": fault.message})
+            ended = ("run.succeeded", "run.failed")
+            self._events[:] = [each for each in self._events if (each.attempt, each.name in ended) != (key, True)]
+            self._add_event(row.ticket.run, key, "run.failed", "error", {"reason": fault.message})
         row.fault, row.reason = fault, fault.message
-        self._tell(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
+        self._add_event(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
 
     def _release(self, run: str) -> None:
         """Give back what a run that has ended still holds."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flujo_client.address import ROOT, AttemptKey
 from flujo_client.contract.records import LIVE_RUN
-from flujo_client.pipeline.fork import Beginning, NewFork, Standing
+from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_worker.store.memory.ledger import LedgerInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class ForksInMemory(LedgerInMemory):
     """What a client does to retry."""
 
-    def standing(self, run_id: str) -> Standing:
+    def retryable_run(self, run_id: str) -> RetryableRun:
         """Read what there is of a run that may be retried; raises RunNotFound."""
         with self._lock:
             run, cursor = self._run(run_id), self._scopes[run_id, self._run(run_id).ticket.root].cursor
             deadline = run.ticket.deadline
             patience_s = None if deadline is None else deadline - run.created_at
             is_child = run.parent is not None
-            return Standing(run.ticket, run.plan, run.status, cursor, is_child, run.metadata, patience_s)
+            return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, run.metadata, patience_s)
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
         """Read what the top-level step at a place began with; None when that was not kept."""
@@ -69,8 +69,8 @@ class ForksInMemory(LedgerInMemory):
             self._take_over(new, ticket.run)
             key = AttemptKey.parse(new.first.key)
             self._add_attempt(StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
-            self._tell(ticket.run, None, "run.forked", "info", {"from_run": old.ticket.run, "from_step": step})
-            self._tell(old.ticket.run, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
+            self._add_event(ticket.run, None, "run.forked", "info", {"from_run": old.ticket.run, "from_step": step})
+            self._add_event(old.ticket.run, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
             return ticket.run
 
     def _take_over(self, new: NewFork, run: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flujo_worker.ports import OwedCall
+from flujo_worker.ports import PendingHookCall
 from flujo_worker.store.memory.rows import Taken
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import fairly
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 
 class HookCallsInMemory(Tables):
-    """The port `OwedHookCalls`, but for reading a run."""
+    """The port `PendingHookCalls`, but for reading a run."""
 
-    def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
+    def pending_hook_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
         with self._lock:
             free = [key for key, taken in self._owed.items() if self._is_free(taken, worker, may_judge=may_judge)]
             calls = [self._call(*key) for key in free]
             return fairly(calls, lambda call: (call.reference, call.fingerprint))[:limit]
 
-    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
+    def take_call(
+        self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared"
+    ) -> int | None:
         with self._lock:
             taken = self._owed.get(_key(call))
             if taken is None or not self._is_leased(worker) or not self._is_free(taken, worker, may_judge=may_judge):
@@ -32,20 +34,20 @@ class HookCallsInMemory(Tables):
             taken.worker, taken.is_alone = worker, room == "alone"
             return taken.losses_alone
 
-    def release_call(self, call: OwedCall, worker: str, *, losses: int) -> None:
+    def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
         with self._lock:
             taken = self._owed.get(_key(call))
             if taken is not None and taken.worker == worker:
                 self._owed[_key(call)] = Taken(losses=taken.losses + losses, losses_alone=taken.losses_alone + losses)
 
-    def settle_call(self, call: OwedCall, worker: str) -> None:
+    def settle_call(self, call: PendingHookCall, worker: str) -> None:
         with self._lock:
             taken = self._owed.get(_key(call))
             if taken is not None and taken.worker == worker:
                 del self._owed[_key(call)]
 
     def break_off(
-        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
     ) -> bool:
         with self._lock:
             row, at = self._runs[run], self._attempts.get(key or "")
@@ -53,17 +55,17 @@ class HookCallsInMemory(Tables):
             if not row.is_live or row.stopped_at is not None or not is_held:
                 return False
             row.stopped_at, row.fault = self._clock(), fault
-            if told is not None:
-                self._tell(run, key, told.name, told.level, told.data)
+            if event is not None:
+                self._add_event(run, key, event.name, event.level, event.data)
             return True
 
     def _is_free(self, taken: Taken, worker: str, *, may_judge: bool) -> bool:
         return taken.worker in (None, worker) or (may_judge and not self._is_leased(taken.worker))
 
-    def _call(self, run: str, payload: str, attempt: str) -> OwedCall:
+    def _call(self, run: str, payload: str, attempt: str) -> PendingHookCall:
         ticket = self._runs[run].ticket
         losses = _losses(self._owed[run, payload, attempt])
-        return OwedCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root, *losses)
+        return PendingHookCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root, *losses)
 
 
 def _losses(taken: Taken) -> tuple[int, int]:
@@ -72,5 +74,5 @@ def _losses(taken: Taken) -> tuple[int, int]:
     return taken.losses + is_lost, taken.losses_alone + (is_lost and taken.is_alone)
 
 
-def _key(call: OwedCall) -> tuple[str, str, str]:
+def _key(call: PendingHookCall) -> tuple[str, str, str]:
     return call.run, call.payload, call.attempt

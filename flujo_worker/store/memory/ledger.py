@@ -36,7 +36,7 @@ class LedgerInMemory(BudgetsInMemory):
         max_lost: int,
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
-        asks: Sequence[Reservation] = (),
+        to_reserve: Sequence[Reservation] = (),
         room: Room = "shared",
         plan: PlanName | None = None,
     ) -> Claim:
@@ -54,9 +54,12 @@ class LedgerInMemory(BudgetsInMemory):
                 return Claim(refusal=refusal, in_company=row.losses - row.losses_alone)
             mine = refusal == "busy" and row.worker == worker
             fence = row.fence if refusal is None or mine else None
-            over = None if fence is None else self._reserve(key, asks)
+            over = None if fence is None else self._reserve(key, to_reserve)
             return Claim(
-                fence, refusal, aborted=fence is not None and self.is_aborted(row.key.run, fan_outs), over=over
+                fence,
+                refusal,
+                aborted=fence is not None and bool(self.aborted_among([(row.key.run, each) for each in fan_outs])),
+                over=over,
             )
 
     def commit(self, decision: Decision) -> Committed:
@@ -107,18 +110,18 @@ class LedgerInMemory(BudgetsInMemory):
                 return False
             run.move("parked")
             run.reason = reason
-            self._tell(row.key.run, key, "run.parked", "error", {"reason": reason})
+            self._add_event(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         with self._lock:
             row = self._given_back(key, fence, delay_s)
             if row is None:
                 return False
             if not row.losses:
                 self._unreserve(key)
-            if told and not any((each.attempt, each.name) == (key, told.name) for each in self._events):
-                self._tell(row.key.run, key, told.name, told.level, told.data)
+            if event and not any((each.attempt, each.name) == (key, event.name) for each in self._events):
+                self._add_event(row.key.run, key, event.name, event.level, event.data)
             return True
 
     def postpone(self, key: str, delay_s: float) -> None:
@@ -151,10 +154,10 @@ class LedgerInMemory(BudgetsInMemory):
             row.reason, row.ended_at, row.stopped_at = row.note or reason, now, row.stopped_at or now
             self._release(run)
             self._owe(run, "post_run")
-            self._tell(run, None, f"run.{status}", "warning", {"reason": row.reason})
+            self._add_event(run, None, f"run.{status}", "warning", {"reason": row.reason})
             return True
 
-    def keep(self, blobs: Sequence[Packed]) -> None:
+    def store_blobs(self, blobs: Sequence[Packed]) -> None:
         with self._lock:
             self._blobs |= {blob.digest: blob for blob in blobs}
 
@@ -183,7 +186,7 @@ class LedgerInMemory(BudgetsInMemory):
     def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
         with self._lock:
             for event in events:
-                self._tell(run, key, event.name, event.level, event.data, event.at)
+                self._add_event(run, key, event.name, event.level, event.data, event.at)
 
     def _refusal(
         self, row: StoredAttempt, worker: str, room: Room, *, max_lost: int, may_judge: bool
@@ -226,9 +229,9 @@ class LedgerInMemory(BudgetsInMemory):
         if run.stopped_at is not None or run.status in ("cancelled", "expired"):
             return "stopped"
         holds = (row.status, row.fence) == ("running", notice.fence)
-        return "merged" if holds and all(self._stands(row.key.run, move) for move in decision.moves) else "stale"
+        return "merged" if holds and all(self._is_current(row.key.run, move) for move in decision.moves) else "stale"
 
-    def _stands(self, run: str, move: UpdateScope) -> bool:
+    def _is_current(self, run: str, move: UpdateScope) -> bool:
         scope = self._scopes.get((run, move.address))
         return scope is not None and scope.is_open and scope.version == move.version
 
@@ -249,8 +252,8 @@ class LedgerInMemory(BudgetsInMemory):
         taken = None if decision.branch_end is None else self._leave(run, decision.branch_end)
         taken = taken if decision.lane_left is None else self._give(run, decision.lane_left)
         for event in (*decision.notice.outcome.events, *decision.events):
-            self._tell(run, key, event.name, event.level, event.data, event.at)
-        self._keep_corrections(decision.notice, now)
+            self._add_event(run, key, event.name, event.level, event.data, event.at)
+        self._record_corrections(decision.notice, now)
         if decision.end is not None:
             self._runs[run].end(decision.end, now)
             self._runs[run].ended_by = key
@@ -272,7 +275,7 @@ class LedgerInMemory(BudgetsInMemory):
         row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
         row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
 
-    def _keep_corrections(self, notice: AttemptReport, now: float) -> None:
+    def _record_corrections(self, notice: AttemptReport, now: float) -> None:
         run, key = notice.envelope.ticket.run, notice.envelope.key
         for each in notice.outcome.corrections:
             number = len(self._corrections) + 1

@@ -316,7 +316,7 @@ class StoredAttempt:
 
     def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
         """Give the row as clients read its question."""
-        asked, answer = self.question or {}, self.answer
+        question, answer = self.question or {}, self.answer
         is_open = self.status == "paused"
         is_over = is_open and self.available_at <= now
         return Approval(
@@ -325,14 +325,14 @@ class StoredAttempt:
             address=self.key.address,
             step=self.key.step,
             key=str(self.key),
-            message=asked["message"],
-            schema=asked["schema"],
+            message=question["message"],
+            schema=question["schema"],
             asked_at=when(self.created_at),
             run_status=run_status,
             state=state_of(self.status, run_status, is_answered=answer is not None, is_over=is_over),
             expires_at=when(self.available_at) if is_open and self.available_at < inf else None,
-            actor=asked.get("actor"),
-            refused=asked.get("refused"),
+            actor=question.get("actor"),
+            refused=question.get("refused"),
             answered_by=answer.actor if answer else None,
             note=answer.note if answer else None,
             answered_at=when(answer.at) if answer else None,

@@ -131,8 +131,8 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def read_questions(self, run_id: str) -> list[Approval]:
         """Read the questions to people of a run and its child runs, open and closed, in the order they were asked."""
         with self._lock:
-            asked = [row for row in self._family_of(run_id) if row.question is not None]
-            return [self._approval(row) for row in sorted(asked, key=lambda row: row.created_at)]
+            rows = [row for row in self._family_of(run_id) if row.question is not None]
+            return [self._approval(row) for row in sorted(rows, key=lambda row: row.created_at)]
 
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         """Answer a question; False when it is not open."""
@@ -145,7 +145,9 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 return False
             row.move("ready")
             row.available_at, row.answer = now, HumanAnswer(value, actor, note, now)
-            self._tell(row.key.run, key, "run.answered", "info", {"step": row.key.step, "actor": actor, "note": note})
+            self._add_event(
+                row.key.run, key, "run.answered", "info", {"step": row.key.step, "actor": actor, "note": note}
+            )
             return True
 
     def status(self, run_id: str) -> str:
@@ -181,9 +183,9 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def read_notices(self, run_id: str) -> list[NoticeRecord]:
         """Read what a run's coordinators were told, in the order of their commits."""
         with self._lock:
-            told = [row for row in self._attempts_of(run_id) if "taken_over_from" not in row.metadata]
-            rows = sorted(told, key=lambda row: inf if row.ended_at is None else row.ended_at)
-            made = {str(row.key): number for number, row in enumerate(told, 1)}
+            concluded = [row for row in self._attempts_of(run_id) if "taken_over_from" not in row.metadata]
+            rows = sorted(concluded, key=lambda row: inf if row.ended_at is None else row.ended_at)
+            made = {str(row.key): number for number, row in enumerate(concluded, 1)}
             return [row.notice(made[str(row.key)]) for row in rows]
 
     def read_system_events(self) -> list[EventRecord]:
@@ -229,7 +231,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
         row = self._attempts.get(key)
         if row is None or self._runs[row.key.run].stopped_at is not None:
             return False
-        if self.is_aborted(row.key.run, self._scopes[row.key.run, row.key.address].lanes):
+        if self.aborted_among([(row.key.run, each) for each in self._scopes[row.key.run, row.key.address].lanes]):
             return False
         return (row.status, row.fence, row.worker) == ("running", fence, worker)
 
@@ -261,7 +263,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             for row in freed:
                 row.lose()
                 row.move("ready")
-                self._tell_again(row, "lost")
+                self._add_republish_event(row, "lost")
                 row.worker, row.available_at, row.sends = None, self._clock(), 0
             return {str(row.key) for row in freed}
 
@@ -309,16 +311,16 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                     row.lose()
                     row.sends = 0
                 self._mark(row, self._clock())
-                self._tell_again(row, due.why)
+                self._add_republish_event(row, due.why)
             return [due for _, due in found]
 
-    def _tell_again(self, row: StoredAttempt, why: str) -> None:
+    def _add_republish_event(self, row: StoredAttempt, why: str) -> None:
         run, key = row.key.run, str(row.key)
         if why == "lost":
             losses = {"losses": row.losses, "losses_alone": row.losses_alone}
-            self._tell(run, key, "attempt.lost", "warning", {"worker": row.worker, **losses})
+            self._add_event(run, key, "attempt.lost", "warning", {"worker": row.worker, **losses})
         elif why != "ready":
-            self._tell(run, key, "attempt.sent_again", "info", {"why": why, "sends": row.sends})
+            self._add_event(run, key, "attempt.sent_again", "info", {"why": why, "sends": row.sends})
 
     def _why_due(self, row: StoredAttempt, broker: BrokerSnapshot, *, may_judge: bool, max_lost: int) -> str | None:
         if not self._may_run(self._runs[row.key.run]):
@@ -340,13 +342,13 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def expire_questions(self, limit: int) -> int:
         with self._lock:
-            asked = [row for row in self._attempts.values() if row.status == "paused"]
+            paused = [row for row in self._attempts.values() if row.status == "paused"]
             over = [
-                row for row in asked if self._may_merge(self._runs[row.key.run]) and row.available_at <= self._clock()
+                row for row in paused if self._may_merge(self._runs[row.key.run]) and row.available_at <= self._clock()
             ]
             for row in over[:limit]:
                 row.move("ready")
-                self._tell(row.key.run, str(row.key), "run.unanswered", "warning", {"step": row.key.step})
+                self._add_event(row.key.run, str(row.key), "run.unanswered", "warning", {"step": row.key.step})
             return len(over[:limit])
 
     def poisoned(
@@ -374,7 +376,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return "failed"
         return "cancelled" if run.asked or not self._is_over(run) else "expired"
 
-    def keep_events(self, keep_days: int | None) -> None:
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
         if keep_days is None:
             return
         with self._lock:
@@ -394,5 +396,5 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 return False
             row.move("running")
             row.reason = None
-            self._tell(run, None, "run.unparked", "info", {})
+            self._add_event(run, None, "run.unparked", "info", {})
             return True

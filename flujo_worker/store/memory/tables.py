@@ -37,7 +37,7 @@ class Tables:
         self._scopes: dict[tuple[str, str], StoredScope] = {}
         self._children: defaultdict[tuple[str, str], list[StoredScope]] = defaultdict(list)
         self._attempts: dict[str, StoredAttempt] = {}
-        self._standing: defaultdict[tuple[str, str], list[StoredAttempt]] = defaultdict(list)
+        self._rows_at: defaultdict[tuple[str, str], list[StoredAttempt]] = defaultdict(list)
         self._contexts: dict[tuple[str, int], Packed | None] = {}
         self._leases: dict[str, float] = {}
         self._members: dict[str, Member] = {}
@@ -48,7 +48,7 @@ class Tables:
         self._budgets: dict[str, Budget] = {}
         self._reservations: dict[str, dict[str, StoredReservation]] = {}
         self._events: list[EventRecord] = []
-        self._told = 0
+        self._last_event = 0
         self._corrections: list[CorrectionRecord] = []
         self._owed: dict[tuple[str, str, str], Taken] = {}
         self._swept_at = float("-inf")
@@ -65,7 +65,7 @@ class Tables:
 
     def _add_attempt(self, row: StoredAttempt) -> None:
         self._attempts[str(row.key)] = row
-        self._standing[row.key.run, row.key.address].append(row)
+        self._rows_at[row.key.run, row.key.address].append(row)
         if row.status == "paused":
             self._owe(row.key.run, "on_pause_requested", str(row.key))
 
@@ -151,9 +151,9 @@ class Tables:
             lanes=dict(scope.lanes),
         )
 
-    def _tell(
+    def _add_event(
         self, run: str | None, key: str | None, name: str, level: str, data: dict[str, Any], at: float | None = None
     ) -> None:
-        number = self._told = self._told + 1
-        told_at = when(self._clock() if at is None else at)
-        self._events.append(EventRecord(number, told_at, run, name, level, key, data, f"0-{number}"))
+        number = self._last_event = self._last_event + 1
+        event_at = when(self._clock() if at is None else at)
+        self._events.append(EventRecord(number, event_at, run, name, level, key, data, f"0-{number}"))

@@ -1,4 +1,4 @@
-"""What fan-outs and deciding ask of the store in memory: scopes, rings, lanes, and winding down what was aborted."""
+"""What fan-outs and deciding ask of the store in memory: scopes, join signals, lanes, and winding down what was aborted."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import ChildRunRow, ScopeRow
+    from flujo_worker.ports import FanOutPlace
     from flujo_worker.store.memory.rows import StoredRun, StoredScope
 
 JOIN: Final = "join"
@@ -35,7 +36,7 @@ class TreeInMemory(Tables):
         with self._lock:
             return [self._envelope(self._attempts[key]) for key in keys if key in self._attempts]
 
-    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+    def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         with self._lock:
             scope = self._scopes.get((run, address))
             if scope is None or scope.step is None:
@@ -43,7 +44,7 @@ class TreeInMemory(Tables):
             key, now = AttemptKey(run, address, scope.step, 1, JOIN), self._clock()
             if str(key) not in self._attempts and self._is_joinable(run, scope):
                 self._add_attempt(StoredAttempt(key, JOIN, queue, now + grace_s(1), now))
-                self._tell(run, str(key), "join.rung", "info", {"by": by})
+                self._add_event(run, str(key), "join.rung", "info", {"by": by})
             return str(key) in self._attempts and self._attempts[str(key)].is_live
 
     def child_run(self, run: str) -> ChildRunRow | None:
@@ -51,9 +52,9 @@ class TreeInMemory(Tables):
             row = self._runs.get(run)
             return None if row is None else row.child_row(self._scopes[run, row.ticket.root].context)
 
-    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
+    def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
         with self._lock:
-            return any(self._scopes[run, each].aborted for each in fan_outs if (run, each) in self._scopes)
+            return {each for each in fan_outs if each in self._scopes and self._scopes[each].aborted}
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         with self._lock:
@@ -142,7 +143,7 @@ class TreeInMemory(Tables):
     def _take(self, run: str, fan_out: str, lane: int) -> str | None:
         """Give the lane to the next branch that is held; tell its first attempt's key."""
         for scope in self._children_of(run, fan_out):
-            held = next((row for row in self._standing[run, scope.address] if row.is_held), None)
+            held = next((row for row in self._rows_at[run, scope.address] if row.is_held), None)
             if scope.is_open and held is not None:
                 held.available_at = self._clock() + grace_s(1)
                 scope.lanes[fan_out] = lane
@@ -155,7 +156,7 @@ class TreeInMemory(Tables):
         lane = branch.lanes.get(fan_out)
         for scope in self._children_of(run, fan_out):
             if scope.place > branch.place and lane is not None and scope.lanes.get(fan_out) == lane:
-                return str(self._standing[run, scope.address][0].key)
+                return str(self._rows_at[run, scope.address][0].key)
         return None
 
 

@@ -9,33 +9,41 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from flujo_client.address import AttemptKey
-from flujo_client.serial import safe_serialize, storable_text, stored_safely
+from flujo_client.serial import stored_safely
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.budget import Amount
-from flujo_worker.store.postgres.entities import NewAttempt, NewChildRun, NewCorrection, NewScope, ScopeUpdate
-from flujo_worker.store.shared_rules import given_lanes, grace_s, held_branches, published
+from flujo_worker.store.postgres.entities import (
+    EndedAttempt,
+    EndedRun,
+    NewAttempt,
+    NewCheckpoint,
+    NewChildRun,
+    NewCorrection,
+    NewEvent,
+    NewScope,
+    ScopeUpdate,
+)
+from flujo_worker.store.postgres.make_entities import (
+    checkpoint,
+    correction,
+    ended_attempt,
+    ended_run,
+    event,
+    new_attempt,
+    new_child_run,
+    new_scope,
+    scope_update,
+    stored,
+)
+from flujo_worker.store.shared_rules import grace_s, held_branches, published
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from _typeshed import DataclassInstance
 
-    from flujo_client.contract.outcome import Correction, Event, Fault, Usage
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.values import (
-        AttemptReport,
-        BranchClosed,
-        ChildRun,
-        CreateScope,
-        Decision,
-        EndRun,
-        NextAttempt,
-        SlotReleased,
-        UpdateScope,
-    )
+    from flujo_client.contract.outcome import Event, Usage
+    from flujo_worker.domain.values import AttemptReport, BranchClosed, ChildRun, Decision, SlotReleased
 
 
 def is_plain(decision: Decision) -> bool:
@@ -57,8 +65,8 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
         "cursor": move.cursor,
         "scope_status": move.status,
         "merges": int(move.merges),
-        "output": _bytes(move.output),
-        "context": _bytes(move.context),
+        "output": stored(move.output),
+        "context": stored(move.context),
         "begins": bool(decision.begun),
         "begins_anew": any(each.context is not None for each in decision.begun),
         **_bind_one(decision),
@@ -72,11 +80,10 @@ def bind_tree(decision: Decision) -> dict[str, Any]:
     return {
         **_bind_close(decision),
         "answers": stored_safely(decision.answers) if decision.answers else None,
-        **_columns("move", ScopeUpdate, [_update(each) for each in decision.moves]),
-        **_columns("open", NewScope, [_new_scope(each, held) for each in decision.opens]),
-        **_columns("next", NewAttempt, [_new_attempt(run, each, grace) for each in decision.next]),
-        "begun_places": [each.place for each in decision.begun],
-        "begun_contexts": [_bytes(each.context) for each in decision.begun],
+        **columns("move", ScopeUpdate, [scope_update(each) for each in decision.moves]),
+        **columns("open", NewScope, [new_scope(each, held) for each in decision.opens]),
+        **placed("next", NewAttempt, [[new_attempt(run, each, grace) for each in decision.next]]),
+        **placed("begun", NewCheckpoint, [[checkpoint(each) for each in decision.begun]]),
         **_bind_branch_end(decision.branch_end),
         **_bind_child_run(decision.child_run),
     }
@@ -100,7 +107,7 @@ def bind_corrections(notice: AttemptReport) -> dict[str, Any]:
         "run": notice.envelope.ticket.run,
         "key": notice.envelope.key,
         "fence": notice.fence,
-        **_columns("correction", NewCorrection, [_correction(each) for each in notice.outcome.corrections]),
+        **columns("correction", NewCorrection, [correction(each) for each in notice.outcome.corrections]),
     }
 
 
@@ -130,54 +137,19 @@ def bind_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def bind_events(events: Sequence[Event]) -> dict[str, Any]:
-    """Give the parameters that append events."""
-    return {
-        "event_names": [as_text(event.name) for event in events],
-        "event_levels": [event.level for event in events],
-        "event_data": [shown(event.data) for event in events],
-        "event_at": [event.at for event in events],
-    }
-
-
-def shown(tree: Any) -> str:
-    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds (M-428)."""
-    return orjson.dumps(safe_serialize(tree)).decode()
-
-
-def as_text(text: str) -> str:
-    """Text that a text column takes, whatever is in it (M-428)."""
-    return storable_text(text)
-
-
 def _bind_close(decision: Decision) -> dict[str, Any]:
     """What every decision has: the attempt's end, the story, the spend and perhaps the run's end."""
-    notice, outcome = decision.notice, decision.notice.outcome
     return {
-        "key": notice.envelope.key,
-        "run": notice.envelope.ticket.run,
-        "fence": notice.fence,
-        "status": decision.close.status,
-        "reason": decision.close.reason,
-        "result": _bytes(outcome.output),
-        "error": _fault(outcome.fault),
-        "metadata": stored_safely(outcome.metadata) if outcome.metadata else None,
-        "latency_s": outcome.latency_s,
-        **_bind_end(decision.end),
-        **bind_events((*outcome.events, *decision.events)),
-        **bind_usage(outcome.usage),
+        **_fields(EndedAttempt, ended_attempt(decision)),
+        **_named("run", EndedRun, None if decision.end is None else ended_run(decision.end)),
+        **placed("event", NewEvent, [[event(each) for each in told(decision)]]),
+        **bind_usage(decision.notice.outcome.usage),
     }
 
 
-def _bind_end(end: EndRun | None) -> dict[str, Any]:
-    if end is None:
-        return {"run_status": None, "run_reason": None, "run_error": None, "run_output": None}
-    return {
-        "run_status": end.status,
-        "run_reason": end.reason,
-        "run_error": _fault(end.fault),
-        "run_output": _bytes(end.output),
-    }
+def told(decision: Decision) -> Sequence[Event]:
+    """Give the lines that a decision adds to the story."""
+    return (*decision.notice.outcome.events, *decision.events)
 
 
 def _bind_branch_end(end: BranchClosed | None) -> dict[str, Any]:
@@ -188,18 +160,26 @@ def _bind_branch_end(end: BranchClosed | None) -> dict[str, Any]:
 
 
 def _bind_child_run(child: ChildRun | None) -> dict[str, Any]:
-    return _named("child", NewChildRun, None if child is None else _new_child_run(child))
+    return _named("child", NewChildRun, None if child is None else new_child_run(child))
 
 
 def _bind_one(decision: Decision) -> dict[str, Any]:
     run = decision.notice.envelope.ticket.run
-    row = _new_attempt(run, decision.next[0], grace_s(1)) if decision.next else None
+    row = new_attempt(run, decision.next[0], grace_s(1)) if decision.next else None
     return _named("next", NewAttempt, row)
 
 
-def _columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> dict[str, list[Any]]:
+def columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> dict[str, list[Any]]:
     """Give one array for each field of the rows' class, all empty when there is no row."""
     return {f"{prefix}_{each.name}": [getattr(row, each.name) for row in rows] for each in fields(kind)}
+
+
+def placed(
+    prefix: str, kind: type[DataclassInstance], decisions: Sequence[Sequence[DataclassInstance]]
+) -> dict[str, list[Any]]:
+    """Give such arrays of the rows of several decisions; `<prefix>_of` has the number of each row's decision, from 1."""
+    of = [number for number, rows in enumerate(decisions, 1) for _ in rows]
+    return {f"{prefix}_of": of, **columns(prefix, kind, [row for rows in decisions for row in rows])}
 
 
 def _named(prefix: str, kind: type[DataclassInstance], row: DataclassInstance | None) -> dict[str, Any]:
@@ -207,101 +187,6 @@ def _named(prefix: str, kind: type[DataclassInstance], row: DataclassInstance | 
     return {f"{prefix}_{each.name}": None if row is None else getattr(row, each.name) for each in fields(kind)}
 
 
-def _update(move: UpdateScope) -> ScopeUpdate:
-    return ScopeUpdate(
-        address=move.address,
-        seen=move.version,
-        cursor=move.cursor,
-        status=move.status,
-        merges=int(move.merges),
-        output=_bytes(move.output),
-        context=_bytes(move.context),
-        drops=move.drops_context,
-        patch=_bytes(move.patch),
-        error=_fault(move.fault),
-        metadata=stored_safely(move.metadata),
-    )
-
-
-def _new_scope(opening: CreateScope, held: Collection[str]) -> NewScope:
-    return NewScope(
-        address=opening.address,
-        parent=opening.parent,
-        kind=opening.kind,
-        step=opening.step,
-        name=opening.name,
-        place=opening.place,
-        output=_bytes(opening.output),
-        context=_bytes(opening.context),
-        lanes=stored_safely(given_lanes(opening, held)),
-        cursor=opening.cursor,
-        status=opening.status,
-        waiting=opening.waiting,
-        held=opening.address in held,
-        error=_fault(opening.fault),
-        metadata=stored_safely(opening.metadata),
-    )
-
-
-def _new_attempt(run: str, following: NextAttempt, grace: float) -> NewAttempt:
-    """Make a work row. Held, or a question that does not expire: the time when it becomes due is not known."""
-    waits = following.held or (following.question is not None and not following.delay_s)
-    return NewAttempt(
-        key=str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
-        address=following.address,
-        step=following.step,
-        number=following.number,
-        kind=following.kind,
-        queue=following.queue,
-        after_s=None if waits else following.delay_s or grace,
-        guidance=_text(following.guidance),
-        question=None if following.question is None else stored_safely(following.question),
-        status=following.status,
-        error=_fault(following.fault),
-    )
-
-
-def _new_child_run(child: ChildRun) -> NewChildRun:
-    first = child.first
-    return NewChildRun(
-        run=child.run,
-        at=child.parent_address,
-        name=as_text(child.name),
-        input=bytes(first.input),
-        digest=first.input.digest,
-        deadline=child.ticket.deadline,
-        limits=None if child.ticket.limits is None else stored_safely(dict(child.ticket.limits)),
-        root=first.address,
-        context=_bytes(first.context),
-        key=str(AttemptKey(child.run, first.address, first.step, first.number, first.kind)),
-        step=first.step,
-        kind=first.kind,
-        queue=first.queue,
-        after_s=grace_s(1),
-    )
-
-
-def _correction(correction: Correction) -> NewCorrection:
-    return NewCorrection(
-        step_name=as_text(correction.step_name),
-        agent_id=_text(correction.agent_id),
-        provider_model=_text(correction.provider_model),
-        schema_hash=_text(correction.schema_hash),
-        policy_version=as_text(correction.policy_version),
-        stage=as_text(correction.stage),
-        repair_depth=correction.repair_depth,
-        transforms=stored_safely(list(correction.transforms)),
-        latency_ms_saved=correction.latency_ms_saved,
-    )
-
-
-def _text(text: str | None) -> str | None:
-    return None if text is None else as_text(text)
-
-
-def _bytes(packed: Packed | None) -> bytes | None:
-    return None if packed is None else bytes(packed)
-
-
-def _fault(fault: Fault | None) -> str | None:
-    return None if fault is None else stored_safely(fault.to_tree())
+def _fields(kind: type[DataclassInstance], row: DataclassInstance) -> dict[str, Any]:
+    """Give the fields of a row under their own names."""
+    return {each.name: getattr(row, each.name) for each in fields(kind)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import stored_safely
 from flujo_worker.domain.budget import Amount, Budget, breach, refusal
-from flujo_worker.store.postgres.bind import as_text, shown
+from flujo_worker.store.postgres.make_entities import as_text, shown
 from flujo_worker.store.postgres.statements import execute
 
 if TYPE_CHECKING:
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
 
 
-class Unopened(Exception):
+class BudgetNotOpened(Exception):
     """A budget that is asked has no row yet."""
 
 
-def bind_opening(asks: Sequence[Reservation]) -> dict[str, Any]:
+def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
     """Give the parameters of `open_budgets.sql`."""
     return {
-        "scopes": [each.scope for each in asks],
-        "limits_usd": [each.limit_usd for each in asks],
-        "limits_tokens": [each.limit_tokens for each in asks],
+        "scopes": [each.scope for each in to_reserve],
+        "limits_usd": [each.limit_usd for each in to_reserve],
+        "limits_tokens": [each.limit_tokens for each in to_reserve],
     }
 
 
-def bind_asks(asks: Sequence[Reservation]) -> dict[str, Any]:
+def bind_reservations(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
     """Give the parameters by which `claim_limited.sql` reserves."""
     return {
-        "scopes": [each.scope for each in asks],
-        "usd": [each.asked.usd for each in asks],
-        "tokens": [each.asked.tokens for each in asks],
+        "scopes": [each.scope for each in to_reserve],
+        "usd": [each.requested.usd for each in to_reserve],
+        "tokens": [each.requested.tokens for each in to_reserve],
     }
 
 
@@ -54,19 +54,19 @@ def claim_limited(
     """
     with connection.transaction():
         if execute(connection, "hold_claim", parameters).rowcount < len(parameters["scopes"]):
-            raise Unopened
+            raise BudgetNotOpened
         return execute(connection, "claim_limited", parameters).fetchone()
 
 
-def over(row: Mapping[str, Any], asks: Sequence[Reservation]) -> Fault | None:
+def over(row: Mapping[str, Any], to_reserve: Sequence[Reservation]) -> Fault | None:
     """Why a claim was not granted what it asked for, from a row of `claim_limited.sql`."""
     if row["is_granted"]:
         return None
-    asked = {each.scope: each.asked for each in asks}
+    requested = {each.scope: each.requested for each in to_reserve}
     for refused in row["refused"] or ():
-        return refusal(budget_of(refused), asked[refused["scope"]])
-    first = asks[0]  # the answer that named the budget was lost
-    return refusal(Budget(first.scope, first.limit_usd, first.limit_tokens), first.asked)
+        return refusal(budget_of(refused), requested[refused["scope"]])
+    first = to_reserve[0]  # the answer that named the budget was lost
+    return refusal(Budget(first.scope, first.limit_usd, first.limit_tokens), first.requested)
 
 
 def budget_of(row: Mapping[str, Any]) -> Budget:

@@ -9,6 +9,31 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """How an attempt ends, that of a run, under a fence."""
+
+    key: str
+    run: str
+    fence: int
+    status: str
+    reason: str | None
+    result: bytes | None
+    error: str | None
+    metadata: str | None
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """How a run ends."""
+
+    status: str
+    reason: str | None
+    error: str | None
+    output: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeUpdate:
     """How a scope changes; `seen` is the version that the decision was made with."""
 
@@ -61,6 +86,34 @@ class NewAttempt:
     question: str | None
     status: str
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCheckpoint:
+    """A row of `flujo_contexts`: the place of a top-level step, and the context it begins with if that is another one."""
+
+    at: int
+    context: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """A row of `flujo_events`, at a time in unix seconds, or now."""
+
+    name: str
+    level: str
+    data: str
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewSpend:
+    """A row of `flujo_spends`."""
+
+    input_tokens: int
+    output_tokens: int
+    requests: int
+    cost_usd: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,16 +56,16 @@ class HealthInPostgres(RetryingPool):
                 slot = execute(connection, "begin_health_check", {"every_s": every_s}).fetchone()
                 if slot is None:
                     return None
-                told, found = (
+                facts, found = (
                     execute(connection, name, parameters, home=_HOME).fetchall()[0]
                     for name, parameters in (("aros", aros), ("machine", machine))
                 )
-                report = make(read_aros(told), read_machine(found))
+                report = make(read_aros(facts), read_machine(found))
                 row = {"slot": slot["slot"], "report": report.model_dump_json(), "keep": keep}
-                execute(connection, "keep_report", row)
+                execute(connection, "store_report", row)
                 return report
 
-        return self._patiently(lambda connection: _bounded(once, connection))
+        return self._with_retry(lambda connection: _bounded(once, connection))
 
 
 def _bounded(

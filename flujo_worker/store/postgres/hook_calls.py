@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.read import attempt_record, run_record, scope_record
 from flujo_client.serial import stored_safely
-from flujo_worker.ports import OwedCall, Records
-from flujo_worker.store.postgres.bind import shown
+from flujo_worker.ports import PendingHookCall, Records
+from flujo_worker.store.postgres.make_entities import shown
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute
 
@@ -21,27 +21,29 @@ _HOME: Final = "flujo_client.gateway"
 
 
 class HookCallsInPostgres(RetryingPool):
-    """The port `OwedHookCalls`."""
+    """The port `PendingHookCalls`."""
 
-    def owed_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[OwedCall]:
-        rows = self._rows("owed_calls", {"worker": worker, "limit": limit, "may_judge": may_judge})
-        return [OwedCall(row.pop("run_id"), **row) for row in rows]
+    def pending_hook_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
+        rows = self._rows("pending_hook_calls", {"worker": worker, "limit": limit, "may_judge": may_judge})
+        return [PendingHookCall(row.pop("run_id"), **row) for row in rows]
 
-    def take_call(self, call: OwedCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
+    def take_call(
+        self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared"
+    ) -> int | None:
         rows = self._rows("take_call", {**_named(call), "worker": worker, "may_judge": may_judge, "room": room})
         return int(rows[0]["losses_alone"]) if rows else None
 
-    def release_call(self, call: OwedCall, worker: str, *, losses: int) -> None:
+    def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
         self._do("release_call", {**_named(call), "worker": worker, "losses": losses})
 
-    def settle_call(self, call: OwedCall, worker: str) -> None:
+    def settle_call(self, call: PendingHookCall, worker: str) -> None:
         self._do("settle_call", {**_named(call), "worker": worker})
 
     def break_off(
-        self, run: str, fault: Fault, told: Event | None = None, *, key: str | None = None, fence: int | None = None
+        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
     ) -> bool:
         parameters: dict[str, Any] = {"run": run, "error": stored_safely(fault.to_tree()), "key": key, "fence": fence}
-        parameters |= {"name": told.name if told else None, "data": shown(told.data) if told else None}
+        parameters |= {"name": event.name if event else None, "data": shown(event.data) if event else None}
         return bool(self._rows("break_off", parameters))
 
     def records(self, run: str) -> Records:
@@ -51,8 +53,8 @@ class HookCallsInPostgres(RetryingPool):
             )
             return Records(run_record(found[0]), list(map(attempt_record, attempts)), list(map(scope_record, scopes)))
 
-        return self._patiently(read)
+        return self._with_retry(read)
 
 
-def _named(call: OwedCall) -> dict[str, str]:
+def _named(call: PendingHookCall) -> dict[str, str]:
     return {"run": call.run, "payload": call.payload, "attempt": call.attempt}

@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
-from flujo_client.transport.postgres import READ_ONLY, fate, options, said
+from flujo_client.transport.postgres import READ_ONLY, error_text, fate, options
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.statements import execute
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_SAID = {"away": "is away, trying again", "again": "broke a statement off, trying again"}
+_MESSAGES = {"away": "is away, trying again", "again": "broke a statement off, trying again"}
 
 
 class RetryingPool:
@@ -70,7 +70,7 @@ class RetryingPool:
         """Close every connection."""
         self._pool.close(timeout=2)
 
-    def _patiently(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
+    def _with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
         """Do one act on a connection, again and again while Postgres is away."""
         wait, is_first = 0.02, True
         while True:
@@ -79,12 +79,12 @@ class RetryingPool:
             except PoolClosed as error:
                 raise StoreError("the store is closed", cause=error) from error
             except psycopg.Error as error:
-                known, told = fate(error), said(self._url, error)
+                known, failure = fate(error), error_text(self._url, error)
                 if known == "ours":
                     raise
                 if self._stopping is not None and self._stopping.is_set():
-                    raise StoreError(f"Postgres is away and this worker is stopping: {told}", cause=error) from error
-                logger.warning("postgres %s: %s", _SAID[known], told)
+                    raise StoreError(f"Postgres is away and this worker is stopping: {failure}", cause=error) from error
+                logger.warning("postgres %s: %s", _MESSAGES[known], failure)
                 if error.sqlstate == READ_ONLY and is_first:
                     self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet
                     is_first = False
@@ -104,10 +104,10 @@ class RetryingPool:
             self._pool.putconn(connection)
 
     def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
-        return self._patiently(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
+        return self._with_retry(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
 
     def _do(self, name: str, parameters: Mapping[str, Any]) -> int:
-        return self._patiently(lambda connection: execute(connection, name, parameters).rowcount)
+        return self._with_retry(lambda connection: execute(connection, name, parameters).rowcount)
 
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:

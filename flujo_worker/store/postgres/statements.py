@@ -3,6 +3,8 @@
 In a file a parameter is written `%(name)s`, and may stand there several times. Postgres is given numbers: psycopg would turn names into
 numbers too, but remembers that only for short statements, and ours that merges a tree is longer; reading it each time cost a
 millisecond.
+
+What several statements say in the same words is a file of `sql/parts/`; the line `-- include <name>` stands for it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 HOME: Final = "flujo_worker.store"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
+_CAST = re.compile(r"%\((\w+)\)s::(\w+(?:\[\])?)")
+_INCLUDE = re.compile(r"^-- include (\w+)\n", re.MULTILINE)
 
 
 class Statement(NamedTuple):
@@ -31,11 +35,21 @@ class Statement(NamedTuple):
 @cache
 def statement(name: str, home: str = HOME) -> Statement:
     """Read the statement `sql/<name>.sql` of a package, without its comment lines, which Postgres need not parse each time."""
-    text = files(home).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-    lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--"))
+    lines = "\n".join(line for line in written(name, home).splitlines() if not line.lstrip().startswith("--"))
     names = tuple(dict.fromkeys(_PARAMETER.findall(lines)))
     numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", lines)
     return Statement(numbered.strip().rstrip(";").encode(), names)
+
+
+def types(name: str) -> dict[str, str]:
+    """Return the SQL type of each parameter of a statement that casts it."""
+    return dict(_CAST.findall(written(name)))
+
+
+def written(name: str, home: str = HOME) -> str:
+    """Return the text of a statement's file, with the parts that it includes."""
+    text = files(home).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda found: written(f"parts/{found[1]}", home), text)
 
 
 def execute(

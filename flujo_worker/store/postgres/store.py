@@ -35,7 +35,6 @@ from flujo_worker.ports import (
 )
 from flujo_worker.store.blob_cache import Recent
 from flujo_worker.store.postgres.bind import (
-    as_text,
     bind_corrections,
     bind_decision,
     bind_lane_left,
@@ -43,11 +42,18 @@ from flujo_worker.store.postgres.bind import (
     bind_spend,
     bind_tree,
     is_plain,
-    shown,
 )
-from flujo_worker.store.postgres.budgets import Unopened, bind_asks, bind_opening, claim_limited, over, settle
+from flujo_worker.store.postgres.budgets import (
+    BudgetNotOpened,
+    bind_opening,
+    bind_reservations,
+    claim_limited,
+    over,
+    settle,
+)
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
+from flujo_worker.store.postgres.make_entities import as_text, shown
 from flujo_worker.store.postgres.statements import execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
@@ -127,7 +133,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         max_lost: int,
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
-        asks: Sequence[Reservation] = (),
+        to_reserve: Sequence[Reservation] = (),
         room: Room = "shared",
         plan: PlanName | None = None,
     ) -> Claim:
@@ -136,36 +142,36 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         parameters |= {"fan_outs": list(fan_outs) or None, "reference": None, "fingerprint": None}
         parameters |= plan._asdict() if plan else {}
         try:
-            return self._claim(parameters, asks)
+            return self._claim(parameters, to_reserve)
         except psycopg.DataError as error:
             raise Unreadable(f"attempt {key} cannot be claimed: {error}", cause=error) from error
 
-    def _claim(self, parameters: dict[str, Any], asks: Sequence[Reservation]) -> Claim:
+    def _claim(self, parameters: dict[str, Any], to_reserve: Sequence[Reservation]) -> Claim:
         worker = parameters["worker"]
-        if not asks:
+        if not to_reserve:
             rows = self._rows("claim", parameters)
             return _read_claim(rows[0] if rows else None, worker)
-        parameters |= bind_asks(asks)
+        parameters |= bind_reservations(to_reserve)
         try:
-            row = self._patiently(lambda connection: claim_limited(connection, parameters))
-        except Unopened:
-            self._do("open_budgets", bind_opening(asks))
-            row = self._patiently(lambda connection: claim_limited(connection, parameters))
+            row = self._with_retry(lambda connection: claim_limited(connection, parameters))
+        except BudgetNotOpened:
+            self._do("open_budgets", bind_opening(to_reserve))
+            row = self._with_retry(lambda connection: claim_limited(connection, parameters))
         claim = _read_claim(row, worker)
-        return claim if row is None or claim.fence is None else replace(claim, over=over(row, asks))
+        return claim if row is None or claim.fence is None else replace(claim, over=over(row, to_reserve))
 
     def commit(self, decision: Decision) -> Committed:
         name = "conclude" if is_plain(decision) else "conclude_tree"
         parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
         notice = decision.notice
-        also = _besides(decision)
+        also = _optional_statements(decision)
         settled = bind_settlement(notice) if notice.envelope.ticket.limits is not None else None
         if settled:
             parameters["spends"] = False  # settle.sql records it, for it must know whether it was the first to
         rest = _Rest(also, settled, ends=decision.end is not None)
         try:
             failpoints.hit("before_commit")
-            row = self._patiently(lambda connection: _conclude(connection, name, parameters, rest))
+            row = self._with_retry(lambda connection: _conclude(connection, name, parameters, rest))
         except psycopg.Error as error:
             if error.sqlstate != UNDONE:
                 raise
@@ -190,7 +196,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             with connection.transaction():
                 settle(connection, spent)
 
-        self._patiently(book)
+        self._with_retry(book)
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
@@ -199,12 +205,12 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def park(self, key: str, fence: int, reason: str) -> bool:
         return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
 
-    def defer(self, key: str, fence: int, delay_s: float, told: Event | None = None) -> bool:
+    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
         parameters |= {
-            "name": told and as_text(told.name),
-            "level": told and told.level,
-            "data": told and shown(told.data),
+            "name": event and as_text(event.name),
+            "level": event and event.level,
+            "data": event and shown(event.data),
         }
         return bool(self._rows("defer", parameters))
 
@@ -215,11 +221,11 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         if not self._rows("stop_run", {"run": run}):
             return False
         parameters = {"run": run, "status": status, "reason": as_text(reason)}
-        return self._patiently(lambda connection: _wind_down(connection, parameters))
+        return self._with_retry(lambda connection: _wind_down(connection, parameters))
 
-    def keep(self, blobs: Sequence[Packed]) -> None:
+    def store_blobs(self, blobs: Sequence[Packed]) -> None:
         for blob in blobs:
-            self._do("keep_blob", {"digest": blob.digest, "body": bytes(blob)})
+            self._do("store_blob", {"digest": blob.digest, "body": bytes(blob)})
         self._recent.add(blobs)
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
@@ -299,7 +305,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
                 publish(due)
             return due
 
-        due = self._patiently(mark_and_publish)
+        due = self._with_retry(mark_and_publish)
         for row in broken:
             damaged(*row)
         return due
@@ -307,8 +313,8 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def expire_questions(self, limit: int) -> int:
         return self._do("expire_questions", {"limit": limit})
 
-    def keep_events(self, keep_days: int | None) -> None:
-        self._do("keep_events", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
+        self._do("rotate_event_partitions", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
 
     def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
         taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
@@ -330,14 +336,14 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         return bool(self._do("unpark", {"run": run}))
 
 
-def _besides(decision: Decision) -> dict[str, dict[str, Any]]:
+def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
     """The statements that go with a merge, which few have."""
-    besides = {}
+    statements = {}
     if decision.notice.outcome.corrections:
-        besides["record_corrections"] = bind_corrections(decision.notice)
+        statements["record_corrections"] = bind_corrections(decision.notice)
     if decision.lane_left is not None:
-        besides["leave_lane"] = bind_lane_left(decision, decision.lane_left)
-    return besides
+        statements["leave_lane"] = bind_lane_left(decision, decision.lane_left)
+    return statements
 
 
 UNDONE = "FJ001"

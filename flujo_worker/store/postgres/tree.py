@@ -1,4 +1,4 @@
-"""What fan-outs and deciding ask of the store on Postgres: scopes, rings, lanes, and winding down what was aborted."""
+"""What fan-outs and deciding ask of the store on Postgres: scopes, join signals, lanes, and winding down what was aborted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import ChildRunRow, ScopeRow
-    from flujo_worker.ports import Damaged
+    from flujo_worker.ports import Damaged, FanOutPlace
 
 logger = logging.getLogger(__name__)
 
@@ -38,21 +38,25 @@ class TreeInPostgres(RetryingPool):
         found = {envelope.key: envelope for _, envelope in read_envelopes(rows, _log)}
         return [found[key] for key in keys if key in found]
 
-    def ring(self, run: str, address: str, queue: str, by: str) -> bool:
+    def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         parameters = {"run": run, "address": address, "queue": queue, "by": by, "grace_s": grace_s(1)}
-        made = self._patiently(lambda connection: _ring(connection, parameters))
+        made = self._with_retry(lambda connection: _signal_join(connection, parameters))
         return made or bool(self._rows("live_join", {"run": run, "address": address}))
 
     def child_run(self, run: str) -> ChildRunRow | None:
         rows = self._rows("child_run", {"run": run})
         return child_run_of(rows[0]) if rows else None
 
-    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
-        return bool(fan_outs and self._rows("aborted_among", {"run": run, "fan_outs": list(fan_outs)}))
+    def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        if not fan_outs:
+            return set()
+        runs, addresses = zip(*fan_outs, strict=True)
+        rows = self._rows("aborted_among", {"runs": list(runs), "addresses": list(addresses)})
+        return {(row["run_id"], row["address"]) for row in rows}
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
-        if self.is_aborted(run, [fan_out]):
-            self._patiently(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
+        if self.aborted_among([(run, fan_out)]):
+            self._with_retry(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         return self._lane(run, branch) == (key, None)
@@ -91,11 +95,11 @@ def _log(_run: str, _key: str, _fence: int | None, error: Unreadable) -> None:
     logger.error("%s; a sweep will fail its run", error.message)
 
 
-def _ring(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
+def _signal_join(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
     """Make the join's row, and tell whether it was made; one way to Postgres and back."""
     with connection.transaction(), connection.pipeline():
         execute(connection, "hold_fan_out", parameters)
-        return execute(connection, "ring", parameters).fetchone() is not None
+        return execute(connection, "signal_join", parameters).fetchone() is not None
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ live AS (
       AND EXISTS (SELECT 1 FROM moved)
     FOR KEY SHARE OF r
 ),
+merged AS (SELECT 1 AS place, live.id AS run, %(key)s::text AS key, %(fence)s::int AS fence FROM live),
 next AS (
     INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance)
     SELECT %(next_key)s::text, live.id, %(next_address)s::text, %(next_step)s::text, %(next_number)s::int, %(next_kind)s::text, %(next_queue)s::text,
@@ -45,21 +46,12 @@ begun AS (
     ON CONFLICT DO NOTHING
 ),
 story AS (
-    INSERT INTO flujo_events (run_id, attempt, fence, name, level, data, at)
-    SELECT live.id, %(key)s::text, %(fence)s::int, e.name, e.level, e.data::jsonb, coalesce(to_timestamp(e.at), now())
-    FROM live, unnest(%(event_names)s::text[], %(event_levels)s::text[], %(event_data)s::text[], %(event_at)s::float8[])
-         AS e (name, level, data, at)
+-- include story
 ),
 spent AS (
-    INSERT INTO flujo_spends (key, fence, run_id, input_tokens, output_tokens, requests, cost_usd)
-    SELECT %(key)s::text, %(fence)s::int, %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
-    WHERE %(spends)s::bool
-    ON CONFLICT DO NOTHING
+-- include spend
 ),
 ended AS (
-    UPDATE flujo_runs r
-    SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
-    WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
-    RETURNING pg_notify('flujo_runs', r.id)
+-- include end_of_run
 )
 SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged;

@@ -55,21 +55,12 @@ opened AS (
         %(open_status)s::text[], %(open_waiting)s::bool[], %(open_held)s::bool[], %(open_error)s::text[], %(open_metadata)s::text[]
     ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held, error, metadata)
 ),
+merged AS (SELECT 1 AS place, live.id AS run, %(key)s::text AS key, %(fence)s::int AS fence FROM live),
 next AS (
-    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance, question, status, error, reason, ended_at)
-    SELECT n.key, live.id, n.address, n.step, n.number, n.kind, n.queue, coalesce(now() + make_interval(secs => n.after_s), 'infinity'), n.guidance,
-           n.question::jsonb, n.status, n.error::jsonb, CASE WHEN n.status = 'failed' THEN 'error' END, CASE WHEN n.status = 'failed' THEN now() END
-    FROM live, unnest(
-        %(next_key)s::text[], %(next_address)s::text[], %(next_step)s::text[], %(next_number)s::int[], %(next_kind)s::text[],
-        %(next_queue)s::text[], %(next_after_s)s::float8[], %(next_guidance)s::text[], %(next_question)s::text[],
-        %(next_status)s::text[], %(next_error)s::text[]
-    ) AS n (key, address, step, number, kind, queue, after_s, guidance, question, status, error)
-    RETURNING CASE WHEN status = 'paused' THEN pg_notify('flujo_runs', run_id) END
+-- include next_attempts
 ),
 begun AS (
-    INSERT INTO flujo_contexts (run_id, place, context)
-    SELECT live.id, b.place, b.context FROM live, unnest(%(begun_places)s::int[], %(begun_contexts)s::bytea[]) AS b (place, context)
-    ON CONFLICT DO NOTHING
+-- include checkpoints
 ),
 child AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at, aros, limits,
@@ -103,7 +94,7 @@ sibling AS (
 ),
 first AS (
     SELECT a.key FROM flujo_attempts a
-    WHERE a.run_id = %(run)s::text AND a.address = (SELECT address FROM sibling) AND a.status IN ('ready', 'queued', 'running')
+    WHERE a.run_id = %(run)s::text AND a.address = (SELECT address FROM sibling) AND a.ended_at IS NULL AND a.status IN ('ready', 'queued', 'running')
       AND a.available_at = 'infinity' FOR UPDATE SKIP LOCKED
 ),
 taken AS (
@@ -115,22 +106,13 @@ lane AS (
     WHERE s.run_id = %(run)s::text AND s.address = (SELECT address FROM sibling) AND EXISTS (SELECT 1 FROM taken)
 ),
 story AS (
-    INSERT INTO flujo_events (run_id, attempt, fence, name, level, data, at)
-    SELECT live.id, %(key)s::text, %(fence)s::int, e.name, e.level, e.data::jsonb, coalesce(to_timestamp(e.at), now())
-    FROM live, unnest(%(event_names)s::text[], %(event_levels)s::text[], %(event_data)s::text[], %(event_at)s::float8[])
-         AS e (name, level, data, at)
+-- include story
 ),
 spent AS (
-    INSERT INTO flujo_spends (key, fence, run_id, input_tokens, output_tokens, requests, cost_usd)
-    SELECT %(key)s::text, %(fence)s::int, %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
-    WHERE %(spends)s::bool
-    ON CONFLICT DO NOTHING
+-- include spend
 ),
 ended AS (
-    UPDATE flujo_runs r
-    SET status = %(run_status)s::text, reason = %(run_reason)s::text, error = %(run_error)s::jsonb, output = %(run_output)s::bytea, ended_at = now()
-    WHERE r.id = %(run)s::text AND %(run_status)s::text IS NOT NULL AND EXISTS (SELECT 1 FROM live)
-    RETURNING pg_notify('flujo_runs', r.id)
+-- include end_of_run
 )
 SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
        (SELECT key FROM taken) AS taken;

@@ -11,7 +11,7 @@ from flujo_client.blueprint.load import MAX_IMPORTS
 from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.reference import bare, blueprint_reference, reference_to, with_besides
+from flujo_client.pipeline.reference import bare, blueprint_reference, reference_to, reference_with_options
 
 AGENT = "agents: {{w: {{model: test, system_prompt: {prompt}}}}}\nsteps: [{{name: a, uses: agents.w}}]"
 IMPORT = "imports: {{c: {file}}}\nsteps: [{{name: a, uses: imports.c}}]"
@@ -242,7 +242,7 @@ def test_a_files_name_may_have_a_question_mark(folder):
     (folder / "why?.md").write_text("hi")
     put(folder, **{"what?": AGENT.format(prompt="{from_file: 'why?.md'}")}, main=IMPORT.format(file="'what?.yaml'"))
     assert prompt(load(folder, "what?")) == prompt(load(folder).steps[0].pipeline) == "hi"
-    named = with_besides("what?.yaml", resources="acme:tariffs")
+    named = reference_with_options("what?.yaml", resources="acme:tariffs")
     assert (named, bare(named), bare("what?.yaml")) == ("what?.yaml?resources=acme:tariffs", "what?.yaml", "what?.yaml")
 
 

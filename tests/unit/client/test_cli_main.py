@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
-from flujo_client.cli.output import Exits, exit_code, show_json
+from flujo_client.cli.output import ErrorHandlingGroup, exit_code, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.trace import TraceNode
 from flujo_client.embedded.local import migrate
@@ -332,7 +332,7 @@ def test_a_file_without_a_trace_is_refused(text, wrong):
 
 
 def group_of(act, **rest):
-    group = Exits(name="g", **rest)
+    group = ErrorHandlingGroup(name="g", **rest)
     group.add_command(click.Command("act", callback=act))
     return group
 
@@ -361,8 +361,8 @@ def test_a_broken_pipe_is_quiet():
     """Whoever reads no further, as `head` does, gets no complaint (§2.8)."""
     code = """
 import click
-from flujo_client.cli.output import Exits, show_json
-group = Exits(name="g")
+from flujo_client.cli.output import ErrorHandlingGroup, show_json
+group = ErrorHandlingGroup(name="g")
 group.add_command(click.Command("act", callback=lambda: show_json(["x" * 100] * 10_000)))
 group(["act"])
 """

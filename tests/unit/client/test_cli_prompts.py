@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flujo_client.cli.prompts import prompts_shape, said_of
+from flujo_client.cli.prompts import prompts_shape, prompts_text
 from flujo_client.contract.trace import TraceEvent, TraceNode
 
 SECRETS = "secrets, and the fields of `[log] redact`, are hidden"
@@ -38,7 +38,7 @@ def test_each_text_stands_with_its_attempt_in_the_order_of_the_story():
         ("output schema", "{}"),
         ("response", "fine"),
     ]
-    assert said_of(shown) == SECRETS
+    assert prompts_text(shown) == SECRETS
 
 
 def test_an_agent_without_a_system_prompt_has_none():
@@ -50,8 +50,8 @@ def test_what_was_cut_is_said():
         trace_of(told("agent.prompt", prompt_preview="x" * 200), told("agent.response", response_preview="y"))
     )
     assert [each["is_cut"] for each in shown] == [True, False]
-    assert said_of(shown).startswith(f"{SECRETS}; texts were cut at 200 characters")
+    assert prompts_text(shown).startswith(f"{SECRETS}; texts were cut at 200 characters")
 
 
 def test_that_nothing_was_told_is_said():
-    assert said_of([]).startswith("no prompts: ")
+    assert prompts_text([]).startswith("no prompts: ")

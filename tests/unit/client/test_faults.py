@@ -9,7 +9,7 @@ from breadth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flujo_client.contract.faults import faults, told
+from flujo_client.contract.faults import faults, most_specific
 from flujo_client.contract.json_schema import fits_schema, wrong_schema
 from flujo_client.contract.schema import Check, UnusableSchema
 from flujo_worker.agents.contract import Contract
@@ -35,7 +35,7 @@ def nested(depth, leaf):
 
 
 def places(value, schema):
-    return [("/".join(map(str, each.path)), each.keyword) for each in told(faults(Check(schema), value))]
+    return [("/".join(map(str, each.path)), each.keyword) for each in most_specific(faults(Check(schema), value))]
 
 
 def cost(work, *given):

@@ -81,9 +81,9 @@ def test_every_fan_out_of_every_run_has_a_chord_of_its_own():
 
 @given(nested_lanes())
 def test_a_doorbell_survives_the_journey(lanes):
-    bell = JoinSignal("run", list(lanes)[-1])
-    assert JoinSignal.from_wire(orjson.loads(orjson.dumps(bell.to_wire()))) == bell
-    assert AttemptKey.parse(bell.key).kind == "join"
+    join_signal = JoinSignal("run", list(lanes)[-1])
+    assert JoinSignal.from_wire(orjson.loads(orjson.dumps(join_signal.to_wire()))) == join_signal
+    assert AttemptKey.parse(join_signal.key).kind == "join"
 
 
 GOOD = JoinSignal("run", f"loop#2/{FAR}").to_wire()

@@ -19,7 +19,7 @@ from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.hooks import wanted
-from flujo_client.pipeline.reference import load_pipeline, with_besides
+from flujo_client.pipeline.reference import load_pipeline, reference_with_options
 
 if TYPE_CHECKING:
     from elsewhere import Unknown
@@ -193,16 +193,16 @@ def test_a_reference_may_name_hooks_too():
 
 
 def test_a_reference_may_name_resources_and_hooks():
-    named = with_besides(f"{__name__}:PIPELINE", resources=f"{__name__}:ALL", hooks=[f"{__name__}:hook"])
+    named = reference_with_options(f"{__name__}:PIPELINE", resources=f"{__name__}:ALL", hooks=[f"{__name__}:hook"])
     assert named == f"{__name__}:PIPELINE?resources={__name__}:ALL&hooks={__name__}:hook"
     found = load_pipeline(named, allowed=ALL)
     assert (found.resources, found.hooks, found.name) == (f"{__name__}:ALL", (f"{__name__}:hook",), "PIPELINE")
 
 
 def test_a_reference_that_names_hooks_may_be_given_more():
-    named = with_besides("m:p?hooks=m:one", resources="m:pool", hooks=["m:two"])
+    named = reference_with_options("m:p?hooks=m:one", resources="m:pool", hooks=["m:two"])
     assert named == "m:p?resources=m:pool&hooks=m:one,m:two"
-    assert with_besides("m:p") == "m:p"
+    assert reference_with_options("m:p") == "m:p"
 
 
 @pytest.mark.parametrize("rest", ["hook=m:a", "m:a", "hooks=", "resources=m:a&x=1"])
@@ -216,7 +216,9 @@ def test_functions_are_named_by_the_module_that_holds_them(monkeypatch):
     module.pipeline, module.audit = Pipeline([STEP]), lambda payload: None
     monkeypatch.setitem(sys.modules, "acme_orders", module)
 
-    assert with_besides(module.pipeline, hooks=[module.audit]) == "acme_orders:pipeline?hooks=acme_orders:audit"
+    assert (
+        reference_with_options(module.pipeline, hooks=[module.audit]) == "acme_orders:pipeline?hooks=acme_orders:audit"
+    )
 
 
 def test_a_hook_that_no_worker_could_find_is_refused():

@@ -15,7 +15,7 @@ from flujo_client.contract.plan import Plan
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.reference import load_pipeline, with_besides
+from flujo_client.pipeline.reference import load_pipeline, reference_with_options
 
 ALL = ("*",)
 STEP = Step("s", echo)
@@ -138,7 +138,7 @@ def test_a_reference_may_name_resources_too():
 
 
 def test_named_resources_take_the_place_of_the_pipelines_own():
-    found = load_pipeline(with_besides(f"{__name__}:NAMED", resources=OBJECT), allowed=ALL)
+    found = load_pipeline(reference_with_options(f"{__name__}:NAMED", resources=OBJECT), allowed=ALL)
     assert (found.resources, found.name) == (OBJECT, "offers")
 
 
@@ -147,7 +147,10 @@ def test_objects_are_named_by_the_module_that_holds_them(monkeypatch):
     module.pipeline, module.pool = Pipeline([STEP]), Pool()
     monkeypatch.setitem(sys.modules, "acme_orders", module)
 
-    assert with_besides(module.pipeline, resources=module.pool) == "acme_orders:pipeline?resources=acme_orders:pool"
+    assert (
+        reference_with_options(module.pipeline, resources=module.pool)
+        == "acme_orders:pipeline?resources=acme_orders:pool"
+    )
 
 
 def test_the_facade_refuses_resources_that_no_worker_could_find():

@@ -13,7 +13,7 @@ from flujo_client import HumanInteraction, Pipeline, PipelineContext, Step, safe
 from flujo_client.blueprint.validate import validate_text
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import check
-from flujo_client.pipeline.reference import OURS, load, load_pipeline, with_besides
+from flujo_client.pipeline.reference import OURS, load, load_pipeline, reference_with_options
 from flujo_client.serial import Resolver, decode, encode
 
 WORKINGS = [
@@ -115,7 +115,7 @@ def test_a_runs_hooks_and_resources_name_none_of_it():
         with pytest.raises(PipelineError, match="own workings"):
             check(Pipeline(pipeline.steps, **named), allowed=("*",))
     with pytest.raises(PipelineError, match="own workings"):
-        load_pipeline(with_besides("flujo_client.embedded.fake_redis:main"), allowed=("*",))
+        load_pipeline(reference_with_options("flujo_client.embedded.fake_redis:main"), allowed=("*",))
 
 
 @pytest.mark.parametrize("module", ["flujo_client", "flujo_client.contract.context", "flujo_client.serial.lenient"])

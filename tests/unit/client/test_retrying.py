@@ -7,7 +7,7 @@ from flujo_client import PipelineContext, UsageLimits
 from flujo_client.api.retry import order_of
 from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError, RetryError
-from flujo_client.pipeline.fork import Beginning, Standing, new_fork, place_of
+from flujo_client.pipeline.fork import Beginning, RetryableRun, new_fork, place_of
 from flujo_client.serial import Resolver, decode
 
 NOW = 1_700_000_000.0
@@ -15,7 +15,7 @@ NOW = 1_700_000_000.0
 
 def standing(status="failed", cursor=1, **rest):
     new = enqueued(pipeline_of("a", "b", "c"), run_id="run_1", tenant="acme", queue="slow", priority=3)
-    return Standing(new.first.ticket, new.plan, status, cursor, **{"metadata": {"order": 17}, **rest})
+    return RetryableRun(new.first.ticket, new.plan, status, cursor, **{"metadata": {"order": 17}, **rest})
 
 
 @pytest.mark.parametrize(("step", "place"), [(None, 1), ("a", 0), ("b", 1)])
@@ -102,7 +102,7 @@ def test_an_option_that_cannot_be_is_refused():
 def limited(limits=None):
     named = {"run": "run_1", "limits": limits and limits.model_dump(), "tenant": "acme", "tenant_limits": None}
     new = enqueued(pipeline_of("a", "b", "c"), run_id="run_1", limits=named)
-    return Standing(new.first.ticket, new.plan, "failed", 1)
+    return RetryableRun(new.first.ticket, new.plan, "failed", 1)
 
 
 @pytest.mark.parametrize(("asked", "tokens"), [({}, 10), ({"limits": UsageLimits(total_tokens_limit=99)}, 99)])

@@ -11,7 +11,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.plan import Plan
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_client.pipeline.reference import blueprint_reference, reference_to, with_besides
+from flujo_client.pipeline.reference import blueprint_reference, reference_to, reference_with_options
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code import code_registry as module
 from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry
@@ -56,7 +56,7 @@ def test_hooks_of_a_reference_are_heeded(added, told):
         f"hooks: ['builtins:print']\nimports: {{c: {inner}}}\n"
         "steps: [{name: a, uses: imports.c, config: {own_run: true}}]"
     )
-    pipeline = with_besides(Pipeline.from_yaml_text(text, allowed=ALLOWED), hooks=added)
+    pipeline = reference_with_options(Pipeline.from_yaml_text(text, allowed=ALLOWED), hooks=added)
     plan, reference = Plan.from_tree(compile_plan(pipeline).to_tree()), reference_to(pipeline)
     entry = catalog_of(plan).entry(reference, plan.fingerprint)
     assert list(entry.hooks_of_run("")) == [f"builtins:{each}" for each in told]
@@ -101,7 +101,7 @@ def test_a_file_is_never_read_by_a_worker(tmp_path):
 
 
 def test_a_process_keeps_a_bounded_number(monkeypatch):
-    monkeypatch.setattr(module, "MOST_KEPT", 2)
+    monkeypatch.setattr(module, "MAX_ENTRIES", 2)
     plans = [stored(TEXT.replace("name: a", f"name: s{n}")) for n in range(4)]
     catalog = catalog_of(*(plan for plan, _ in plans))
     for plan, reference in [*plans, *plans]:
@@ -125,7 +125,7 @@ def test_a_run_whose_imports_the_worker_forbids_is_parked():
 
 
 def test_the_engine_of_tests_heeds_what_a_blueprint_is_given_besides():
-    pipeline = with_besides(Pipeline.from_yaml_text(TEXT, allowed=ALLOWED), hooks=["builtins:repr"])
+    pipeline = reference_with_options(Pipeline.from_yaml_text(TEXT, allowed=ALLOWED), hooks=["builtins:repr"])
     with LocalEngine(Settings(allowed_imports=ALLOWED)) as engine:
         run_id = engine.enqueue(pipeline, "abc")
         engine.drain()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_worker.domain.breaker import Breaker, BreakerReport, Counts, Permit, Rules, ask, report, spread
+from flujo_worker.domain.breaker import Breaker, BreakerReport, Counts, Permit, Rules, report, request_permit, spread
 
 RULES = Rules()
 OK, BAD, SLOW, NONE = Counts(1), Counts(1, 1), Counts(1, slow=1), Counts()
@@ -30,7 +30,7 @@ def half_open(*, taken=0, rules=RULES):
     """A breaker that opened, whose recovery is over, and that has let so many probes through."""
     breaker = replace(after(*[BAD] * 5, rules=rules), until=NOW)
     for _ in range(taken):
-        breaker, permit = ask(breaker, rules, NOW)
+        breaker, permit = request_permit(breaker, rules, NOW)
         assert permit.turn == 1
     return breaker
 
@@ -63,7 +63,7 @@ def test_slow_calls_are_counted_and_open_nothing_unless_asked_to():
 
 def test_open_it_tells_how_long_to_wait():
     breaker = after(*[BAD] * 5)
-    assert ask(breaker, RULES, NOW + 10) == (breaker, Permit(wait_s=20.0))
+    assert request_permit(breaker, RULES, NOW + 10) == (breaker, Permit(wait_s=20.0))
 
 
 @pytest.mark.parametrize("opens", [True, False])
@@ -89,7 +89,7 @@ def test_nobody_waits_longer_than_a_day_for_what_a_service_asks():
 def test_half_open_it_lets_so_many_probes_through():
     breaker = half_open(taken=3)
     assert breaker.state == "half_open"
-    assert ask(breaker, RULES, NOW) == (breaker, Permit(wait_s=3.0))
+    assert request_permit(breaker, RULES, NOW) == (breaker, Permit(wait_s=3.0))
 
 
 def test_it_closes_when_all_probes_passed():
@@ -108,14 +108,14 @@ def test_one_failed_probe_opens_it_again():
 
 def test_a_probe_that_called_nobody_is_given_back():
     breaker = told(half_open(taken=3), NONE, turn=1)
-    assert ask(breaker, RULES, NOW)[1] == Permit(1)
+    assert request_permit(breaker, RULES, NOW)[1] == Permit(1)
 
 
 def test_probes_that_never_come_back_are_given_up():
     """Their worker died: the breaker would be half open for ever."""
     breaker = told(half_open(taken=3), OK, turn=1)
-    assert ask(breaker, RULES, NOW + 29)[1].turn is None
-    breaker, permit = ask(breaker, RULES, NOW + 30)
+    assert request_permit(breaker, RULES, NOW + 29)[1].turn is None
+    breaker, permit = request_permit(breaker, RULES, NOW + 30)
     assert (permit, breaker.probes) == (Permit(1), 2)
 
 
@@ -168,7 +168,7 @@ def test_whatever_happens_the_machine_keeps_its_promises(rules, acts):
         if what == "pass":
             now += counts
         elif what == "ask":
-            breaker, permit = ask(breaker, rules, now)
+            breaker, permit = request_permit(breaker, rules, now)
             assert (permit.turn is None) != (permit.wait_s is None)
             assert permit.wait_s is None or permit.wait_s > 0
             if permit.turn is not None:
@@ -194,7 +194,7 @@ def test_once_the_service_is_well_it_closes(rules, ended_badly):
     for _ in range(ended_badly):
         breaker = told(breaker, BAD, now=now, rules=rules, turn=None)
     for _ in range(100):
-        breaker, permit = ask(breaker, rules, now)
+        breaker, permit = request_permit(breaker, rules, now)
         if permit.wait_s is not None:
             now += permit.wait_s
             continue

@@ -388,7 +388,7 @@ def test_a_fan_out_that_is_aborted_takes_the_children_of_its_branches_with_it(en
 
 def test_a_bell_that_was_lost_is_rung_by_a_sweep(engine, monkeypatch):
     """A worker died between the child's end and the ring."""
-    monkeypatch.setattr(engine.coordinator, "_ring_parent", lambda *_, **__: None)
+    monkeypatch.setattr(engine.coordinator, "_signal_parent", lambda *_, **__: None)
     result = engine.run(bare(child(step("x")), step("b")), "in")
     assert result.run_status == "running"
 

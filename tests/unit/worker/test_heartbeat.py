@@ -16,14 +16,14 @@ from flujo_client.contract.envelope import TASK_SWEEP
 from flujo_client.errors import SettingsError
 from flujo_worker.app import FlujoWorker
 from flujo_worker.attempts.lease import Lease
-from flujo_worker.cli.beat import HeardScheduler
+from flujo_worker.cli.beat import ObservedScheduler
 from flujo_worker.liveness.heartbeat import Heartbeat
 from flujo_worker.ports import Member
 
 PATIENCE_S = 30
 
 
-class Answering:
+class UserCodeAnswers:
     """A store to which every lease is good."""
 
     def register_worker(self, member, lease_s, *, old=None, held=()):
@@ -39,7 +39,7 @@ class Answering:
         pass
 
 
-class Silent(Answering):
+class Silent(UserCodeAnswers):
     """A store that answers no renewal."""
 
     def renew(self, worker, lease_s, held):
@@ -60,7 +60,7 @@ def grow_old(file, seconds):
 
 def test_every_renewal_of_the_lease_touches_the_file(tmp_path):
     file = tmp_path / "alive"
-    lease = leased(Answering(), file).start()
+    lease = leased(UserCodeAnswers(), file).start()
     assert file.exists()
     grow_old(file, 100)
     until = time.monotonic() + PATIENCE_S
@@ -146,7 +146,7 @@ def test_beat_tells_of_what_it_has_sent_and_of_nothing_else(tmp_path, services):
     file = tmp_path / "alive"
     for broker, told in (("redis://127.0.0.1:1/0", False), (services.broker_url, True)):
         flujo = FlujoWorker(settings=Settings(database_url=services.database_url, broker_url=broker))
-        scheduler = HeardScheduler(flujo.app, heartbeat=Heartbeat(file))
+        scheduler = ObservedScheduler(flujo.app, heartbeat=Heartbeat(file))
         entry = scheduler.Entry(name="sweep", task=TASK_SWEEP, schedule=10, app=flujo.app)
         scheduler.apply_entry(entry)
         assert file.exists() is told

@@ -40,46 +40,46 @@ def engine():
 
 
 @pytest.fixture
-def rung():
+def wake():
     return threading.Event()
 
 
 @pytest.fixture
-def thread(engine, rung):
+def thread(engine, wake):
     threads = Threads("test-hooks")
-    thread = HookThread(engine.hook_calls, threads, rung, every_s=NEVER, at_once=2)
+    thread = HookThread(engine.hook_calls, threads, wake, every_s=NEVER, at_once=2)
     yield thread
     threads.shutdown()
 
 
 def ended(engine, gate, runs=1):
     """Runs that have ended, and whose hooks nobody has told yet."""
-    engine._told_hooks = lambda: False
+    engine._deliver_hooks = lambda: False
     pipeline = Pipeline([step("a")], hooks=[gate])
     return [engine.run(pipeline, 1).run_id for _ in range(runs)]
 
 
 def owed(engine):
-    return engine.store.owed_calls("local", 10)
+    return engine.store.pending_hook_calls("local", 10)
 
 
-def test_a_ring_has_hooks_told_at_once(engine, gate, rung, thread):
+def test_a_ring_has_hooks_told_at_once(engine, gate, wake, thread):
     [run] = ended(engine, gate)
     gate.open.set()
     thread.start()
-    rung.set()
+    wake.set()
     wait_until(lambda: not owed(engine), what="the hooks")
     thread.stop()
     assert gate.runs == [run]
 
 
-def test_what_is_under_way_is_not_begun_again(engine, gate, rung, thread):
+def test_what_is_under_way_is_not_begun_again(engine, gate, wake, thread):
     """Its own row is this worker's to take."""
     ended(engine, gate)
     thread.start()
     for _ in range(3):
-        rung.set()
-        wait_until(lambda: not rung.is_set(), what="a look")
+        wake.set()
+        wait_until(lambda: not wake.is_set(), what="a look")
     wait_until(lambda: gate.runs, what="the hook")
     gate.open.set()
     wait_until(lambda: not owed(engine), what="its end")
@@ -87,11 +87,11 @@ def test_what_is_under_way_is_not_begun_again(engine, gate, rung, thread):
     assert len(gate.runs) == 1
 
 
-def test_so_many_are_told_at_once(engine, gate, rung, thread):
+def test_so_many_are_told_at_once(engine, gate, wake, thread):
     """Others wait for their turn, and come."""
     runs = ended(engine, gate, 5)
     thread.start()
-    rung.set()
+    wake.set()
     wait_until(lambda: len(gate.runs) == 2, what="two")
     assert len(gate.runs) == 2
     gate.open.set()
@@ -109,7 +109,7 @@ def test_a_stop_has_the_last_ones_told(engine, gate, thread):
     assert (gate.runs, owed(engine)) == ([run], [])
 
 
-def test_an_error_does_not_end_the_thread(engine, gate, rung, thread, monkeypatch):
+def test_an_error_does_not_end_the_thread(engine, gate, wake, thread, monkeypatch):
     [run] = ended(engine, gate)
     gate.open.set()
     errors, take = [StoreError("away"), ValueError("a bug")], engine.store.take_call
@@ -123,7 +123,7 @@ def test_an_error_does_not_end_the_thread(engine, gate, rung, thread, monkeypatc
     thread.start()
 
     def told():
-        rung.set()
+        wake.set()
         return not owed(engine)
 
     wait_until(told, what="the hooks")

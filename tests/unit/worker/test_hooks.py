@@ -536,7 +536,7 @@ def test_a_worker_with_other_code_leaves_the_call_to_others(engine):
     engine.hook_calls.due = list
     engine.run(hooked(step("a"), hooks=[told]), 1)
     del engine.hook_calls.due
-    [call] = engine.store.owed_calls("local", 10)
+    [call] = engine.store.pending_hook_calls("local", 10)
     with LocalEngine() as other:
         other.store = engine.store
         other.hook_calls._store = engine.store

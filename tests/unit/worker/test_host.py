@@ -36,7 +36,7 @@ def worker(migrated_url, redis_url):
         (replace(STEP, address="fan", step="fan", kind="join").to_wire(), BELL.key, "what it holds is attempt"),
         ({}, "run::a:1", "not an envelope"),
     ],
-    ids=["another id", "a doorbell", "a join's envelope", "nothing"],
+    ids=["another id", "a join signal", "a join's envelope", "nothing"],
 )
 def test_an_attempts_message_holds_that_attempt(worker, wire, task_id, said):
     """M-014: headers are not signed, so what they say is compared with the body."""
@@ -47,21 +47,21 @@ def test_an_attempts_message_holds_that_attempt(worker, wire, task_id, said):
 @pytest.mark.parametrize(
     ("wire", "task_id", "said"),
     [
-        (BELL.to_wire(), "run:other:other:join", "what it holds is the doorbell run:fan:fan:join"),
+        (BELL.to_wire(), "run:other:other:join", "what it holds is the join signal run:fan:fan:join"),
         (STEP.to_wire(), STEP.key, "is not a join's"),
-        ({}, BELL.key, "not a doorbell"),
+        ({}, BELL.key, "not a join signal"),
     ],
     ids=["another id", "an attempt", "nothing"],
 )
-def test_a_joins_message_holds_that_doorbell(worker, wire, task_id, said):
-    """M-014: a signed doorbell of one fan-out does not ring for another."""
+def test_a_joins_message_holds_that_join_signal(worker, wire, task_id, said):
+    """M-014: a signed join signal of one fan-out does not count for another."""
     with pytest.raises(WireError, match=f"message {task_id} refused: .*{said}"):
         Host(worker.settings, worker.app).join(wire, task_id=task_id)
 
 
 @pytest.mark.parametrize("told", [None, "theirs"])
 def test_a_worker_can_send_to_our_queues_whatever_it_consumes(worker, told):
-    """Attached to an app that creates no missing queues and started with -Q, it publishes doorbells all the same."""
+    """Attached to an app that creates no missing queues and started with -Q, it publishes join signals all the same."""
     worker.app.conf.task_create_missing_queues = False
     worker.app.amqp.queues.add("theirs")
     signals.celeryd_init.send(sender="w", instance=SimpleNamespace(app=worker.app), options={"queues": told})

@@ -23,7 +23,7 @@ from flujo_client import (
 from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ResumeError
 from flujo_client.serial import loads
-from flujo_worker.attempts.perform import Delivered
+from flujo_worker.attempts.perform import DeliveryResult
 from flujo_worker.testing import LocalEngine
 
 
@@ -219,7 +219,7 @@ def test_a_redelivery_without_a_lane_counts_as_little(engine, waiting):
     [last] = [each.key for each in engine.history(waiting) if each.address == "fan/a" and each.step == "last"]
     again = replace(Envelope.from_wire(loads(message)), step="last", kind="step")
     assert again.key == last
-    assert engine.attempts.perform(again) == Delivered("ended", counts=False)
+    assert engine.attempts.perform(again) == DeliveryResult("ended", counts=False)
 
 
 def test_a_branch_without_a_lane_has_none_to_give(engine, waiting):

@@ -11,7 +11,7 @@ import pytest
 from builders import enqueued
 from celery import Celery
 
-from flujo_worker.attempts.isolation import ALONE_AFTER, Delivered, Gate, Isolation, NoPlace, NoProcess
+from flujo_worker.attempts.isolation import ALONE_AFTER, DeliveryResult, Gate, Isolation, NoFreeSlot, NoProcess
 from flujo_worker.quarantine import import_path_of
 
 ENVELOPE = enqueued().first
@@ -28,7 +28,7 @@ class Processes:
         self.rooms.append(room)
         if self.raised:
             raise self.raised.pop(0)
-        return Delivered("merged", counts=True)
+        return DeliveryResult("merged", counts=True)
 
 
 class Ledger:
@@ -49,7 +49,7 @@ def test_a_suspect_runs_in_a_process_of_its_own_beside_what_runs_here():
     processes = Processes()
     isolation = Isolation(Ledger(), processes)
     with isolation.gate.shared():
-        assert isolation.perform(ENVELOPE, ALONE_AFTER - 1, never) == Delivered("merged", counts=True)
+        assert isolation.perform(ENVELOPE, ALONE_AFTER - 1, never) == DeliveryResult("merged", counts=True)
     assert processes.rooms == ["apart"]
 
 
@@ -61,13 +61,13 @@ def test_one_that_went_down_with_its_worker_has_worker_and_process_for_itself():
 
 def test_a_suspect_without_a_place_waits_in_its_row():
     ledger = Ledger()
-    assert Isolation(ledger, Processes(NoPlace())).perform(ENVELOPE, 2, never) == Delivered("waiting")
+    assert Isolation(ledger, Processes(NoFreeSlot())).perform(ENVELOPE, 2, never) == DeliveryResult("waiting")
     assert ledger.postponed == [(ENVELOPE.key, True)]
 
 
 @pytest.mark.parametrize("processes", [None, Processes(*[NoProcess("no memory")] * 2)])
 def test_where_no_process_can_be_had_a_suspect_has_this_one_for_itself(processes):
-    isolation, done = Isolation(Ledger(), processes), Delivered("merged")
+    isolation, done = Isolation(Ledger(), processes), DeliveryResult("merged")
     with ThreadPoolExecutor() as threads:
         with isolation.gate.shared():
             waiting = threads.submit(isolation.perform, ENVELOPE, 2, lambda: done)

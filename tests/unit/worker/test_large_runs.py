@@ -31,15 +31,15 @@ def conclude_all(engine):
     while engine.bus:
         wire = loads(engine.bus.popleft())
         if wire["task"] == TASK_JOIN:
-            bell = JoinSignal.from_wire(wire)
-            envelope = engine.coordinator.answer_doorbell(bell.run, bell.address)
+            join_signal = JoinSignal.from_wire(wire)
+            envelope = engine.coordinator.join_if_due(join_signal.run, join_signal.address)
         else:
             envelope = Envelope.from_wire(wire)
         claim = engine.store.claim(envelope.key, "local", max_lost=1)
         outcome = succeeded(1) if envelope.kind == "step" else succeeded()
         concluded = engine.coordinator.conclude(AttemptReport(envelope, claim.fence, outcome))
         if concluded.counts:
-            engine._rung(engine._chords.part(envelope))
+            engine._send_join_signal(engine._chords.part(envelope))
 
 
 @pytest.mark.parametrize(("make", "output"), [(in_a_row, 1), (side_by_side, {f"b{n}": 1 for n in range(MAX_BRANCHES)})])

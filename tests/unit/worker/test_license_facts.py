@@ -14,7 +14,7 @@ from flujo_worker.demo.license_facts import (
     LicenseFile,
     LicenseVerdict,
     derive_verdict,
-    evidence_stands,
+    evidence_holds,
     installed_distributions,
     read_metadata,
 )
@@ -212,7 +212,7 @@ def test_bundled_licences_do_not_count():
 )
 def test_a_quote_must_stand_in_the_metadata(evidence, category, stands):
     verdict = LicenseVerdict(spdx="MIT", category=category, confidence=0.9, evidence=evidence)
-    assert evidence_stands(about(files=(MIT_TEXT,)), verdict) is stands
+    assert evidence_holds(about(files=(MIT_TEXT,)), verdict) is stands
 
 
 TEXTS = st.sampled_from(["", "MIT", "BSD", "GPLv3+", "Dual License", MIT_TEXT, BSD_TEXT, "??"]) | st.text(max_size=30)
@@ -224,7 +224,7 @@ def test_every_verdict_is_backed_by_its_evidence(expression, field, classifiers,
         license_expression=expression, license_text=field, classifiers=tuple(classifiers), files=tuple(files)
     )
     verdict = derive_verdict(metadata)
-    assert evidence_stands(metadata, verdict)
+    assert evidence_holds(metadata, verdict)
     assert (verdict.confidence == 0.0) is (verdict.category == "unknown")
 
 
@@ -232,7 +232,7 @@ def test_every_distribution_installed_here_has_a_verdict_that_stands():
     for name in installed_distributions():
         metadata = read_metadata(name)
         verdict = derive_verdict(metadata)
-        assert evidence_stands(metadata, verdict), name
+        assert evidence_holds(metadata, verdict), name
         assert len(metadata.license_files) <= MAX_FILES
         assert all(len(file.text) <= FILE_CHARS for file in metadata.license_files)
 

@@ -457,7 +457,7 @@ def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engin
     forged = replace(envelope, ticket=replace(envelope.ticket, **change))
 
     with pytest.raises(WireError, match="is not one of"):
-        engine.attempts.deliver(forged)
+        engine.coordinator.effects.run(engine.attempts.deliver(forged))
 
     assert agent.calls == 0
     engine.drain()

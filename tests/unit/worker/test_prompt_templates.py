@@ -15,7 +15,7 @@ from flujo_client.errors import TemplateError
 from flujo_worker.agents.plan_generator import PlanGeneratorAgent
 from flujo_worker.agents.prompts import render_template, render_text
 from flujo_worker.agents.prompts.markdown import nested_markdown
-from flujo_worker.observe.log import tell_outside_attempts_to
+from flujo_worker.observe.log import set_outside_listener
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
@@ -46,9 +46,9 @@ FENCED = re.compile(r"\n## Context\n```json\n(.*)\n```\Z", re.DOTALL)
 @pytest.fixture
 def told():
     events = []
-    tell_outside_attempts_to(events.append)
+    set_outside_listener(events.append)
     yield events
-    tell_outside_attempts_to(None)
+    set_outside_listener(None)
 
 
 def planned(context):

@@ -64,6 +64,13 @@ def test_our_messages_pass():
     read(item)
 
 
+@pytest.mark.parametrize("stamps", ["{}", '{"__type__": "datetime", "__value__": "2026-01-01T00:00:00"}', '"\\u005f"'])
+def test_what_passes_is_given_as_kombu_would_read_it(stamps):
+    """Nobody reads it twice."""
+    item = orjson.dumps(genuine()).replace(b'"stamps":{}', b'"stamps":' + stamps.encode())
+    assert screen(item, is_ours=True, own=OWN, others=(), max_bytes=MEGABYTE) == loads(item)
+
+
 @pytest.mark.parametrize("name", sorted(JUNK.keys() - {name for name, later in JUDGED_LATER.items() if later}))
 def test_junk_is_refused(name):
     """Law of design §4: a message that is not ours cannot kill a worker."""

@@ -51,7 +51,7 @@ def published(kind="step", *, lanes=None, keys=KEYS):
     )
     broker = Broker(settings)
     broker.redis = lists = Lists()
-    broker.publish([first]) if kind != "sweep" else broker.ring("flujo.control")
+    broker.publish([first]) if kind != "sweep" else broker.request_sweep("flujo.control")
     [item] = lists.pushed
     return orjson.loads(item)
 

@@ -11,7 +11,7 @@ from builders import enqueued, member
 from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.store.memory.store import MemoryStore
-from flujo_worker.sweeper import UNRUNG_BEHIND_S, UNRUNG_S, Sweeper
+from flujo_worker.sweeper import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S, Sweeper
 from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
 
@@ -77,7 +77,7 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
     sweeper.sweep()
     post.head = 0.0
     sweeper.sweep()
-    assert asked == [UNRUNG_S, UNRUNG_BEHIND_S]
+    assert asked == [JOIN_OVERDUE_S, JOIN_OVERDUE_BEHIND_S]
 
 
 @pytest.mark.parametrize(("may_judge", "sweeps"), [(True, True), (False, False)])

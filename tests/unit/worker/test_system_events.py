@@ -111,7 +111,7 @@ def test_that_events_are_not_written_is_no_event(ledger, started):
 
 def test_a_line_outside_attempts_is_told_of_the_worker(ledger, started):
     """SYS-21: with structlog set up as a worker of ours does."""
-    structlog.configure(processors=[log.keep_for_the_run, structlog.processors.JSONRenderer()])
+    structlog.configure(processors=[log.collect_event, structlog.processors.JSONRenderer()])
     try:
         structlog.get_logger().info("cache_warmed", entries=3, api_key="hunter2")
     finally:

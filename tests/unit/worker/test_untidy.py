@@ -6,7 +6,7 @@ from flujo_worker.aros import parse
 from flujo_worker.aros.typed import schema_of
 from flujo_worker.demo.license_audit import judge
 from flujo_worker.demo.license_facts import LicenseVerdict
-from flujo_worker.demo.untidy import said
+from flujo_worker.demo.untidy import untidy_reply
 
 VERDICT = LicenseVerdict(spdx="MIT", category="permissive", confidence=0.95, evidence="License: MIT")
 QUESTIONS = [f"distribution-{number}" for number in range(200)]
@@ -20,12 +20,12 @@ def read(text):
 def test_whatever_is_read_is_the_verdict(asked_again):
     """Nothing is lost or invented on the way."""
     for question in QUESTIONS:
-        outcome = read(said(VERDICT, question, asked_again=asked_again))
+        outcome = read(untidy_reply(VERDICT, question, asked_again=asked_again))
         assert not outcome.ok or outcome.value == VERDICT.model_dump(mode="json")
 
 
 def test_some_answers_are_right_some_repaired_some_refused():
-    outcomes = [read(said(VERDICT, question, asked_again=False)) for question in QUESTIONS]
+    outcomes = [read(untidy_reply(VERDICT, question, asked_again=False)) for question in QUESTIONS]
 
     assert {outcome.rule for outcome in outcomes} == {None, "cut", "schema"}
     assert {each.name for outcome in outcomes for each in outcome.transforms} == {
@@ -38,4 +38,4 @@ def test_some_answers_are_right_some_repaired_some_refused():
 
 
 def test_asked_again_it_answers_as_it_was_asked():
-    assert all(not read(said(VERDICT, each, asked_again=True)).transforms for each in QUESTIONS)
+    assert all(not read(untidy_reply(VERDICT, each, asked_again=True)).transforms for each in QUESTIONS)

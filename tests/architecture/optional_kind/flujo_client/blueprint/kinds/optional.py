@@ -27,7 +27,6 @@ KIND: Final = BlueprintKind(
     spec=kinds.OPTIONAL,
     step=OptionalStep,
     keys={"body": Key(BODY, "What may fail.", required=True)},
-    bodies=((("body",), "inside"),),
     build=_build,
     write=_write,
 )

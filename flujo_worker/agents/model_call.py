@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of
-from flujo_worker.agents.telling import hidden, most_told, text_of
 from flujo_worker.runtime.attempt_run import charge, current_run, in_thread
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Shaping
 
 
-async def ask(
+async def ask_model(
     agent: AbstractAgent[Any, Any],
     data: Any,
     *,
@@ -56,14 +56,14 @@ async def ask(
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
     run = functools.partial(
-        _asked,
+        _run_agent,
         agent,
         prompt,
         model=model,
         model_settings=settings,
         usage=spent,
         instructions=instructions,
-        telling=_telling(data, guidance, history),
+        events=_request_events(data, guidance, history),
     )
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
@@ -74,14 +74,14 @@ async def ask(
     return AgentAnswer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
 
 
-def _telling(data: Any, guidance: str | None, history: str | None) -> list[Any]:
+def _request_events(data: Any, guidance: str | None, history: str | None) -> list[Any]:
     """Make the capability that tells what is sent, where it is told at all."""
-    most = most_told()
+    most = preview_limit()
     if not most:
         return []
-    from flujo_worker.agents.sent import Sent
+    from flujo_worker.agents.request_events import RequestEvents
 
-    return [Sent(prompt_of(hidden(data), guidance, _shown(history)), most)]
+    return [RequestEvents(prompt_of(hidden(data), guidance, _shown(history)), most)]
 
 
 def _shown(history: str | None) -> str | None:
@@ -91,8 +91,10 @@ def _shown(history: str | None) -> str | None:
     return own.shown if own is not None and own.text == history else history
 
 
-async def _asked(agent: Any, prompt: str, *, telling: list[Any], capabilities: Sequence[Any] = (), **rest: Any) -> Any:
-    return await agent.run(prompt, capabilities=[*capabilities, *telling], **rest)
+async def _run_agent(
+    agent: Any, prompt: str, *, events: list[Any], capabilities: Sequence[Any] = (), **rest: Any
+) -> Any:
+    return await agent.run(prompt, capabilities=[*capabilities, *events], **rest)
 
 
 def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
@@ -103,11 +105,11 @@ def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
     own = getattr(agent, "model_settings", None)
     for each in [] if model is None else each_of(model):
         if dropped := dropped_by(each, {**(own if isinstance(own, dict) else {}), **settings}):
-            tell_dropped(dropped, model=each.model_name)
+            emit_dropped_options(dropped, model=each.model_name)
     return settings | NO_RETRIES if model is not None and retries_itself(model) else settings
 
 
-def tell_dropped(options: Sequence[str], **by: Any) -> None:
+def emit_dropped_options(options: Sequence[str], **by: Any) -> None:
     """Tell that options were given and go nowhere, by whom they are dropped: `agent` or `model` (C-36)."""
     from flujo_worker.observe.log import emit
 

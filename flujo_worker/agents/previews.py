@@ -21,14 +21,14 @@ _ALL: Final = 2**31
 """Nodes of a tree."""
 
 
-def most_told() -> int:
+def preview_limit() -> int:
     """Give the characters that are told of a text in this attempt; 0 where nothing is told."""
     return MOST.get(current_settings().prompts, 0)
 
 
-def tell_variables(template: str, variables: dict[str, Any]) -> None:
+def emit_variables(template: str, variables: dict[str, Any]) -> None:
     """Tell which variables a system prompt was rendered with."""
-    if most := most_told():
+    if most := preview_limit():
         values = {name: preview(text_of(hidden(value, name)), most) for name, value in variables.items()}
         emit("agent.system.vars", "debug", template=template, variables=values)
 

@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart
 
 from flujo_client.attempt_info import current_attempt
 from flujo_client.redact import preview
-from flujo_worker.agents.telling import hidden, text_of
+from flujo_worker.agents.previews import hidden, text_of
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
 
 
-class Sent(AbstractCapability[Any]):
+class RequestEvents(AbstractCapability[Any]):
     """Tells of a run's requests, each part of the conversation once.
 
     Args:
@@ -34,7 +34,7 @@ class Sent(AbstractCapability[Any]):
 
     def __init__(self, shown: str, most: int) -> None:
         self._shown, self._most = shown, most
-        self._told, self._schema = 0, ""
+        self._emitted, self._schema = 0, ""
 
     async def wrap_model_request(
         self,
@@ -44,44 +44,44 @@ class Sent(AbstractCapability[Any]):
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
         """Tell, then ask."""
-        self._tell(request_context)
+        self._emit_request(request_context)
         return await handler(request_context)
 
-    def _tell(self, asked: ModelRequestContext) -> None:
-        news = [message for message in asked.messages[self._told :] if isinstance(message, ModelRequest)]
-        if self._told == 0:
-            self._tell_system(asked, news)
-            self._tell_prompt(self._shown)
+    def _emit_request(self, request: ModelRequestContext) -> None:
+        news = [message for message in request.messages[self._emitted :] if isinstance(message, ModelRequest)]
+        if self._emitted == 0:
+            self._emit_system(request, news)
+            self._emit_prompt(self._shown)
         else:
-            for text in (_said(part) for message in news for part in message.parts):
-                self._tell_prompt(text)
-        self._told = len(asked.messages)
-        self._tell_schema(asked.model, asked.model_request_parameters)
+            for text in (_text(part) for message in news for part in message.parts):
+                self._emit_prompt(text)
+        self._emitted = len(request.messages)
+        self._emit_schema(request.model, request.model_request_parameters)
 
-    def _tell_system(self, asked: ModelRequestContext, news: list[ModelRequest]) -> None:
+    def _emit_system(self, request: ModelRequestContext, news: list[ModelRequest]) -> None:
         system, info = _system(news), current_attempt()
         emit(
             "agent.system",
             "debug",
-            model_id=asked.model.model_name,
+            model_id=request.model.model_name,
             attempt=info and info.number,
             system_prompt_preview=preview(system, self._most) if system else None,
         )
 
-    def _tell_prompt(self, text: str) -> None:
+    def _emit_prompt(self, text: str) -> None:
         emit("agent.prompt", "debug", prompt_preview=preview(text, self._most))
 
-    def _tell_schema(self, model: Model[Any], asked: ModelRequestParameters) -> None:
-        schema = _schema(asked)
+    def _emit_schema(self, model: Model[Any], request: ModelRequestParameters) -> None:
+        schema = _schema(request)
         if schema and schema != self._schema:
-            mode = _mode_of(model) if asked.output_mode == "auto" else asked.output_mode
+            mode = _mode_of(model) if request.output_mode == "auto" else request.output_mode
             emit("agent.schema", "debug", mode=mode, schema_preview=preview(schema, self._most))
         self._schema = schema
 
 
-def _schema(asked: ModelRequestParameters) -> str:
-    form = asked.output_object
-    tools = [{"name": tool.name, "schema": tool.parameters_json_schema} for tool in asked.output_tools]
+def _schema(request: ModelRequestParameters) -> str:
+    form = request.output_object
+    tools = [{"name": tool.name, "schema": tool.parameters_json_schema} for tool in request.output_tools]
     forms = tools if form is None else [{"name": form.name, "schema": form.json_schema}]
     return orjson.dumps(forms).decode() if forms else ""
 
@@ -98,5 +98,5 @@ def _system(messages: list[ModelRequest]) -> str:
     return "\n\n".join([*parts, *(message.instructions for message in messages if message.instructions)])
 
 
-def _said(part: ModelRequestPart) -> str:
+def _text(part: ModelRequestPart) -> str:
     return text_of(hidden(getattr(part, "content", part)))

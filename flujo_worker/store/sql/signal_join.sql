@@ -1,8 +1,8 @@
 -- The join's work row, if all branches are closed and the child run, if that is what is waited for, has ended. It comes right after
--- hold_fan_out.sql in one transaction, so two rings make one row, and the second sees it. Whoever rings after the last close sees all
+-- hold_fan_out.sql in one transaction, so two signals make one row, and the second sees it. Whoever signals after the last close sees all
 -- branches closed.
 -- A row that is there already is not tried again: an insert would wait for the join's own merge, which waits for the fan-out that is
--- held here. For the same reason a ring may not look before it holds the fan-out: another ring's join could be at its merge by the
+-- held here. For the same reason a signal may not look before it holds the fan-out: another signal's join could be at its merge by the
 -- time of the insert.
 -- FOR KEY SHARE of the run, as in a merge: after a cancel no row is made.
 WITH fit AS (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MODULES: Final = (agents, schemas, texts, flows, contexts, imports)
 
 
-def ask(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:
+def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:
     """Find all that the rules have to say.
 
     Args:
@@ -32,9 +32,9 @@ def ask(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool 
         allowed: import prefixes that a context's model may stand under.
         is_part: it is imported, so that its context may come from elsewhere.
     """
-    for scene in _scenes(document, (), source.data, tuple(allowed), is_part=is_part):
+    for doc in _documents(document, (), source.data, tuple(allowed), is_part=is_part):
         for module in _MODULES:
-            for each in module.rules(scene):
+            for each in module.rules(doc):
                 yield source.finding(
                     each.rule,
                     each.path,
@@ -45,7 +45,7 @@ def ask(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool 
                 )
 
 
-def _scenes(
+def _documents(
     document: Any, path: Path, written: Any, allowed: tuple[str, ...], *, is_part: bool
 ) -> Iterator[DocumentIndex]:
     """Give a document and those written out under its `imports`; what an import brings from a file is asked about there."""
@@ -57,4 +57,4 @@ def _scenes(
         return
     for name, given in here.items():
         if isinstance(given, Mapping):
-            yield from _scenes(imports[name], (*path, "imports", name), given, allowed, is_part=True)
+            yield from _documents(imports[name], (*path, "imports", name), given, allowed, is_part=True)

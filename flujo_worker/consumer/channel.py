@@ -1,0 +1,241 @@
+"""How a worker takes messages from Redis: as many as it has free slots for, in one round trip.
+
+kombu takes one message for each BRPOP, and keeps asking while the worker is full. Here BLMPOP takes several at once, and nothing is
+asked for while no slot is free. Servers that do not know BLMPOP (Redis 6.2) are asked with BRPOP first and with RPOP for the rest.
+Only channels that consume with acknowledgements are limited, as in AMQP: remote control and replies go kombu's own way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import cache, lru_cache
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Protocol
+
+import kombu
+from kombu.transport import redis as stock
+from kombu.transport import virtual
+from kombu.utils.json import loads
+from redis.exceptions import NoPermissionError, ResponseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 32
+"""How many messages one process takes at once: more would wait here while other processes have nothing to do."""
+
+
+class Slots(Protocol):
+    """Counts what a process can still take."""
+
+    @property
+    def free(self) -> int:
+        """Return how many more messages there is room for; only a message that is handed over may lower it."""
+
+
+class Capacity:
+    """How many more messages a process can take, and the wake-up of the hub that waits for a free slot.
+
+    Args:
+        slots: of the pool.
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._hub: Any = None
+        self._is_awaited = False
+
+    @property
+    def free(self) -> int:
+        return self._slots.free
+
+    def serve(self, hub: Any) -> None:
+        """Wake this hub from now on."""
+        self._hub = hub
+
+    def has_room(self) -> bool:
+        """Tell whether a slot is free; if none is, the next `wake` wakes the hub. Called by the hub's thread."""
+        if self._slots.free > 0:
+            return True
+        self._is_awaited = True
+        return self._slots.free > 0  # a slot that became free before the line above woke nobody
+
+    def wake(self) -> None:
+        """Tell the hub that a slot is free again, if it waits for one. Safe to call from any thread, as often as you like."""
+        if self._is_awaited and self._hub is not None:
+            self._is_awaited = False
+            self._hub.call_soon(_look_again)
+
+
+def _look_again() -> None:
+    """Do nothing: once awake, the hub asks for messages before it waits again."""
+
+
+def connection_for(capacity: Capacity) -> type[kombu.Connection]:
+    """Return the class of connections whose consumers take messages by free slots, for `app.amqp.Connection`.
+
+    kombu still chooses the transport by the URL, also when it switches to the next of several URLs.
+    """
+
+    @cache
+    def derived(base: Any) -> type[BulkTransport]:
+        channel = type("Channel", (BulkChannel, base.Channel), {"capacity": capacity})
+        return type("Transport", (BulkTransport, base), {"Channel": channel, "capacity": capacity})
+
+    class LimitedConnection(kombu.Connection):
+        def get_transport_cls(self) -> type[BulkTransport]:
+            base: Any = super().get_transport_cls()
+            return derived(base)
+
+    return LimitedConnection
+
+
+class _Limited(virtual.QoS):
+    channel: BulkChannel
+
+    def can_consume(self) -> bool:
+        return super().can_consume() and self.channel.has_room()
+
+
+class _LimitedWithAcks(_Limited, stock.QoS):
+    """The same with kombu's acknowledgements in Redis."""
+
+
+class BulkChannel(stock.Channel):
+    """A channel that takes what it has room for. Used by the hub's thread alone."""
+
+    capacity: Capacity
+    connection: BulkTransport
+    # What kombu's type stubs leave out.
+    QoS: Any
+    connection_errors: tuple[type[Exception], ...]
+    _closing: bool
+    _queue_cycle: Any
+    _q_for_pri: Callable[[str, int], str]
+    _flush_brpop_reauth: Callable[[], None]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.QoS = _LimitedWithAcks if self.ack_emulation else _Limited
+        self.read: Callable[[bytes, str], Any] = _read
+        """Makes the message of an item of a queue, or None where it is not to be delivered."""
+        self._bulk_request = lru_cache(self._write_bulk_request)
+        self._is_limited = False
+        self._asked: str | None = None
+        self._key = ""
+
+    def has_room(self) -> bool:
+        return not self._is_limited or self.capacity.has_room()
+
+    def basic_consume(self, queue: str, no_ack: bool | None, *args: Any, **options: Any) -> Any:  # noqa: FBT001 - kombu's
+        self._is_limited = self._is_limited or not no_ack
+        return super().basic_consume(queue, no_ack, *args, **options)
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        """Ask for messages; kombu calls it when nothing is asked for and `QoS.can_consume` allows it."""
+        self._asked = "BRPOP" if self._is_limited else None
+        if not self._is_limited or not self.connection.knows_blmpop:
+            super()._brpop_start(timeout)  # type: ignore[misc]
+        elif queues := self._queue_cycle.consume(len(self.active_queues)):
+            seconds = self.brpop_timeout if timeout is None else timeout
+            self._ask("BLMPOP", self._bulk_request(tuple(queues), seconds or 0, self._room(MOST_AT_ONCE)))
+
+    def _write_bulk_request(self, queues: Sequence[str], seconds: float, count: int) -> Any:
+        keys = [self._prefixed(self._q_for_pri(queue, step)) for step in self.priority_steps for queue in queues]
+        return self.client.connection.pack_command("BLMPOP", seconds, len(keys), *keys, "RIGHT", "COUNT", count)
+
+    def _brpop_read(self, **options: Any) -> bool:
+        """Read the answer and deliver what is in it; kombu calls it when the connection has something to read."""
+        asked = self._asked
+        if asked is None:
+            return bool(super()._brpop_read(**options))  # type: ignore[misc]
+        key, items = self._answer(asked)
+        queue = key.rsplit(self.sep, 1)[0]
+        self._queue_cycle.rotate(queue)
+        self._deliver_all(key, queue, items)
+        if asked == "BRPOP":
+            self._ask_for_more(key, queue)
+        return True
+
+    def _ask(self, command: str, request: Any) -> None:
+        connection = self.client.connection
+        self._asked, self._in_poll, self._brpop_sent_at = command, connection, time.monotonic()
+        connection.send_packed_command(request)
+
+    def _answer(self, asked: str) -> tuple[str, Sequence[bytes]]:
+        """Return the list that something came from, and its items; raise Empty if nothing came."""
+        try:
+            answer = self.client.connection.read_response()
+        except ResponseError as error:
+            if asked != "BLMPOP" or not _is_missing(error):
+                raise
+            self.connection.knows_blmpop = False
+            answer = None
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+        if not answer:
+            raise Empty
+        if asked == "RPOP":
+            return self._key, answer
+        self._key = answer[0].decode().removeprefix(self.global_keyprefix)
+        return self._key, answer[1] if asked == "BLMPOP" else answer[1:]
+
+    def _ask_for_more(self, key: str, queue: str) -> None:
+        """Ask for the rest of what there is room for: the answer is read when it comes, like that of BRPOP."""
+        is_open = not self._closing and self.client.connection._sock is not None  # noqa: SLF001 - as kombu does
+        if is_open and queue in self.active_queues and self.qos.can_consume():
+            pack = self.client.connection.pack_command
+            self._ask("RPOP", pack("RPOP", self._prefixed(key), self._room(MOST_AT_ONCE - 1)))
+
+    def _deliver_all(self, key: str, queue: str, items: Sequence[bytes]) -> None:
+        """Deliver items; what cannot be delivered any more goes back to where it came from."""
+        left = list(reversed(items))
+        try:
+            while left and queue in self.connection._callbacks:  # noqa: SLF001 - kombu's consumers
+                item = left.pop()
+                message = self.read(item, queue)
+                if message is not None:
+                    self.connection._deliver(message, queue)  # noqa: SLF001 - as kombu's own channel does
+        finally:
+            if left:
+                self._put_back(key, left)
+
+    def _put_back(self, key: str, items: Sequence[bytes]) -> None:
+        try:
+            with self.conn_or_acquire() as client:
+                client.rpush(key, *items)
+        except self.connection_errors as error:
+            logger.warning("%d messages of %r could not be put back: %s", len(items), key, error)
+
+    def _room(self, most: int) -> int:
+        credit = self.qos.can_consume_max_estimate()
+        room = min(self.capacity.free, most)
+        return max(1, room if credit is None else min(room, credit))
+
+    def _prefixed(self, key: str) -> str:
+        return f"{self.global_keyprefix}{key}"
+
+
+class BulkTransport(stock.Transport):
+    """Tells the hub of a connection to whoever frees slots."""
+
+    capacity: Capacity
+    _callbacks: dict[str, Callable[..., Any]]
+    knows_blmpop = True
+    """Whether the server has BLMPOP and lets us use it, until it says otherwise."""
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        super().register_with_event_loop(connection, loop)
+        self.capacity.serve(loop)
+
+
+def _read(item: bytes, _queue: str) -> Any:
+    return loads(item.decode())
+
+
+def _is_missing(error: ResponseError) -> bool:
+    return isinstance(error, NoPermissionError) or str(error).lower().startswith("unknown command")

@@ -1,0 +1,187 @@
+"""Celery's worker pool of our own: attempts are coroutines on the engine's loop, everything else runs in threads.
+
+A message of ours goes from the consumer to the engine without Celery's tracer, unless somebody listens to what the tracer tells: a
+signal's receivers, task events, an instrumentation. Then it takes the tracer's way, in a thread that waits for the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from celery import signals
+from celery.app import trace
+from celery.app.task import Task
+from celery.concurrency.thread import TaskPool
+from celery.worker import state
+
+from flujo_worker.consumer.channel import Capacity, connection_for
+from flujo_worker.consumer.chord_parts import Part, count_parts
+from flujo_worker.engine import Gathering
+from flujo_worker.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Protocol
+
+    from flujo_worker.consumer.refusals import Refusals
+    from flujo_worker.engine import Engine
+    from flujo_worker.runtime.effects import Effects
+
+    class Carrier(Protocol):
+        """What carries out a message: this process's host."""
+
+        effects: Effects
+
+        async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool: ...
+
+
+logger = logging.getLogger(__name__)
+
+POOL: Final = "flujo_worker.consumer.pool:AttemptPool"
+_TOLD: Final = (
+    signals.task_received,
+    signals.task_prerun,
+    signals.task_postrun,
+    signals.task_success,
+    signals.task_failure,
+)
+_TRACER: Final = trace.build_tracer
+
+
+class Held:
+    """A message that the engine has, as Celery's remote control lists it.
+
+    Args:
+        headers: checked ones.
+        wire: what its body asks for.
+        chord: the body of its chord, if it is part of one.
+        queue: the queue that it lay in.
+        hostname: the worker's name.
+    """
+
+    acknowledged = True
+    worker_pid = None
+
+    def __init__(
+        self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, hostname: str
+    ) -> None:
+        self.headers, self.wire, self.chord, self.queue, self.hostname = headers, wire, chord, queue, hostname
+        self.id: str = headers["id"]
+        self.task_id, self.name = self.id, str(headers["task"])
+        self.time_start = time.time()
+
+    @property
+    def part(self) -> Part | None:
+        """What its chord counts when it has closed a branch."""
+        group = self.headers["group"]
+        return None if group is None else Part(self.id, group, self.headers["group_index"], self.chord)
+
+    def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - Celery's signature
+        """Tell what `celery inspect active` shows of a request; a body is never shown."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "args": self.headers["argsrepr"],
+            "kwargs": self.headers["kwargsrepr"],
+            "type": self.name,
+            "hostname": self.hostname,
+            "time_start": self.time_start,
+            "acknowledged": True,
+            "delivery_info": {"exchange": "", "routing_key": self.queue},
+            "worker_pid": self.worker_pid,
+        }
+
+
+class AttemptPool(TaskPool):
+    """Runs attempts as coroutines, as many at once as the worker's concurrency says."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._parts: Gathering[Part, None] = Gathering(self._count_parts)
+        self._taken = self._done = 0
+        self._counting = threading.Lock()
+        self._tasks: set[Any] = set()
+        self._carrier: Carrier | None = None
+        self._capacity = Capacity(self)
+
+    @property
+    def free(self) -> int:
+        """How many more messages this process can take now."""
+        return int(self.limit) - (self._taken - self._done)
+
+    def serve(self, carrier: Carrier, engine: Engine) -> None:
+        """Have messages carried out by this process's host, on its engine's loop, from now on."""
+        self._carrier, self._engine = carrier, engine
+
+    def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
+        """Tell whether nobody would notice that Celery's tracer is left out."""
+        events = consumer.event_dispatcher
+        return (
+            self._carrier is not None
+            and not any(signal.receivers for signal in _TOLD)
+            and not (events and events.enabled)
+            and trace.build_tracer is _TRACER
+            and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
+        )
+
+    def take(self, held: Held, refusals: Refusals) -> None:
+        """Give the engine a message. Called by the consumer's thread."""
+        self._taken += 1
+        state.task_reserved(held)
+        state.task_accepted(held)
+        self._engine.inbox.put(partial(self._begin, held, refusals))
+
+    def on_apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._taken += 1
+        applied = super().on_apply(*args, **kwargs)
+        applied.f.add_done_callback(lambda _: self._free())
+        return applied
+
+    def on_start(self) -> None:
+        """Have messages taken by free slots."""
+        self.app.amqp.Connection = connection_for(self._capacity)
+
+    def on_stop(self) -> None:
+        """Wait for what runs, as Celery's own pools do."""
+        while self._taken > self._done:
+            time.sleep(0.02)
+        super().on_stop()
+
+    def _begin(self, held: Held, refusals: Refusals) -> None:
+        task = self._engine.loop.create_task(self._carry_out(held, refusals))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, held: Held, refusals: Refusals) -> None:
+        carrier = self._carrier
+        assert carrier is not None, "nothing is taken before somebody serves"
+        try:
+            counts = await carrier.carry_out(held.name, held.wire, task_id=held.id)
+            if counts and held.part is not None:
+                await self._parts(held.part)
+        except WireError as refused:
+            await carrier.effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
+        except Exception:
+            logger.exception("message %s failed", held.id)
+        finally:
+            state.task_ready(held)
+            self._free()
+
+    def _free(self) -> None:
+        with self._counting:
+            self._done += 1
+        self._capacity.wake()
+
+    async def _count_parts(self, parts: Sequence[Part]) -> Sequence[None]:
+        assert self._carrier is not None
+        await self._carrier.effects.call(count_parts, self.app, parts)
+        return [None] * len(parts)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What `celery inspect stats` tells of the pool."""
+        return {**super().info, "attempts": self._taken - self._done}

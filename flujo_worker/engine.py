@@ -1,0 +1,167 @@
+"""The engine's event loop: attempts are coroutines on it, from their message to their merge. One in each process, in a thread of its own.
+
+Users' code never runs here but on the loop of `event_loop.py`, so an agent that blocks holds up no claim and no merge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from flujo_worker.event_loop import Inbox
+from flujo_worker.ports import PlanName
+from flujo_worker.runtime.effects import claim_alone
+from flujo_worker.threads import carried
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from concurrent.futures import Executor, Future
+    from typing import Unpack
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_worker.domain.values import Decision, FanOut
+    from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
+    from flujo_worker.runtime.effects import ClaimTerms
+    from flujo_worker.store.postgres.groups import GroupedLedger
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_AT_ONCE = 64
+"""How many are claimed, merged or sent together at most: all wait for the slowest."""
+
+
+class Engine:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.inbox = Inbox(self.loop)
+        self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out work on the loop, and wait for it in another thread."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the engine would wait for itself")
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def close(self) -> None:
+        """Stop the loop; what it still works on is dropped, and swept by others."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=5)
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+class Gathering(Generic[T, R]):
+    """Does for many at once what they ask for one by one: one act under way, and what gathers meanwhile goes next. There is no timer.
+
+    Args:
+        act: does it for some of them, and gives each one's result in their order; what it raises is raised for each.
+    """
+
+    def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._act = act
+        self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, item: T) -> Awaitable[R]:
+        """Have it done; to be awaited until it is."""
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return done
+
+    async def _work(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
+            waiting = [done for _, done in some]
+            try:
+                results = await self._act([item for item, _ in some])
+            except Exception as error:  # noqa: BLE001 - it is for those who asked
+                for done in waiting:
+                    if not done.done():
+                        done.set_exception(error)
+            else:
+                for done, result in zip(waiting, results, strict=True):
+                    if not done.done():
+                        done.set_result(result)
+        self._task = None
+
+
+class LoopEffects:
+    """Effects for attempts on the engine's loop: the common ones are awaited there, whatever else blocks goes to a thread.
+
+    Args:
+        engine: whose loop it is.
+        store: where attempts are claimed and decisions committed, one by one.
+        groups: the same for many at once; what they do not answer is asked of the store.
+        threads: for what blocks.
+        send: publishes what begins a fan-out, in a thread.
+        push: publishes everything else.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        groups: GroupedLedger,
+        threads: Executor,
+        send: Callable[[Sequence[Envelope], FanOut | None], None],
+        push: Callable[[Sequence[Envelope]], Awaitable[None]],
+    ) -> None:
+        self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
+        self._send, self._push = send, push
+        self._aborted: Gathering[Sequence[FanOutPlace], set[FanOutPlace]] = Gathering(self._aborted_among_all)
+
+    async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        if terms["room"] == "shared" and not terms["to_reserve"]:
+            ticket = envelope.ticket
+            plan = PlanName(ticket.reference, ticket.fingerprint)
+            claim = await self._groups.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan)
+            if claim is not None:
+                return claim
+        return await self.call(claim_alone, self._store, envelope, worker, **terms)
+
+    async def commit(self, decision: Decision) -> Committed:
+        committed = await self._groups.commit(decision)
+        return await self.call(self._store.commit, decision) if committed is None else committed
+
+    async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
+        if fan_out is None:
+            await self._push(envelopes)
+        else:
+            await self.call(self._send, envelopes, fan_out)
+
+    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
+        return (await self._aborted(fan_outs)).intersection(fan_outs) if fan_outs else set()
+
+    async def _aborted_among_all(self, asked: Sequence[Sequence[FanOutPlace]]) -> Sequence[set[FanOutPlace]]:
+        places = {place for some in asked for place in some}
+        return [await self.call(self._store.aborted_among, places)] * len(asked)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.result(self._threads.submit(carried(partial(function, *args, **kwargs))))
+
+    async def result(self, future: Future[T]) -> T:
+        if not future.done():
+            ended = self._engine.loop.create_future()
+            future.add_done_callback(lambda _: self._engine.inbox.put(partial(_end, ended)))
+            await ended
+        return future.result()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._engine.run(work)

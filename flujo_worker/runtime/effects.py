@@ -1,0 +1,104 @@
+"""How the engine waits for what it asks of the world: the steps of an attempt are coroutines, and these are what they await.
+
+Two kinds: in the thread that calls, for Celery's own pools, for tests and tools (`BlockingEffects`), and on the engine's event loop, for
+the worker pool of our own (`loop_effects.py`). The engine's code is the same for both and must not know which it has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar
+
+from flujo_worker.ports import PlanName
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from concurrent.futures import Future
+    from typing import Unpack
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.values import Decision, FanOut
+    from flujo_worker.ports import Claim, Committed, FanOutPlace, Ledger, Room, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ClaimTerms(TypedDict):
+    """On what terms an attempt is claimed; see `Ledger.claim`."""
+
+    max_lost: int
+    may_judge: bool
+    to_reserve: Sequence[Reservation]
+    room: Room
+
+
+class Effects(Protocol):
+    """What an attempt asks of the world."""
+
+    async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        """Take the attempt that a message asks for; see `Ledger.claim`."""
+
+    async def commit(self, decision: Decision) -> Committed:
+        """Apply a decision; see `Ledger.commit`."""
+
+    async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
+        """Publish what follows; what the broker does not take is left to the sweeper."""
+
+    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
+        """Tell which fan-outs were aborted, by all that is committed when this is asked."""
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what blocks: other statements, Redis, imports, sync code of users."""
+
+    def result(self, future: Future[T]) -> Awaitable[T]:
+        """Wait for what runs elsewhere; raises `concurrent.futures.CancelledError` if that was cancelled."""
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out work of the engine and wait for its end, from a thread that may wait."""
+
+
+class BlockingEffects:
+    """Everything is done in the thread that asks for it, which waits meanwhile.
+
+    Args:
+        store: where attempts are claimed and decisions committed.
+        send: publishes.
+    """
+
+    def __init__(self, store: Store, send: Callable[[Sequence[Envelope], FanOut | None], None]) -> None:
+        self._store, self._send = store, send
+
+    async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        return claim_alone(self._store, envelope, worker, **terms)
+
+    async def commit(self, decision: Decision) -> Committed:
+        return self._store.commit(decision)
+
+    async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
+        self._send(envelopes, fan_out)
+
+    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
+        return self._store.aborted_among(fan_outs)
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return function(*args, **kwargs)
+
+    async def result(self, future: Future[T]) -> T:
+        return future.result()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            work.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        work.close()
+        raise RuntimeError("work that waits on an event loop was given to a thread that has none")
+
+
+def claim_alone(ledger: Ledger, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+    """Claim one attempt with a statement of its own."""
+    ticket = envelope.ticket
+    plan = PlanName(ticket.reference, ticket.fingerprint)
+    return ledger.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, **terms)

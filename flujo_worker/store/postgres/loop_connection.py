@@ -1,0 +1,187 @@
+"""A connection to Postgres that lives on the event loop: the loop watches libpq's socket, and no thread waits for an answer.
+
+It connects in the background, and again whenever it was lost; meanwhile it takes nothing. In: a statement's parameters. Out: its rows, or
+an error. Must not try anything again: what was asked when a connection was lost may have happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import error_from_result
+
+from flujo_client.transport.postgres import error_text, fate, options
+from flujo_worker.store.postgres.binary import encode
+from flujo_worker.store.postgres.statements import statement, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    from psycopg.pq.abc import PGconn, PGresult
+
+    Row: TypeAlias = tuple[bytes | None, ...]
+    Answered: TypeAlias = Callable[[list[Row] | psycopg.Error], None]
+
+logger = logging.getLogger(__name__)
+
+FIRST_WAIT_S: Final = 0.05
+LONGEST_WAIT_S: Final = 5.0
+_SETTINGS: Final = "group_settings"
+
+
+class LoopConnection:
+    """Executes one statement of `sql/` on a connection of its own, one group of rows at a time.
+
+    Args:
+        url: a libpq connection string.
+        name: the statement's.
+        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode. Each is then planned anew, with
+            the numbers of rows that it is about.
+    """
+
+    def __init__(self, url: str, name: str, *, prepare: bool) -> None:
+        self._url, self._name, self._prepare = url, name, prepare
+        self._types, self._wait_s = types(name), FIRST_WAIT_S
+        self._connecting: asyncio.Task[None] | None = None
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._answered: Answered | None = None
+        self._rows: list[Row] = []
+        self._error: psycopg.Error | None = None
+        self.is_ready = False
+
+    def open(self) -> None:
+        """Begin to connect, on the loop that this is called on."""
+        self._loop, self._lost = asyncio.get_running_loop(), asyncio.Event()
+        self._connecting = self._loop.create_task(self._stay_connected())
+
+    async def close(self) -> None:
+        """Drop the connection. What is under way fails."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._connecting
+        self._drop(psycopg.OperationalError("the connection was closed"))
+
+    def execute(self, parameters: Mapping[str, Any], answered: Answered) -> None:
+        """Send the statement, and call `answered` with its rows, as text, or an error; the next one may be sent from then on."""
+        if not self.is_ready:
+            raise psycopg.OperationalError("there is no connection")
+        text, names = statement(self._name)
+        values, pgconn = [encode(self._types[each], parameters[each]) for each in names], self._pgconn
+        formats = [pq.Format.BINARY] * len(values)
+        try:
+            if self._prepare:
+                pgconn.send_query_prepared(_SETTINGS.encode(), [])
+                pgconn.send_query_prepared(self._name.encode(), values, formats)
+            else:
+                pgconn.send_query_params(text, values, param_formats=formats)
+            self._send(answered)
+        except psycopg.Error as error:
+            self._answered = None
+            self._drop(error)
+            raise
+
+    async def _stay_connected(self) -> None:
+        while True:
+            self._lost.clear()
+            try:
+                await self._connect()
+                await self._lost.wait()
+            except psycopg.Error as error:
+                logger.warning("postgres takes no groups of statements: %s", error_text(self._url, error))
+                self._drop(error)
+            await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+            self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+
+    async def _connect(self) -> None:
+        self._connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options(self._url))
+        pgconn = self._pgconn
+        pgconn.enter_pipeline_mode()
+        self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must be told
+        self._loop.add_reader(self._socket, self._readable)
+        if self._prepare:
+            for name in (_SETTINGS, self._name):
+                pgconn.send_prepare(name.encode(), statement(name).text)
+        self._send(self._begin)
+
+    def _begin(self, answer: list[Row] | psycopg.Error) -> None:
+        if isinstance(answer, psycopg.Error):
+            logger.warning("postgres takes no groups of statements: %s", error_text(self._url, answer))
+            self._drop(answer)
+        else:
+            self.is_ready = True
+
+    @property
+    def _pgconn(self) -> PGconn:
+        if self._connection is None:
+            raise psycopg.OperationalError("there is no connection")
+        return self._connection.pgconn
+
+    def _send(self, answered: Answered) -> None:
+        """End a pipeline, which is one transaction: of several statements all happen or none."""
+        self._answered, self._rows, self._error = answered, [], None
+        self._pgconn.pipeline_sync()
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._pgconn.flush():
+            self._loop.add_writer(self._socket, self._writable)
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._socket)
+        try:
+            self._flush()
+        except psycopg.Error as error:
+            self._drop(error)
+
+    def _readable(self) -> None:
+        pgconn = self._pgconn
+        try:
+            pgconn.consume_input()
+            while self._answered is not None and not pgconn.is_busy():
+                self._read(pgconn.get_result())
+        except psycopg.Error as error:
+            self._drop(self._error or error)
+
+    def _read(self, result: PGresult | None) -> None:
+        if result is None:  # between two statements
+            if self._pgconn.status != pq.ConnStatus.OK:
+                raise psycopg.OperationalError("the connection was lost")
+        elif result.status == pq.ExecStatus.PIPELINE_SYNC:
+            self._answer()
+        elif result.status == pq.ExecStatus.FATAL_ERROR:
+            self._error = self._error or error_from_result(result)
+        else:
+            columns = range(result.nfields)
+            self._rows = [tuple(result.get_value(row, each) for each in columns) for row in range(result.ntuples)]
+
+    def _answer(self) -> None:
+        answered, error, self._answered = self._answered, self._error, None
+        if error is not None and fate(error) == "away":  # a standby, or a server that shuts down: look for another one
+            self._answered = answered
+            self._drop(error)
+            return
+        if self.is_ready:
+            self._wait_s = FIRST_WAIT_S
+        if answered is not None:
+            answered(error or self._rows)
+
+    def _drop(self, error: psycopg.Error) -> None:
+        """Give the connection up; whoever waits for an answer gets this error."""
+        self.is_ready = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            connection.pgconn.finish()
+            self._lost.set()
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(error)

@@ -1,0 +1,112 @@
+"""A store whose claims and merges are first asked of groups, on an event loop of their own, and alone where a group does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flujo_worker.store.postgres.groups import GroupedLedger
+from flujo_worker.store.postgres.store import PostgresStore
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator, Sequence
+
+    from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.values import Decision
+    from flujo_worker.ports import Claim, Committed, PlanName, Room
+
+T = TypeVar("T")
+
+
+class Grouped:
+    """A ledger of groups, for tests that run no loop."""
+
+    def __init__(self, url: str, *, prepare: bool = True) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.ledger = GroupedLedger(url, prepare=prepare)
+        self.run(self.ledger.open())
+        self.wait_until_ready()
+
+    def run(self, asked: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result(30)
+
+    def together(self, *asked: Coroutine[Any, Any, T]) -> list[T]:
+        """Ask at one moment, so that all of it is one group; give the answers in order."""
+
+        async def gathered() -> list[T]:
+            return list(await asyncio.gather(*asked))
+
+        return self.run(gathered())
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + 30
+        while not self.ledger.is_ready:
+            assert time.monotonic() < deadline, "no groups"
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        self.run(self.ledger.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
+
+
+@contextmanager
+def grouped(url: str, *, prepare: bool = True) -> Iterator[Grouped]:
+    """Open groups on a database."""
+    groups = Grouped(url, prepare=prepare)
+    try:
+        yield groups
+    finally:
+        groups.close()
+
+
+class GroupedStore(PostgresStore):
+    """A store whose every claim and merge goes first through a group, between neighbours that are there no more."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.groups = Grouped(url)
+
+    def claim(
+        self,
+        key: str,
+        worker: str,
+        *,
+        max_lost: int,
+        may_judge: bool = True,
+        fan_outs: Sequence[str] = (),
+        to_reserve: Sequence[Reservation] = (),
+        room: Room = "shared",
+        plan: PlanName | None = None,
+    ) -> Claim:
+        ask, answer = self.groups.ledger.claim, None
+        if room == "shared" and not to_reserve:
+            _, answer, _ = self.groups.together(
+                ask("run_gone::a:1", worker), ask(key, worker, fan_outs=fan_outs, plan=plan), ask("run_none::a:1", "w0")
+            )
+        alone: dict[str, Any] = {"max_lost": max_lost, "may_judge": may_judge, "room": room}
+        return answer or super().claim(key, worker, fan_outs=fan_outs, to_reserve=to_reserve, plan=plan, **alone)
+
+    def commit(self, decision: Decision) -> Committed:
+        commit = self.groups.ledger.commit
+        before, after = (_of_no_run(decision, f"run_{name}") for name in ("gone", "none"))
+        _, answer, _ = self.groups.together(commit(before), commit(decision), commit(after))
+        return answer or super().commit(decision)
+
+    def close(self) -> None:
+        self.groups.close()
+        super().close()
+
+
+def _of_no_run(decision: Decision, run: str) -> Decision:
+    """The same decision for a run that there is not."""
+    envelope = decision.notice.envelope
+    elsewhere = replace(envelope, ticket=replace(envelope.ticket, run=run))
+    return replace(decision, notice=replace(decision.notice, envelope=elsewhere))
