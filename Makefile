@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-aros bench-recovery races chaos clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-aros bench-client bench-recovery races chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -72,6 +72,9 @@ bench: $(STAMP) ## ratios against bare Celery, as a table and JSON
 
 bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds what is installed there
 	@$(ALONE) $(BIN)/python -m tests.bench.aros $(if $(RIVALS),--rivals $(RIVALS))
+
+bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late results come
+	@$(ALONE) $(BIN)/python -m tests.bench.client
 
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flujo_client.api.bulk import RunRequest
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
     from flujo_client.api.handle import AsyncRunHandle, RunHandle
     from flujo_client.api.registry import PipelineRegistry
@@ -129,6 +130,7 @@ _HOME = {
     "RefinementCheck": "contract.results",
     "RunAgentCommand": "contract.commands",
     "RunHandle": "api.handle",
+    "RunRequest": "api.bulk",
     "Settings": "config.manager",
     "StateMachineStep": "pipeline.machine",
     "Step": "pipeline.step",
@@ -213,6 +215,7 @@ __all__ = [
     "RefinementCheck",
     "RunAgentCommand",
     "RunHandle",
+    "RunRequest",
     "Settings",
     "StateMachineStep",
     "Step",

@@ -8,22 +8,23 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from flujo_client.api import approvals, background_runs, operations
+from flujo_client.api import approvals, background_runs, bulk, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import open_services
 from flujo_client.gateway import requests
-from flujo_client.gateway.door import AsyncRunner, SyncRunner
+from flujo_client.gateway.async_door import AsyncRunner
+from flujo_client.gateway.door import SyncRunner
 from flujo_client.gateway.effects import query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from typing import Unpack
 
     from pydantic import BaseModel
 
-    from flujo_client.api.options import ApprovalFilters, EnqueueOptions, RunFilters
+    from flujo_client.api.options import ApprovalFilters, BulkOptions, EnqueueOptions, RunFilters
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
@@ -103,7 +104,7 @@ class FlujoClient:
             PipelineError, MissingAgentError: all that is wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
             IdempotencyConflict: the key stands for other work.
-            ServiceUnreachable: Postgres or Redis does not answer. Nothing was recorded.
+            ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
         """
         options: EnqueueOptions = {
             "context": context,
@@ -118,6 +119,30 @@ class FlujoClient:
             "connection": connection,
         }
         return RunHandle(self, self._door.perform(operations.enqueue(self.settings, pipeline, value, options)))
+
+    def enqueue_many(
+        self, pipeline: str | Pipeline | Step, values: Iterable[Any], **options: Unpack[BulkOptions]
+    ) -> list[RunHandle]:
+        """Enqueue a run for each value, with one commit and one push for up to 1000 of them, and give the runs in the order of the values.
+
+        Each chunk of up to 1000 runs (or about 8 MiB of inputs and contexts) is recorded as a whole or not at all, one after the other.
+        Where a value is refused, the chunks before are recorded, its own and those after it are not. With `connection` it is your
+        transaction that decides about all of them; `publish` them after your commit.
+
+        Args:
+            pipeline: as for `enqueue`.
+            values: inputs; or a `RunRequest` where a run needs options of its own, such as an idempotency key.
+            options: those of `enqueue` that all runs have in common: all but `idempotency_key`.
+
+        Raises:
+            FlujoError: what `enqueue` raises. The message names the value's index, and how many values are recorded.
+        """
+        verb = bulk.enqueue_many(self.settings, pipeline, values, options)
+        return [RunHandle(self, each) for each in self._door.perform(verb)]
+
+    def publish(self, runs: Iterable[RunHandle]) -> None:
+        """Publish runs that were enqueued inside your own transaction, now that you have committed it, as `RunHandle.publish` does for one."""
+        self._door.perform(operations.publish([envelope for run in runs for envelope in run.unpublished]))
 
     def get_run(self, run_id: str) -> RunHandle:
         """Find a run; raises RunNotFound."""
@@ -266,6 +291,17 @@ class AsyncFlujoClient:
         return AsyncRunHandle(
             self, await self._door.perform(operations.enqueue(self.settings, pipeline, value, options))
         )
+
+    async def enqueue_many(
+        self, pipeline: str | Pipeline | Step, values: Iterable[Any], **options: Unpack[BulkOptions]
+    ) -> list[AsyncRunHandle]:
+        """Enqueue a run for each value, as `FlujoClient.enqueue_many` does; other tasks go on meanwhile."""
+        verb = bulk.enqueue_many(self.settings, pipeline, values, options)
+        return [AsyncRunHandle(self, each) for each in await self._door.perform(verb)]
+
+    async def publish(self, runs: Iterable[AsyncRunHandle]) -> None:
+        """Publish runs that were enqueued inside your own transaction, now that you have committed it."""
+        await self._door.perform(operations.publish([envelope for run in runs for envelope in run.unpublished]))
 
     async def get_run(self, run_id: str) -> AsyncRunHandle:
         """Find a run; raises RunNotFound."""

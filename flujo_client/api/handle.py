@@ -8,13 +8,14 @@ from flujo_client.api import approvals, operations, retry
 from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
     from flujo_client.api.operations import Enqueued
     from flujo_client.api.options import AnswerOptions, RetryOptions
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
     from flujo_client.contract.results import PipelineResult
@@ -38,9 +39,14 @@ class RunHandle:
     def __repr__(self) -> str:
         return f"RunHandle({self.id!r})"
 
+    @property
+    def unpublished(self) -> Sequence[Envelope]:
+        """The messages that wait for the commit of your own transaction."""
+        return self._enqueued.unpublished
+
     def publish(self) -> None:
         """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
-        self._client.perform(operations.publish(self._enqueued.unpublished))
+        self._client.perform(operations.publish(self.unpublished))
 
     def status(self) -> str:
         """Read the run's status: queued, running, paused (it waits for a person), parked, succeeded, failed, cancelled or expired."""
@@ -195,9 +201,14 @@ class AsyncRunHandle:
         self._client, self._enqueued = client, enqueued
         self.id, self.is_new = enqueued.run_id, enqueued.is_new
 
+    @property
+    def unpublished(self) -> Sequence[Envelope]:
+        """The messages that wait for the commit of your own transaction."""
+        return self._enqueued.unpublished
+
     async def publish(self) -> None:
         """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
-        await self._client.perform(operations.publish(self._enqueued.unpublished))
+        await self._client.perform(operations.publish(self.unpublished))
 
     async def status(self) -> str:
         """Read the run's status."""

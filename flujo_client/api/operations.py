@@ -26,7 +26,17 @@ from flujo_client.errors import (
 )
 from flujo_client.gateway import health as checkup
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import CountQueued, Operation, PingBroker, Publish, RequestSweep, Sleep, query
+from flujo_client.gateway.effects import (
+    AwaitRun,
+    CountQueued,
+    MarkSent,
+    Operation,
+    PingBroker,
+    Publish,
+    RequestSweep,
+    Sleep,
+    query,
+)
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
 from flujo_client.pipeline.check import check
@@ -38,24 +48,27 @@ from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from flujo_client.api.options import EnqueueOptions
+    from flujo_client.api.options import EnqueueOptions, RunOptions
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.plan import Plan
-    from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.records import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
     from flujo_client.health.query import HealthQuery
     from flujo_client.health.report import HealthReport
+    from flujo_client.pipeline.fork import NewFork
     from flujo_client.pipeline.step import Step
     from flujo_client.serial import Packed
 
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
+LOOK_AGAIN_S = 30.0
+"""How long nobody is believed who says that a run's status has not changed."""
 EVENTS_AT_ONCE = 10_000
 _HINTS = {
     "queued": "is a worker running? `flujo status` tells",
@@ -91,10 +104,24 @@ def enqueue(
     Raises:
         FlujoError: something is refused; nothing was recorded.
     """
-    connection, deadline_s = options.get("connection"), options.get("deadline_s")
-    context, tenant = options.get("context"), options.get("tenant", "")
-    found = yield from _find(settings, pipeline, has_context=context is not None)
-    run_id = new_run_id(time.time())
+    connection = options.get("connection")
+    found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
+    new = new_run_of(settings, found, value, options)
+    if connection is None:
+        yield PingBroker()
+    grace_s = requests.GRACE_S if connection is None else 0.0
+    recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
+    if recorded is None:
+        return Enqueued((yield from same_run(new, connection)), is_new=False)
+    if connection is not None:
+        return Enqueued(recorded, is_new=True, unpublished=(new.first,))
+    yield from publish_new((new.first,))
+    return Enqueued(recorded, is_new=True)
+
+
+def new_run_of(settings: Settings, found: FoundPipeline, value: Any, options: RunOptions) -> NewRun:
+    """Check a run's input and options, and make the value that is recorded; raises what `new_run` raises."""
+    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), new_run_id(time.time())
     limits = in_force(
         settings.budgets,
         found.plan,
@@ -105,7 +132,7 @@ def enqueue(
     )
     order = Order(
         run_id,
-        context=context,
+        context=options.get("context"),
         context_model=found.context_model,
         idempotency_key=options.get("idempotency_key"),
         queue=options.get("queue"),
@@ -117,34 +144,30 @@ def enqueue(
         trace_parent=options.get("trace_parent"),
         aros=settings.aros.table(),
     )
-    size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
-    new = new_run(
+    return new_run(
         found.plan,
         found.reference,
         value,
         order,
-        size=size,
+        size=ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes),
         allowed=settings.allowed_imports,
         control_queue=settings.worker.control_queue,
     )
-    if connection is None:
-        yield PingBroker()
-    grace_s = requests.GRACE_S if connection is None else 0.0
-    recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
-    if recorded is None:
-        return Enqueued((yield from same_run(order, new.digest, connection)), is_new=False)
-    if connection is not None:
-        return Enqueued(run_id, is_new=True, unpublished=(new.first,))
-    yield from publish((new.first,))
-    return Enqueued(run_id, is_new=True)
 
 
-def publish(envelopes: tuple[Envelope, ...]) -> Operation[None]:
-    """Send messages whose rows are committed, and note that they are out."""
+def publish_new(envelopes: Sequence[Envelope]) -> Operation[None]:
+    """Publish rows that were committed just now. Their grace leaves time to mark them together with others."""
+    before = time.monotonic()
+    if (yield Publish(envelopes)):
+        yield MarkSent([envelope.key for envelope in envelopes], before)
+
+
+def publish(envelopes: Sequence[Envelope]) -> Operation[None]:
+    """Publish rows that have no grace, and mark them before a sweep publishes them too."""
     before = time.monotonic()
     if envelopes and (yield Publish(envelopes)):
-        keys = [envelope.key for envelope in envelopes]
-        yield from query(requests.mark_sent(keys, time.monotonic() - before))
+        age_s = time.monotonic() - before
+        yield from query(requests.mark_sent({envelope.key: age_s for envelope in envelopes}))
 
 
 def record_of(run_id: str) -> Operation[RunRecord]:
@@ -163,43 +186,46 @@ def status_of(run_id: str) -> Operation[str]:
     return found[run_id]
 
 
-def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Operation[str]:
-    """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its status.
+def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Operation[RunRecord]:
+    """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its row.
 
     Raises:
         WaitTimedOut: it has not within `timeout` seconds; it goes on.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    pause = FIRST_POLL_S
-    status = yield from status_of(run_id)
-    while status in LIVE_RUN and (through_pauses or status != "paused"):
-        left = pause if until is None else min(pause, until - time.monotonic())
+    waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
+    run = yield from record_of(run_id)
+    while run.status in waits:
+        left = LOOK_AGAIN_S if until is None else min(LOOK_AGAIN_S, until - time.monotonic())
         if left <= 0:
             raise WaitTimedOut(
-                f"run {run_id} is still {status} after {timeout:g} s; it goes on", suggestion=_HINTS[status]
+                f"run {run_id} is still {run.status} after {timeout:g} s; it goes on", suggestion=_HINTS[run.status]
             )
-        yield Sleep(left)
-        pause = min(pause * 1.5, SLOWEST_POLL_S)
+        yield AwaitRun(run_id, waits, left)
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-            status = yield from status_of(run_id)
-    return status
+            run = yield from record_of(run_id)
+    return run
 
 
 def result_of(
     settings: Settings, run_id: str, timeout: float | None, *, through_pauses: bool = True
 ) -> Operation[PipelineResult]:
     """Wait for a run's end, or for its next pause, and read its result, whatever that is."""
-    yield from wait_for(run_id, timeout, through_pauses=through_pauses)
-    return (yield from peek_at(settings, run_id))
+    run = yield from wait_for(run_id, timeout, through_pauses=through_pauses)
+    return (yield from _result(settings, run))
 
 
 def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
     """Read what there is of a run's result now."""
     run = yield from record_of(run_id)
-    attempts, scopes = yield from _rows_of(run_id)
+    return (yield from _result(settings, run))
+
+
+def _result(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
+    attempts, scopes = yield from _rows_of(run.id)
     wanted = references(run, attempts, scopes)
     blobs: Mapping[str, Packed] = (yield from query(requests.blobs(wanted))) if wanted else {}
-    approvals = (yield from open_questions(settings, run_id)) if run.status == "paused" else []
+    approvals = (yield from open_questions(settings, run.id)) if run.status == "paused" else []
     return read_result(
         run,
         attempts,
@@ -237,7 +263,8 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
         return (yield from status_of(run_id)) == "cancelled"
     yield RequestSweep()
-    return (yield from wait_for(run_id, timeout)) == "cancelled"
+    run = yield from wait_for(run_id, timeout)
+    return run.status == "cancelled"
 
 
 def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
@@ -291,7 +318,10 @@ def _story_of(run_id: str) -> Operation[list[EventRecord]]:
             return events
 
 
-def _find(settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool) -> Operation[FoundPipeline]:
+def find_pipeline(
+    settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool
+) -> Operation[FoundPipeline]:
+    """Find a pipeline and check it; raises PipelineError or MissingAgentError with all that is wrong with it."""
     if isinstance(pipeline, str) and is_file(bare(pipeline)):
         loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
         pipeline = with_reference_options(loaded, pipeline)
@@ -331,15 +361,20 @@ def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
     return FoundPipeline(plan, reference, None)
 
 
-def same_run(order: Order, digest: str, connection: Any = None) -> Operation[str]:
-    """Find the run that was recorded under an order's idempotency key; raises IdempotencyConflict if it is other work."""
-    key = order.idempotency_key
+def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
+    """Find the run that was recorded under a new run's idempotency key; raises IdempotencyConflict if it is other work."""
+    key, run_id = new.idempotency_key, new.first.ticket.run
     if key is None:
-        raise ClientError(f"run {order.run_id} was not recorded")
-    run_id, first_digest = yield from query(requests.find_by_key(order.tenant, key), connection)
-    if first_digest != digest:
-        raise IdempotencyConflict(
-            f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
-            suggestion="use a key of its own for other work",
-        )
+        raise ClientError(f"run {run_id} was not recorded")
+    run_id, first_digest = yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection)
+    if first_digest != new.digest:
+        raise key_taken(key, run_id)
     return run_id
+
+
+def key_taken(key: str, run_id: str) -> IdempotencyConflict:
+    """Make the error about a key that stands for other work."""
+    return IdempotencyConflict(
+        f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
+        suggestion="use a key of its own for other work",
+    )

@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.limits import UsageLimits
 
 
-class EnqueueOptions(TypedDict, total=False):
-    """Options of `FlujoClient.enqueue`."""
-
+class _CommonOptions(TypedDict, total=False):
     context: Mapping[str, Any] | BaseModel | None
-    idempotency_key: str | None
     queue: str | None
     priority: int | None
     tenant: str
@@ -27,6 +24,23 @@ class EnqueueOptions(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     trace_parent: str | None
     limits: UsageLimits | None
+
+
+class RunOptions(_CommonOptions, total=False):
+    """What one run is enqueued with: the options of `RunRequest`."""
+
+    idempotency_key: str | None
+
+
+class EnqueueOptions(RunOptions, total=False):
+    """Options of `FlujoClient.enqueue`."""
+
+    connection: Any
+
+
+class BulkOptions(_CommonOptions, total=False):
+    """Options of `FlujoClient.enqueue_many`: what all its runs have in common, and where they are recorded."""
+
     connection: Any
 
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
-from flujo_client.api.operations import Enqueued, publish, same_run, status_of
+from flujo_client.api.operations import Enqueued, publish_new, same_run, status_of
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
 from flujo_client.gateway.effects import PingBroker, query
@@ -49,8 +49,8 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
     yield PingBroker()
     recorded = yield from query(forks.fork(new))
     if recorded is None:
-        return Enqueued((yield from same_run(order, new.digest)), is_new=False)
-    yield from publish((new.first,))
+        return Enqueued((yield from same_run(new)), is_new=False)
+    yield from publish_new((new.first,))
     return Enqueued(recorded, is_new=True)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.cli.inputs import input_options, limit_options
+from flujo_client.cli.inputs import input_options, json_lines_option, limit_options
 from flujo_client.cli.output import say, show_json, show_value
 from flujo_client.gateway import requests
 
@@ -23,6 +23,7 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
 
 @click.command("enqueue")
 @click.argument("reference")
+@json_lines_option
 @input_options
 @limit_options
 @click.option("--idempotency-key", metavar="KEY", help="The same key again gives the same run.")
@@ -37,19 +38,35 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
     help="The run expires after that.",
 )
 @click.option("--metadata", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Kept with the run; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}.")
-def command(*, reference: str, value: Any, context: Mapping[str, Any] | None, as_json: bool, **options: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}; a list of them for --input-jsonl.")
+def command(
+    *,
+    reference: str,
+    context: Mapping[str, Any] | None,
+    as_json: bool,
+    value: Any = None,
+    values: Sequence[Any] | None = None,
+    idempotency_key: str | None,
+    **options: Any,
+) -> None:
     """Enqueue the pipeline at REFERENCE, 'package.module:attribute' or a blueprint's YAML file, and print the run's id.
 
-    The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty.
+    The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. --input-jsonl enqueues a run for each line instead.
     """
+    if values is not None and idempotency_key is not None:
+        raise click.UsageError("--idempotency-key is one run's, and --input-jsonl enqueues many")
     with FlujoClient() as client:
-        run = client.enqueue(reference, value, context=context, **options)
-        if as_json:
-            show_json({"id": run.id, "is_new": run.is_new})
+        if values is None:
+            runs = [client.enqueue(reference, value, context=context, idempotency_key=idempotency_key, **options)]
         else:
-            show_value(run.id)
-        if not run.is_new:
+            runs = client.enqueue_many(reference, values, context=context, **options)
+        shapes = [{"id": run.id, "is_new": run.is_new} for run in runs]
+        if as_json:
+            show_json(shapes[0] if values is None else shapes)
+        else:
+            for run in runs:
+                show_value(run.id)
+        if not all(run.is_new for run in runs):
             say("enqueued before, under this key")
         if not any(worker.is_live for worker in client.ask(requests.workers())):
             say("no worker is running: the run waits for `flujo worker` or `flujo up`")

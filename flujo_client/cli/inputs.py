@@ -38,7 +38,7 @@ def one_value(text: str, json_text: str | None) -> Any:
 
 
 def input_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options, and call the command with `value` and `context`."""
+    """Add the options, and call the command with `value` and `context`; or with `values` where it has `--input-jsonl` and that is given."""
 
     @click.option(
         "--input",
@@ -55,15 +55,39 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(command)
     def with_values(
-        *, text: str | None, json_text: str | None, data: str | None, file: IO[bytes] | None, **rest: Any
+        *,
+        text: str | None,
+        json_text: str | None,
+        data: str | None,
+        file: IO[bytes] | None,
+        lines: IO[bytes] | None = None,
+        **rest: Any,
     ) -> None:
-        if json_text is not None and _is_typed("text"):
-            raise click.UsageError("--input and --input-json are two inputs: give one of them")
+        given = {
+            "--input": _is_typed("text"),
+            "--input-json": json_text is not None,
+            "--input-jsonl": lines is not None,
+        }
+        if len(several := [option for option, is_given in given.items() if is_given]) > 1:
+            raise click.UsageError(f"{' and '.join(several)} are each an input: give one of them")
+        if lines is not None:
+            command(values=_json_lines(lines), context=_context(data, file), **rest)
+            return
         if text is None:
             text = STDIN if _is_piped() else ""
         command(value=one_value(text, json_text), context=_context(data, file), **rest)
 
     return with_values
+
+
+def json_lines_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--input-jsonl` to a command that has the input options too."""
+    return click.option(
+        "--input-jsonl",
+        "lines",
+        type=click.File("rb"),
+        help="A file with a JSON value in each line: one run for each; '-' reads stdin.",
+    )(command)
 
 
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -113,6 +137,15 @@ def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
         return None
     filed = _object(file.read(), f"--context-file {file.name}") if file is not None else {}
     return filed | (_object(data, "--context-data") if data is not None else {})
+
+
+def _json_lines(file: IO[bytes]) -> list[Any]:
+    """Read all of it before anything is enqueued: a line that is no JSON makes no run of the others."""
+    return [
+        _json(line.strip(), f"--input-jsonl, line {number}")
+        for number, line in enumerate(file, 1)
+        if not line.isspace()
+    ]
 
 
 def _object(text: str | bytes, where: str) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""The doors that perform an operation's effects: one blocks, one is awaited.
+"""The door that performs an operation's effects and blocks meanwhile.
 
 The first contact with the database checks that its schema is the one this code knows.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
+import select
+import threading
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -16,9 +18,11 @@ from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
+    AwaitRun,
     CountQueued,
     CountRefused,
     Effect,
+    MarkSent,
     Operation,
     PingBroker,
     Publish,
@@ -27,7 +31,9 @@ from flujo_client.gateway.effects import (
     Sleep,
 )
 from flujo_client.gateway.post import ClientPublisher
-from flujo_client.gateway.requests import schema_version, statement
+from flujo_client.gateway.requests import mark_sent, schema_version, statement
+from flujo_client.gateway.run_watch import watch_of
+from flujo_client.gateway.sent_marks import Ages, MarkThread
 from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
@@ -36,12 +42,16 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 SCHEMA = 20
 """The schema this code reads and writes: the number of the newest migration."""
 
-_VERSION = Query(schema_version())
-_TRIES = 3
+VERSION = Query(schema_version())
+TRIES = 3
+FRESH_S = 1.0
+"""A connection that has answered this recently is not asked whether it does; one that Postgres closed meanwhile is seen without asking."""
+NOT_MARKED = "%d messages not marked as sent: %s"
 
 
 class SyncRunner:
@@ -55,16 +65,18 @@ class SyncRunner:
         from psycopg_pool import ConnectionPool
 
         self._url, self._post, self._is_checked = settings.database(), ClientPublisher(settings), False
-        kwargs = _options(settings)
-        self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
+        self._marks = MarkThread(self._mark)
+        kwargs = connection_options(settings)
+        self._pool: ConnectionPool[_Connection] = ConnectionPool(
             self._url,
+            connection_class=_Connection,
             min_size=0,
             max_size=4,
             kwargs=kwargs,
             open=True,
             timeout=10,
             name="flujo-client",
-            check=ConnectionPool.check_connection,  # one that Postgres closed in a restart is not given out
+            check=_check,
         )
 
     def perform(self, operation: Operation[T]) -> T:
@@ -83,46 +95,61 @@ class SyncRunner:
 
     def close(self) -> None:
         """Close every connection."""
+        self._marks.finish()
         self._pool.close(timeout=2)
         self._post.close()
 
     def _do(self, effect: Effect) -> Any:
         match effect:
-            case Query(request, connection):
-                return request.read(self._rows(effect) if connection is None else _rows(connection, effect))
+            case Query(connection=connection):
+                return self._answer(effect) if connection is None else _answer(connection, effect)
             case Sleep(seconds):
                 time.sleep(seconds)
+            case AwaitRun(run_id, statuses, seconds):
+                is_over = threading.Event()
+                with watch_of(self._url).waiting(run_id, statuses, is_over.set):
+                    is_over.wait(seconds)
+            case MarkSent(keys, sent_at):
+                self._marks.add(keys, sent_at)
             case _:
-                return _send(self._post, effect)
+                return send(self._post, effect)
         return None
 
-    def _rows(self, query: Query) -> list[dict[str, Any]]:
+    def _answer(self, query: Query) -> Any:
         try:
             return self._with_retry(query)
         except psycopg.Error as error:
-            failure = ClientError("this client is closed") if self._pool.closed else _to_flujo_error(self._url, error)
+            failure = ClientError("this client is closed") if self._pool.closed else to_flujo_error(self._url, error)
             raise failure from failure.__cause__
 
-    def _with_retry(self, query: Query) -> list[dict[str, Any]]:
+    def _with_retry(self, query: Query) -> Any:
         """Ask; what met another statement is asked again at once."""
-        for _ in range(_TRIES - 1):
+        for _ in range(TRIES - 1):
             try:
                 return self._execute(query)
             except psycopg.Error as error:
-                if not _met_another(error):
+                if not is_undone_by_another(error):
                     raise
         return self._execute(query)
 
-    def _execute(self, query: Query) -> list[dict[str, Any]]:
+    def _execute(self, query: Query) -> Any:
         with self._connect() as connection:
             if not self._is_checked:
-                _check_schema(_rows(connection, _VERSION)[0])
+                check_schema(_answer(connection, VERSION))
                 self._is_checked = True
             try:
-                return _rows(connection, query)
+                answer = _answer(connection, query)
             except psycopg.errors.ReadOnlySqlTransaction:
                 connection.close()  # so that the next one finds a server that takes it
                 raise
+            connection.answered_at = time.monotonic()
+            return answer
+
+    def _mark(self, ages: Ages) -> None:
+        try:
+            self._answer(Query(mark_sent(ages)))
+        except FlujoError as error:
+            logger.info(NOT_MARKED, len(ages), error.message)
 
     def _connect(self) -> Any:
         if not self._is_checked:  # a wrong URL is told at once, not after the pool's patience
@@ -130,122 +157,51 @@ class SyncRunner:
         return self._pool.connection()
 
 
-class AsyncRunner:
-    """Performs effects, awaited. What Celery has to do happens in a thread."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._url, self._post = settings.database(), ClientPublisher(settings)
-        self._options = _options(settings)
-        self._pool: Any = None
-        self._opening = asyncio.Lock()
-
-    async def perform(self, operation: Operation[T]) -> T:
-        """Run an operation to its end and return its result."""
-        step: Callable[[], Effect] = partial(next, operation)
-        while True:
-            try:
-                effect = step()
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            try:
-                step = partial(operation.send, await self._do(effect))
-            except FlujoError as error:  # the operation may know what to do about it
-                step = partial(operation.throw, error)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        if self._pool is not None:
-            await self._pool.close(timeout=2)
-        await asyncio.to_thread(self._post.close)
-
-    async def _do(self, effect: Effect) -> Any:
-        match effect:
-            case Query(request, connection):
-                return request.read(await (self._rows(effect) if connection is None else _arows(connection, effect)))
-            case Sleep(seconds):
-                await asyncio.sleep(seconds)
-            case _:
-                return await asyncio.to_thread(_send, self._post, effect)
-        return None
-
-    async def _rows(self, query: Query) -> list[dict[str, Any]]:
-        try:
-            await self._open()
-            return await self._with_retry(query)
-        except psycopg.Error as error:
-            failure = _to_flujo_error(self._url, error)
-            raise failure from failure.__cause__
-
-    async def _with_retry(self, query: Query) -> list[dict[str, Any]]:
-        """Ask; what met another statement is asked again at once."""
-        for _ in range(_TRIES - 1):
-            try:
-                return await self._execute(query)
-            except psycopg.Error as error:
-                if not _met_another(error):
-                    raise
-        return await self._execute(query)
-
-    async def _execute(self, query: Query) -> list[dict[str, Any]]:
-        async with self._pool.connection() as connection:
-            try:
-                return await _arows(connection, query)
-            except psycopg.errors.ReadOnlySqlTransaction:
-                await connection.close()  # so that the next one finds a server that takes it
-                raise
-
-    async def _open(self) -> None:
-        async with self._opening:
-            if self._pool is not None:
-                return
-            from psycopg_pool import AsyncConnectionPool
-
-            async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
-                _check_schema((await _arows(connection, _VERSION))[0])
-            pool = AsyncConnectionPool(
-                self._url,
-                min_size=0,
-                max_size=4,
-                kwargs=self._options,
-                open=False,
-                timeout=10,
-                check=AsyncConnectionPool.check_connection,
-            )
-            await pool.open()
-            self._pool = pool
+class _Connection(psycopg.Connection[dict[str, Any]]):
+    answered_at = float("-inf")
 
 
-def _options(settings: Settings) -> dict[str, Any]:
+def _check(connection: _Connection) -> None:
+    """Refuse a connection that is broken, such as one that Postgres closed in a restart."""
+    if needs_check(connection, connection.answered_at):
+        connection.execute("")
+
+
+def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered_at: float) -> bool:
+    """Tell whether a connection may be broken: it has not answered for a while, or something came that nobody asked for."""
+    if time.monotonic() - answered_at > FRESH_S:
+        return True
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return bool(waiting.poll(0))
+
+
+def connection_options(settings: Settings) -> dict[str, Any]:
     prepare_after = 5 if settings.prepare_statements else None
     ours = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": prepare_after}
     return options(settings.database()) | ours
 
 
-def _met_another(error: psycopg.Error) -> bool:
+def is_undone_by_another(error: psycopg.Error) -> bool:
     """Tell whether this was undone because of another statement, and not because it took too long."""
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
-def _rows(connection: Any, query: Query) -> list[dict[str, Any]]:
-    bounds = query.request.bounds
-    with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
+def _answer(connection: Any, query: Query) -> Any:
+    request, bounds = query.request, query.request.bounds
+    if request.undoes and query.connection is not None:
+        connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
+    with (
+        connection.transaction() if bounds or request.undoes else nullcontext(),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
         if bounds:
             cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        cursor.execute(statement(query.request.name, query.request.home), query.request.parameters)
-        return list(cursor.fetchall()) if cursor.description is not None else []
+        cursor.execute(statement(request.name, request.home), request.parameters)
+        return request.read(list(cursor.fetchall()) if cursor.description is not None else [])
 
 
-async def _arows(connection: Any, query: Query) -> list[dict[str, Any]]:
-    bounds = query.request.bounds
-    async with connection.transaction() if bounds else nullcontext(), connection.cursor(row_factory=dict_row) as cursor:
-        if bounds:
-            await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        await cursor.execute(statement(query.request.name, query.request.home), query.request.parameters)
-        return list(await cursor.fetchall()) if cursor.description is not None else []
-
-
-def _send(post: ClientPublisher, effect: Effect) -> Any:
+def send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
         case PingBroker():
             post.reach()
@@ -262,7 +218,7 @@ def _send(post: ClientPublisher, effect: Effect) -> Any:
     return None
 
 
-def _to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
+def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
     """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:
@@ -278,8 +234,7 @@ def _to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
     return unreachable(url, error)
 
 
-def _check_schema(row: dict[str, Any]) -> None:
-    present = int(row["version"])
+def check_schema(present: int) -> None:
     if present < SCHEMA:
         raise SchemaVersionError(
             f"the database's schema is {present}, this client needs {SCHEMA}", suggestion="run `flujo migrate`"

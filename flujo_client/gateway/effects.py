@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.gateway.requests import Request
@@ -34,6 +34,14 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkSent:
+    """Mark messages as sent, soon and without waiting for it; `sent_at` is the monotonic time just before the send."""
+
+    keys: Sequence[str]
+    sent_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class RequestSweep:
     """Ask a worker to sweep at once."""
 
@@ -51,13 +59,22 @@ class CountRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitRun:
+    """Wait until a run may have none of these statuses any more, but not longer than some seconds."""
+
+    run_id: str
+    statuses: Collection[str]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait some seconds."""
 
     seconds: float
 
 
-Effect = Query | PingBroker | Publish | RequestSweep | CountQueued | CountRefused | Sleep
+Effect = Query | PingBroker | Publish | MarkSent | RequestSweep | CountQueued | CountRefused | AwaitRun | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

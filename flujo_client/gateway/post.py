@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import redis
@@ -18,16 +19,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FRESH_S = 1.0
+"""A broker that has answered this recently is not asked whether it does."""
+
 
 class ClientPublisher:
     """Sends messages to workers."""
 
     def __init__(self, settings: Settings) -> None:
         self._broker, self._control = Broker(settings), settings.worker.control_queue
+        self._answered_at = float("-inf")
 
     def reach(self) -> None:
-        """Make sure that the broker answers; raises ServiceUnreachable."""
-        self._broker.reach()
+        """Make sure that the broker answers, or has answered within a second; raises ServiceUnreachable."""
+        if time.monotonic() - self._answered_at > FRESH_S:
+            self._broker.reach()
+            self._answered_at = time.monotonic()
 
     def publish(self, envelopes: Sequence[Envelope]) -> bool:
         """Send envelopes. False when the broker does not take them: the rows stand, and the sweeper will."""
@@ -35,7 +42,9 @@ class ClientPublisher:
             self._broker.publish(envelopes)
         except redis.RedisError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
+            self._answered_at = float("-inf")
             return False
+        self._answered_at = time.monotonic()
         return True
 
     def request_sweep(self) -> None:

@@ -42,6 +42,19 @@ Row = dict[str, Any]
 GRACE_S = 1.0
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,18})")
 HOME = "flujo_client.gateway"
+_OF_EACH_RUN = [
+    "run",
+    "input",
+    "context",
+    "limits",
+    "tenant",
+    "run_queue",
+    "queue",
+    "priority",
+    "trace_parent",
+    "deadline",
+    "key",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,7 @@ class Request(Generic[T_co]):
     Attributes:
         home: the package whose `sql/` holds it.
         bounds: a statement that is put before it, in a transaction that holds both.
+        undoes: whether what `read` raises undoes the statement.
     """
 
     name: str
@@ -58,6 +72,7 @@ class Request(Generic[T_co]):
     read: Callable[[list[Row]], T_co]
     home: str = HOME
     bounds: Request[Any] | None = None
+    undoes: bool = False
 
 
 @cache
@@ -78,18 +93,37 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
     """
     parameters = {
         **bind_first(new.first, new.blobs),
-        "reference": new.first.ticket.reference,
-        "fingerprint": new.first.ticket.fingerprint,
-        "name": new.plan.name,
-        "version": new.plan.version,
-        "plan": stored(new.plan.to_tree(), path="plan"),
-        "hooked": bool(new.plan.hooks),
+        **_bind_pipeline(new),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
         "metadata": stored(new.metadata, path="metadata"),
         "grace_s": grace_s,
     }
     return Request("record", parameters, lambda rows: rows[0]["id"] if rows else None)
+
+
+def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, grace_s: float) -> Request[T_co]:
+    """Record runs that differ in nothing that their pipeline gives, in one commit.
+
+    Args:
+        news: the runs; no two with the same idempotency key of a tenant.
+        read: is given `id`, `tenant`, `idempotency_key` and `digest` of each run that has a key, as they stand now; what it raises undoes all.
+        grace_s: seconds the publisher has before the sweeper does its work.
+    """
+    each = [bind_first(new.first, ()) for new in news]
+    blobs = {blob.digest: bytes(blob) for new in news for blob in new.blobs}
+    one = news[0]
+    parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN} | {
+        **{name: each[0][name] for name in ("address", "step", "kind", "aros")},
+        **_bind_pipeline(one),
+        "idempotency_key": [new.idempotency_key for new in news],
+        "digest": [new.digest for new in news],
+        "metadata": [stored(new.metadata, path="metadata") for new in news],
+        "blob_digests": list(blobs),
+        "blob_bodies": list(blobs.values()),
+        "grace_s": grace_s,
+    }
+    return Request("record_many", parameters, read, undoes=True)
 
 
 def find_by_key(tenant: str, key: str) -> Request[tuple[str, str]]:
@@ -99,9 +133,9 @@ def find_by_key(tenant: str, key: str) -> Request[tuple[str, str]]:
     )
 
 
-def mark_sent(keys: Collection[str], age_s: float) -> Request[None]:
-    """Note that these messages are out, since `age_s` seconds."""
-    return Request("mark_sent", {"keys": sorted(keys), "age_s": age_s}, lambda _: None)
+def mark_sent(ages: Mapping[str, float]) -> Request[None]:
+    """Mark attempts, by key, whose messages have been out for so many seconds."""
+    return Request("mark_sent", {"keys": list(ages), "ages": list(ages.values())}, lambda _: None)
 
 
 def run(run_id: str) -> Request[RunRecord | None]:
@@ -338,6 +372,17 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
         "queue": first.queue,
         "blob_digests": [blob.digest for blob in blobs],
         "blob_bodies": [bytes(blob) for blob in blobs],
+    }
+
+
+def _bind_pipeline(new: NewRun) -> dict[str, Any]:
+    return {
+        "reference": new.first.ticket.reference,
+        "fingerprint": new.first.ticket.fingerprint,
+        "name": new.plan.name,
+        "version": new.plan.version,
+        "plan": stored(new.plan.to_tree(), path="plan"),
+        "hooked": bool(new.plan.hooks),
     }
 
 

@@ -68,7 +68,7 @@ def bounced(services, tmp_path):
 
 
 def test_runs_go_through_pgbouncer_in_transaction_mode(bounced):
-    """Law: no session locks, no LISTEN, prepared statements optional."""
+    """Law: no session locks, nothing that needs LISTEN, prepared statements optional."""
     bounced.workers(2)
     runs = [bounced.enqueue("three") for _ in range(20)]
     assert all(run.result(timeout=60).success for run in runs)

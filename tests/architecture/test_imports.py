@@ -37,8 +37,15 @@ DOORS = {
         "flujo_worker.dispatch",
         "flujo_worker.guards",
     ),
-    "psycopg": ("flujo_client.gateway.door", "flujo_client.transport", "flujo_worker.failpoints", "flujo_worker.store"),
-    "psycopg_pool": ("flujo_client.gateway.door", "flujo_worker.store"),
+    "psycopg": (
+        "flujo_client.gateway.async_door",
+        "flujo_client.gateway.door",
+        "flujo_client.gateway.run_watch",
+        "flujo_client.transport",
+        "flujo_worker.failpoints",
+        "flujo_worker.store",
+    ),
+    "psycopg_pool": ("flujo_client.gateway.async_door", "flujo_client.gateway.door", "flujo_worker.store"),
     "pydantic_ai": ("flujo_worker.agents",),
 }
 

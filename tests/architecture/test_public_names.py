@@ -76,6 +76,7 @@ CLIENT = [
     "RefinementCheck",
     "RunAgentCommand",
     "RunHandle",
+    "RunRequest",
     "Settings",
     "StateMachineStep",
     "Step",

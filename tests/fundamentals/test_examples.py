@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 from fleet import Site, wait_until
 
-from examples import client_calls, in_a_transaction, publication
+from examples import client_calls, in_a_transaction, in_bulk, publication
 from examples.test_pipelines import *  # noqa: F403 - these are tests, collected here
 from flujo_client import AsyncFlujoClient
 from flujo_client.errors import PipelineError
@@ -83,6 +83,19 @@ def test_a_run_exists_if_and_only_if_the_caller_commits(site):
             site.client.enqueue("examples.greeting:pipeline", "eve", connection=connection)
     assert run.result(timeout=60).output == "Good day, Ada!"
     assert site.rows("SELECT id FROM flujo_runs ORDER BY id") == before
+
+
+@pytest.mark.acceptance
+def test_many_runs_are_enqueued_at_once(site):
+    """M-010: for each value, once for each key, and all of them or none."""
+    with psycopg.connect(site.settings.database()) as connection:
+        in_bulk.greet_all_or_nobody(site.client, connection, ["ada", "eve"])
+    assert in_bulk.greet_each_once(site.client, {"1": "ada", "2": "eve"}) == 2
+    assert in_bulk.greet_each_once(site.client, {"1": "ada", "2": "eve", "3": "grace"}) == 1
+    runs = site.client.list_runs(pipeline="examples.greeting:pipeline", limit=5)
+    assert all(site.client.get_run(run.id).result(timeout=60).success for run in runs)
+    in_bulk.greet_all(site.client, ["ada", "eve"])
+    assert sum(site.redis.llen(queue) for queue in site.redis.keys("bulk*")) == 2
 
 
 @pytest.mark.acceptance

@@ -16,7 +16,7 @@ from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.api import operations
 from flujo_client.cli.main import cli
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.gateway.effects import Sleep
+from flujo_client.gateway.effects import AwaitRun
 from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services
@@ -74,12 +74,12 @@ def test_a_command_ends_with_a_message_and_the_code_for_services(site, services,
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_who_waits_for_a_result_waits_through_a_restart(site, services, mode, monkeypatch):
-    polls = threading.Event()
-    monkeypatch.setattr(operations, "Sleep", lambda seconds: polls.set() or Sleep(seconds))
+    waits = threading.Event()
+    monkeypatch.setattr(operations, "AwaitRun", lambda *wait: waits.set() or AwaitRun(*wait))
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(run.result, timeout=60)
-        assert polls.wait(20)
+        assert waits.wait(20)
         services.restart_postgres(mode)
         with psycopg.connect(site.settings.database()) as connection:
             connection.execute("UPDATE flujo_runs SET status = 'cancelled', ended_at = now() WHERE id = %s", [run.id])

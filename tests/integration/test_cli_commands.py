@@ -194,6 +194,35 @@ def test_enqueue_under_the_same_key(flujo, read):
     assert flujo(*arguments, "other", code=1).stderr.startswith("IDEMPOTENCY_CONFLICT")
 
 
+def test_enqueue_makes_a_run_of_each_line(flujo, read, site, tmp_path):
+    """M-010, SYS-29: ids in the order of the lines; options and context are common to all."""
+    file = tmp_path / "lines.jsonl"
+    file.write_text('"a"\n\n"b"\n"c"')
+    common = ("cli_pipelines:typed", "-d", '{"topic": "bees"}', "--metadata", "a=1")
+    runs = flujo("enqueue", *common, "--input-jsonl", str(file)).stdout.split()
+    assert [site.client.get_run(run).result(timeout=60).output for run in runs] == ["A", "B", "C"]
+    assert read("lens", "show", runs[0])["metadata"] == {"a": "1"}
+    piped = read("enqueue", *common, "--input-jsonl", "-", input='"d"\n')
+    assert [(site.client.get_run(each["id"]).result(timeout=60).output, each["is_new"]) for each in piped] == [
+        ("D", True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "said"),
+    [
+        ('"a"', ("--input", "x"), "--input and --input-jsonl are each an input"),
+        ('"a"', ("--idempotency-key", "k"), "--idempotency-key is one run's"),
+        ('"a"\n{\n', (), "--input-jsonl, line 2: is not JSON"),
+    ],
+)
+def test_lines_that_cannot_be_enqueued_make_no_run(flujo, site, lines, options, said):
+    before = site.rows("SELECT count(*) FROM flujo_runs")
+    told = flujo("enqueue", "cli_pipelines:shout", "--input-jsonl", "-", *options, input=lines, code=2)
+    assert said in " ".join(told.stderr.split())
+    assert site.rows("SELECT count(*) FROM flujo_runs") == before
+
+
 @pytest.mark.parametrize("reference", ["cli_pipelines:nope", "no_such_module:pipeline"])
 def test_an_unknown_reference_ends_with_3(flujo, reference):
     """What cannot be imported is named (§2.8)."""

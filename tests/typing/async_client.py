@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_type
 
+from flujo_client.api.bulk import RunRequest
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import RunRecord
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 async def accepted(client: AsyncFlujoClient) -> None:
     run = await client.enqueue("shop:pipeline", 1, priority=3, tenant="acme", metadata={"order": 17})
     assert_type(run, AsyncRunHandle)
+    assert_type(await client.enqueue_many("shop:pipeline", [1, 2], priority=3), list[AsyncRunHandle])
+    await client.enqueue_many("shop:pipeline", [RunRequest(1, idempotency_key="a", limits=None)], tenant="acme")
     assert_type(await run.status(), str)
     assert_type(await run.result(timeout=5), PipelineResult)
     assert_type(await run.resume("yes", step="ask", actor="ana"), Approval)
@@ -28,12 +31,16 @@ async def accepted(client: AsyncFlujoClient) -> None:
 
 def accepted_without_await(client: FlujoClient) -> None:
     assert_type(client.enqueue("shop:pipeline", 1, priority=3), RunHandle)
+    assert_type(client.enqueue_many("shop:pipeline", ["a"], metadata={"order": 17}), list[RunHandle])
     assert_type(client.ask(requests.schema_version()), int)
 
 
 async def refused(client: AsyncFlujoClient, run: AsyncRunHandle) -> None:
     await client.enqueue("shop:pipeline", priority="high")  # wrong: arg-type
     await client.enqueue("shop:pipeline", prioritty=3)  # wrong: call-arg
+    await client.enqueue_many("shop:pipeline", [1], idempotency_key="a")  # wrong: call-arg
+    await client.enqueue_many("shop:pipeline", [RunRequest(1, connection=None)])  # wrong: call-arg
+    await client.enqueue_many("shop:pipeline", [RunRequest(1, priority="high")])  # wrong: arg-type
     await client.list_runs(state="failed")  # wrong: call-arg
     await client.approvals(limit="all")  # wrong: arg-type
     await run.resume("yes", actr="ana")  # wrong: call-arg

@@ -1,6 +1,10 @@
+-- Messages that are out. `age` is seconds since just before the send, so a flush in between is seen (protocol rule 7).
+-- A row that was claimed since had its message, and if it is ready again, it waits for another one.
 WITH sent AS (
-    SELECT key FROM flujo_attempts WHERE key = ANY(%(keys)s::text[]) AND status = 'ready' AND fence = 0 ORDER BY key FOR UPDATE SKIP LOCKED
+    SELECT a.key, m.age FROM flujo_attempts a
+    JOIN unnest(%(keys)s::text[], %(ages)s::float8[]) AS m (key, age) ON m.key = a.key
+    WHERE a.status = 'ready' AND a.fence = 0 ORDER BY a.key FOR UPDATE OF a SKIP LOCKED
 )
 UPDATE flujo_attempts a
-SET status = 'queued', sends = a.sends + 1, sent_at = now() - make_interval(secs => %(age_s)s::float8)
+SET status = 'queued', sends = a.sends + 1, sent_at = now() - make_interval(secs => sent.age)
 FROM sent WHERE a.key = sent.key;

@@ -4,6 +4,7 @@
 -- happen in this order; rows are named by parameters, so that every plan is a look-up. A late outcome changes nothing but the
 -- spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
 -- An attempt that closes without its scope and run following is an error that undoes the statement: flujo_undo() raises it.
+-- Who waits for the run's end is notified of it by the commit, and of nothing else: a commit that notifies holds a lock of the whole database (ADR 0065).
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,

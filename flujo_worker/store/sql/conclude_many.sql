@@ -95,5 +95,6 @@ ended AS (
                unnest(%(run_error)s::text[]) AS error, unnest(%(run_output)s::bytea[]) AS output
     ) e JOIN merged m ON m.place = e.of
     WHERE r.id = m.run AND r.id = ANY(ARRAY(SELECT id FROM ending))
+    RETURNING pg_notify('flujo_runs', r.id)
 )
 SELECT place FROM merged;

@@ -7,7 +7,7 @@ WITH ended AS (
     )
     WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'parked')
       AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.ended_at IS NULL)
-    RETURNING r.id, r.reason
+    RETURNING r.id, r.reason, pg_notify('flujo_runs', r.id)
 ),
 acted AS (
     UPDATE flujo_inputs SET acted_at = now() WHERE run_id = %(run)s AND kind = 'cancel' AND acted_at IS NULL

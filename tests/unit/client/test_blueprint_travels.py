@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flujo_client import Flujo, Pipeline
-from flujo_client.api.operations import _find
+from flujo_client.api.operations import find_pipeline
 from flujo_client.config.manager import Settings
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.reference import blueprint_reference
@@ -18,7 +18,7 @@ SETTINGS = Settings(allowed_imports=("builtins",))
 
 def found(pipeline):
     with pytest.raises(StopIteration) as done:
-        next(_find(SETTINGS, pipeline, has_context=False))
+        next(find_pipeline(SETTINGS, pipeline, has_context=False))
     return done.value.value
 
 
@@ -73,7 +73,7 @@ def test_a_pipeline_that_was_changed_is_not_sent_as_its_text(file):
 
 def test_references_are_checked_by_the_settings_of_the_client(file):
     with pytest.raises(BlueprintError, match="outside the allowed imports"):
-        next(_find(Settings(allowed_imports=("shop",)), str(file), has_context=False))
+        next(find_pipeline(Settings(allowed_imports=("shop",)), str(file), has_context=False))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

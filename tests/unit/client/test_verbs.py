@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from builders import echo, pipeline_of
 from recorded import C, Recorder, S, run
 
-from flujo_client.api import operations
+from flujo_client.api import bulk, operations
 from flujo_client.config.manager import Settings
 from flujo_client.contract.records import EventRecord
-from flujo_client.gateway.effects import Publish, Query
+from flujo_client.gateway.effects import MarkSent, Publish, Query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
@@ -26,7 +28,7 @@ def perform(verb, **answers):
             effect = verb.send(answer)
             asked.append(effect)
             name = effect.request.name if isinstance(effect, Query) else ""
-            answer = answers[name](effect.request.parameters) if name in answers else None
+            answer = answers[name](effect.request.parameters) if name in answers else isinstance(effect, Publish)
     except StopIteration as end:
         return end.value, asked
 
@@ -50,6 +52,31 @@ def test_a_run_that_begins_with_a_container_begins_on_the_configured_control_que
 def test_a_run_that_begins_with_a_step_does_not():
     """M-010."""
     assert recorded(plain, "mine.control") == ("step", "flujo.attempts")
+
+
+def test_enqueue_waits_for_one_statement():
+    """What was published is marked later, with others: it is nobody's commit that the caller waits for (M-010)."""
+    settings = SETTINGS.model_copy(update={"allowed_imports": ["*"]})
+    _, asked = perform(operations.enqueue(settings, plain, "in", {}), record=lambda asked: asked["run"])
+    assert [each.request.name for each in asked if isinstance(each, Query)] == ["record"]
+    [sent] = [each.envelopes for each in asked if isinstance(each, Publish)]
+    assert [each.keys for each in asked if isinstance(each, MarkSent)] == [[each.key for each in sent]]
+
+
+def test_an_event_loop_gets_its_turn_while_many_values_are_checked():
+    """M-010: not one of a thousand runs after another in one go."""
+    settings = SETTINGS.model_copy(update={"allowed_imports": ["*"]})
+    taken = []
+    verb = bulk.enqueue_many(settings, plain, (taken.append(each) or each for each in range(500)), {})
+    in_one_go, answer = [], None
+    with suppress(StopIteration):
+        while True:
+            before = len(taken)
+            effect = verb.send(answer)
+            in_one_go.append(len(taken) - before)
+            answer = effect.request.read([]) if isinstance(effect, Query) else True
+    assert sum(in_one_go) == 500
+    assert max(in_one_go) <= 50
 
 
 def rows_of(recorder, events=()):

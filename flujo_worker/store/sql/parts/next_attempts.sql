@@ -8,3 +8,4 @@
                unnest(%(next_guidance)s::text[]) AS guidance, unnest(%(next_question)s::text[]) AS question,
                unnest(%(next_status)s::text[]) AS status, unnest(%(next_error)s::text[]) AS error
     ) n JOIN merged m ON m.place = n.of
+    RETURNING CASE WHEN status = 'paused' THEN pg_notify('flujo_runs', run_id) END

@@ -1,0 +1,173 @@
+"""Enqueue many runs of one pipeline: a commit and a push for each chunk, instead of for each run."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.api.operations import Enqueued, find_pipeline, key_taken, new_run_of, publish_new
+from flujo_client.errors import FlujoError, IdempotencyConflict
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import PingBroker, Sleep, query
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Unpack
+
+    from flujo_client.api.operations import FoundPipeline
+    from flujo_client.api.options import BulkOptions, RunOptions
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.records import NewRun
+    from flujo_client.gateway.effects import Operation
+    from flujo_client.pipeline.pipeline import Pipeline
+    from flujo_client.pipeline.step import Step
+
+CHUNK_RUNS = 1000
+CHUNK_BYTES = 8 * 1024 * 1024
+"""What one commit holds at most: this many runs, and not much more than this many bytes of inputs and contexts."""
+GRACE_S = 5.0
+"""How long a chunk has to be published before the sweeper does it."""
+BREATH_RUNS = 50
+"""After so many runs were checked, an event loop gets its turn."""
+
+
+class RunRequest:
+    """One run of `enqueue_many`: its input, and what it has otherwise than the other runs.
+
+    Args:
+        value: the first step's input.
+        options: those of `FlujoClient.enqueue`, without `connection`; each stands for that of `enqueue_many`.
+    """
+
+    __slots__ = ("options", "value")
+
+    def __init__(self, value: Any = None, **options: Unpack[RunOptions]) -> None:
+        self.value, self.options = value, options
+
+
+def enqueue_many(
+    settings: Settings, pipeline: str | Pipeline | Step, values: Iterable[Any], options: BulkOptions
+) -> Operation[list[Enqueued]]:
+    """Check, record and publish runs in chunks; each chunk is recorded as a whole or not at all.
+
+    Raises:
+        FlujoError: something is refused. It names the value's index, and how many values are recorded: those of the chunks before.
+    """
+    connection = options.get("connection")
+    common: RunOptions = {**options}  # type: ignore[typeddict-item]  # nobody reads the connection from it
+    enqueued: list[Enqueued] = []
+    found: dict[bool, FoundPipeline] = {}
+    waiting = iter(values)
+    try:
+        while chunk := (yield from _next_chunk(settings, pipeline, waiting, common, found, start=len(enqueued))):
+            enqueued += yield from _record(chunk, connection)
+    except FlujoError as error:
+        recorded = f"the first {len(enqueued)} values are recorded" if enqueued else "nothing is recorded"
+        raise _reworded(error, f"{error.message}; {recorded}") from error.__cause__
+    return enqueued
+
+
+class _Chunk:
+    """Runs that are recorded in one commit.
+
+    Args:
+        start: the index of the first one among all values.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._start, self._size = start, 0
+        self._news: list[NewRun] = []
+        self._by_key: dict[tuple[str, str], int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._news)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._news) >= CHUNK_RUNS or self._size >= CHUNK_BYTES
+
+    def add(self, new: NewRun) -> None:
+        """Take a run in; raises IdempotencyConflict if other work in the chunk has its key."""
+        place = len(self._news)
+        first = self._by_key.setdefault(key, place) if (key := _key(new)) else place
+        if first != place and self._news[first].digest != new.digest:
+            raise IdempotencyConflict(
+                f"idempotency key '{new.idempotency_key}' is that of values[{self._start + first}] too, which has another input or context",
+                suggestion="use a key of its own for other work",
+            )
+        self._news.append(new)
+        sent = (new.first.input, new.first.context, *new.blobs)
+        self._size += sum(packed.size for packed in sent if packed is not None)
+
+    def record(self, grace_s: float) -> requests.Request[list[Enqueued]]:
+        """Ask for all of it to be recorded; what comes back are the runs in the order of their values."""
+        distinct = [new for place, new in enumerate(self._news) if self._is_first(place, new)]
+        return requests.record_many(distinct, self._enqueued, grace_s=grace_s)
+
+    def _is_first(self, place: int, new: NewRun) -> bool:
+        key = _key(new)
+        return key is None or self._by_key[key] == place
+
+    def _enqueued(self, rows: list[requests.Row]) -> list[Enqueued]:
+        """Hold the rows that have the chunk's keys against its runs; raises IdempotencyConflict, which undoes the chunk."""
+        standing = {(row["tenant"], row["idempotency_key"]): row for row in rows}
+        found = []
+        for place, new in enumerate(self._news):
+            run_id, key = new.first.ticket.run, _key(new)
+            if key is not None and (row := standing[key])["id"] != run_id:
+                if row["digest"] != new.digest:
+                    raise _named(key_taken(key[1], row["id"]), self._start + place)
+                found.append(Enqueued(row["id"], is_new=False))
+            else:
+                found.append(Enqueued(run_id, is_new=True, unpublished=(new.first,)))
+        return found
+
+
+def _next_chunk(
+    settings: Settings,
+    pipeline: str | Pipeline | Step,
+    values: Iterable[Any],
+    common: RunOptions,
+    found: dict[bool, FoundPipeline],
+    *,
+    start: int,
+) -> Operation[_Chunk]:
+    """Check the values that come next, until a chunk is full."""
+    chunk = _Chunk(start)
+    for place, value in zip(count(start), values, strict=False):
+        request = value if isinstance(value, RunRequest) else RunRequest(value)
+        options: RunOptions = {**common, **request.options}
+        try:
+            has_context = options.get("context") is not None
+            if has_context not in found:
+                found[has_context] = yield from find_pipeline(settings, pipeline, has_context=has_context)
+            chunk.add(new_run_of(settings, found[has_context], request.value, options))
+        except FlujoError as error:
+            raise _named(error, place) from error.__cause__
+        if chunk.is_full:
+            break
+        if place % BREATH_RUNS == 0:
+            yield Sleep(0.0)
+    return chunk
+
+
+def _record(chunk: _Chunk, connection: Any) -> Operation[list[Enqueued]]:
+    if connection is not None:
+        return (yield from query(chunk.record(0.0), connection))
+    yield PingBroker()
+    enqueued = yield from query(chunk.record(GRACE_S))
+    yield from publish_new([envelope for each in enqueued for envelope in each.unpublished])
+    return [Enqueued(each.run_id, each.is_new) for each in enqueued]
+
+
+def _key(new: NewRun) -> tuple[str, str] | None:
+    return None if new.idempotency_key is None else (new.first.ticket.tenant, new.idempotency_key)
+
+
+def _named(error: FlujoError, place: int) -> FlujoError:
+    return _reworded(error, f"values[{place}]: {error.message}")
+
+
+def _reworded(error: FlujoError, message: str) -> FlujoError:
+    error.message, error.args = message, (message,)
+    return error

@@ -1,0 +1,187 @@
+"""The door that performs an operation's effects awaited. What Celery and Redis have to do happens in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.rows import dict_row
+
+from flujo_client.errors import FlujoError
+from flujo_client.gateway.door import (
+    NOT_MARKED,
+    TRIES,
+    VERSION,
+    check_schema,
+    connection_options,
+    is_undone_by_another,
+    needs_check,
+    send,
+    to_flujo_error,
+)
+from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, Sleep
+from flujo_client.gateway.post import ClientPublisher
+from flujo_client.gateway.requests import mark_sent, statement
+from flujo_client.gateway.run_watch import watch_of
+from flujo_client.gateway.sent_marks import MARK_AFTER_S, PATIENCE_S, Unmarked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.config.manager import Settings
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class AsyncRunner:
+    """Performs effects, awaited."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._url, self._post = settings.database(), ClientPublisher(settings)
+        self._options = connection_options(settings)
+        self._pool: Any = None
+        self._opening, self._unmarked = asyncio.Lock(), Unmarked()
+        self._marking: asyncio.Task[None] | None = None
+
+    async def perform(self, operation: Operation[T]) -> T:
+        """Run an operation to its end and return its result."""
+        step: Callable[[], Effect] = partial(next, operation)
+        while True:
+            try:
+                effect = step()
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                step = partial(operation.send, await self._do(effect))
+            except FlujoError as error:  # the operation may know what to do about it
+                step = partial(operation.throw, error)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._pool is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._finish_marking(), PATIENCE_S)
+            await self._pool.close(timeout=2)
+        await asyncio.to_thread(self._post.close)
+
+    async def _do(self, effect: Effect) -> Any:
+        match effect:
+            case Query(connection=connection):
+                return await (self._answer(effect) if connection is None else _answer(connection, effect))
+            case Sleep(seconds):
+                await asyncio.sleep(seconds)
+            case AwaitRun():
+                await self._await_run(effect)
+            case MarkSent(keys, sent_at):
+                if self._unmarked.add(keys, sent_at):
+                    asyncio.get_running_loop().call_later(MARK_AFTER_S, self._start_marking)
+            case _:
+                return await asyncio.to_thread(send, self._post, effect)
+        return None
+
+    async def _await_run(self, wait: AwaitRun) -> None:
+        loop, is_over = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has ended without whoever waited
+                loop.call_soon_threadsafe(is_over.set)
+
+        with watch_of(self._url).waiting(wait.run_id, wait.statuses, wake), suppress(TimeoutError):
+            await asyncio.wait_for(is_over.wait(), wait.seconds)
+
+    async def _answer(self, query: Query) -> Any:
+        try:
+            await self._open()
+            return await self._with_retry(query)
+        except psycopg.Error as error:
+            failure = to_flujo_error(self._url, error)
+            raise failure from failure.__cause__
+
+    async def _with_retry(self, query: Query) -> Any:
+        """Ask; what met another statement is asked again at once."""
+        for _ in range(TRIES - 1):
+            try:
+                return await self._execute(query)
+            except psycopg.Error as error:
+                if not is_undone_by_another(error):
+                    raise
+        return await self._execute(query)
+
+    async def _execute(self, query: Query) -> Any:
+        async with self._pool.connection() as connection:
+            try:
+                answer = await _answer(connection, query)
+            except psycopg.errors.ReadOnlySqlTransaction:
+                await connection.close()  # so that the next one finds a server that takes it
+                raise
+            connection.answered_at = time.monotonic()
+            return answer
+
+    def _start_marking(self) -> None:
+        self._marking = asyncio.ensure_future(self._mark())
+
+    async def _finish_marking(self) -> None:
+        if self._marking is not None:
+            await self._marking
+        await self._mark()
+
+    async def _mark(self) -> None:
+        if not (ages := self._unmarked.take()):
+            return
+        try:
+            await self._answer(Query(mark_sent(ages)))
+        except FlujoError as error:
+            logger.info(NOT_MARKED, len(ages), error.message)
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._pool is not None:
+                return
+            from psycopg_pool import AsyncConnectionPool
+
+            async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
+                check_schema(await _answer(connection, VERSION))
+            pool = AsyncConnectionPool(
+                self._url,
+                min_size=0,
+                max_size=4,
+                kwargs=self._options,
+                open=False,
+                timeout=10,
+                check=_check,
+                connection_class=_Connection,
+            )
+            await pool.open()
+            self._pool = pool
+
+
+class _Connection(psycopg.AsyncConnection[dict[str, Any]]):
+    answered_at = float("-inf")
+
+
+async def _check(connection: _Connection) -> None:
+    if needs_check(connection, connection.answered_at):
+        await connection.execute("")
+
+
+async def _answer(connection: Any, query: Query) -> Any:
+    request, bounds = query.request, query.request.bounds
+    if request.undoes and query.connection is not None:
+        await connection.execute(
+            ""
+        )  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
+    async with (
+        connection.transaction() if bounds or request.undoes else nullcontext(),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        if bounds:
+            await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
+        await cursor.execute(statement(request.name, request.home), request.parameters)
+        return request.read(list(await cursor.fetchall()) if cursor.description is not None else [])

@@ -1,0 +1,187 @@
+"""Wait until runs end or pause: one connection for each process and database, for all who wait there.
+
+Workers notify when a run ends or pauses (ADR 0065). A notification that is lost costs no more than the time until the rows are read again,
+and where none can be heard, such as through PgBouncer in transaction mode, they are read often. All waits are asked for in one statement.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from flujo_client.gateway.requests import statement, statuses
+from flujo_client.transport.postgres import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+logger = logging.getLogger(__name__)
+
+CHANNEL: Final = "flujo_runs"
+HEARD_POLL_S: Final = 2.0
+"""How often the rows are read where notifications are heard: what a lost one costs."""
+FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
+"""How often where none are heard, growing from the last new wait on."""
+RETRY_S: Final = 0.25
+LINGER_S: Final = 5.0
+"""How long the connection is kept when nobody waits any more."""
+_OPTIONS: Final[dict[str, Any]] = {
+    "autocommit": True,
+    "prepare_threshold": None,
+    "fallback_application_name": "flujo-run-watch",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wait:
+    run_id: str
+    statuses: Collection[str]
+    wake: Callable[[], object]
+
+
+class RunWatch:
+    """Wakes who waits for runs of one database. Its thread and its connection live while somebody waits, and a little longer.
+
+    Args:
+        url: the database's.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url, self._lock = url, threading.Lock()
+        self._waits: defaultdict[str, set[_Wait]] = defaultdict(set)
+        self._unread: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
+        self._wakeup_reader.settimeout(0)
+        self._wakeup_writer.settimeout(0)
+
+    @contextmanager
+    def waiting(self, run_id: str, statuses: Collection[str], wake: Callable[[], object]) -> Iterator[None]:
+        """Have `wake` called, from another thread, when the run ends or pauses, or if it has none of these statuses already."""
+        wait = _Wait(run_id, statuses, wake)
+        try:
+            self._add(wait)
+            yield
+        finally:
+            self._discard(wait)
+
+    def _add(self, wait: _Wait) -> None:
+        with self._lock:
+            self._waits[wait.run_id].add(wait)
+            self._unread.add(wait.run_id)
+            if self._thread is None:
+                thread = threading.Thread(target=self._watch, name="flujo-run-watch", daemon=True)
+                thread.start()
+                self._thread = thread
+        with suppress(BlockingIOError):  # the thread has enough to read
+            self._wakeup_writer.send(b"\0")
+
+    def _discard(self, wait: _Wait) -> None:
+        with self._lock:
+            self._waits[wait.run_id].discard(wait)
+            if not self._waits[wait.run_id]:
+                del self._waits[wait.run_id]
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                with psycopg.connect(self._url, row_factory=dict_row, **_OPTIONS, **options(self._url)) as connection:
+                    self._serve(connection)
+            except psycopg.Error as error:
+                logger.info("waiting for Postgres: %s", type(error).__name__)
+                time.sleep(RETRY_S)
+            except Exception:
+                logger.exception("waiting for runs failed")
+                time.sleep(RETRY_S)
+            with self._lock:
+                if not self._waits:
+                    self._thread = None
+                    return
+
+    def _serve(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        """Wake who is to be woken, until nobody has waited for a while."""
+        hears = _listens(connection)
+        connection.add_notify_handler(lambda heard: self._wake([heard.payload]))  # of what comes with an answer
+        pause, needed_at, read_at = FIRST_POLL_S, time.monotonic(), float("-inf")
+        with selectors.DefaultSelector() as ready:
+            ready.register(connection, selectors.EVENT_READ)
+            ready.register(self._wakeup_reader, selectors.EVENT_READ)
+            while True:
+                now = time.monotonic()
+                if self._waits:
+                    needed_at = now
+                elif now - needed_at >= LINGER_S:
+                    return
+                is_due = now - read_at >= pause
+                if runs := self._take(all_of_them=is_due):
+                    self._read(connection, runs)
+                if is_due:
+                    read_at, pause = now, HEARD_POLL_S if hears else min(pause * 1.5, SLOWEST_POLL_S)
+                elif runs and not hears:
+                    pause = FIRST_POLL_S
+                ready.select(max(0.0, min(read_at + pause, needed_at + LINGER_S) - time.monotonic()))
+                with suppress(BlockingIOError):
+                    self._wakeup_reader.recv(4096)
+                self._hear(connection)
+
+    def _take(self, *, all_of_them: bool) -> list[str]:
+        """Give the runs that are to be read: those that came new, or all."""
+        with self._lock:
+            unread, self._unread = self._unread, set()
+            return [run for run in (self._waits if all_of_them else unread) if run in self._waits]
+
+    def _read(self, connection: psycopg.Connection[dict[str, Any]], runs: list[str]) -> None:
+        request = statuses(runs)
+        found = request.read(connection.execute(statement(request.name), request.parameters).fetchall())
+        self._wake(runs, found)
+
+    def _hear(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
+        """Wake for what has come; raises OperationalError if the connection is lost."""
+        connection.pgconn.consume_input()
+        while (heard := connection.pgconn.notifies()) is not None:
+            self._wake([heard.extra.decode(errors="replace")])
+
+    def _wake(self, runs: Iterable[str], found: dict[str, str] | None = None) -> None:
+        """Wake who waits for these runs; where their statuses are given, only those who do not wait any more."""
+        with self._lock:
+            waits = [wait for run in runs for wait in self._waits.get(run, ())]
+        for wait in waits:
+            if found is None or found.get(wait.run_id) not in wait.statuses:
+                wait.wake()
+
+
+def _listens(connection: psycopg.Connection[dict[str, Any]]) -> bool:
+    """Listen, and tell whether anything can be heard: not through a pooler, which gives each transaction another server."""
+    row = connection.execute("SELECT pg_backend_pid() AS pid").fetchone()
+    if row is None or row["pid"] != connection.info.backend_pid:
+        return False
+    try:
+        connection.execute(f"LISTEN {CHANNEL}".encode())
+    except psycopg.DatabaseError as error:  # a standby takes none
+        if connection.broken:
+            raise
+        logger.info("runs are waited for without notifications: %s", error)
+        return False
+    return True
+
+
+_watches: dict[str, RunWatch] = {}
+
+
+def watch_of(url: str) -> RunWatch:
+    """Give the watch of this process on a database."""
+    return _watches.get(url) or _watches.setdefault(url, RunWatch(url))
+
+
+os.register_at_fork(after_in_child=_watches.clear)
