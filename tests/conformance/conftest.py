@@ -18,6 +18,7 @@ from flujo_worker.store.postgres.store import PostgresStore
 
 IN_GROUPS = {
     "test_store_claims",
+    "test_store_corrections",
     "test_store_endings",
     "test_store_fan_outs",
     "test_store_leases",

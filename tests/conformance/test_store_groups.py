@@ -17,7 +17,7 @@ from grouped import grouped
 from trees import closing, fanned_out
 from worlds import LEASE_S, World
 
-from flujo_client.contract.outcome import Event
+from flujo_client.contract.outcome import Correction, Event
 from flujo_worker import failpoints
 from flujo_worker.domain.values import EndRun
 from flujo_worker.ports import Claim, Committed, PlanName
@@ -147,6 +147,22 @@ def test_branches_close_in_a_group(world, groups):
     assert [(row.status, row.patch, row.context) for row in rows] == [
         ("succeeded", packed({"at": row.address}), None) for row in rows
     ]
+
+
+def test_what_outcomes_repaired_is_kept_with_those_that_are_merged(world, groups):
+    """M-178: one statement of the group's transaction keeps it; an outcome that is left out keeps nothing."""
+    repairs = [Correction("a", None, None, None, "2", "semantic", 1, (f"fix {number}",), 1.0) for number in range(4)]
+    news = recorded(world, 3)
+    outcomes = [
+        replace(succeeded("one"), corrections=tuple(repairs[each] for each in own)) for own in ((0, 1), (2,), (3,))
+    ]
+    decisions = [decided(new, each, fence=world.claim(new)) for new, each in zip(news, outcomes, strict=True)]
+    decisions[1] = replace(decisions[1], notice=replace(decisions[1].notice, fence=7))
+
+    assert commits(groups, *decisions) == [MERGED, None, MERGED]
+    assert commits(groups, *decisions) == [None] * 3
+    kept = [[(each.fence, each.correction) for each in world.corrections(run_of(new))] for new in news]
+    assert kept == [[(1, repairs[0]), (1, repairs[1])], [], [(1, repairs[3])]]
 
 
 def test_a_branch_whose_lane_somebody_waits_for_closes_alone(world, groups):

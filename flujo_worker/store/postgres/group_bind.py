@@ -1,11 +1,11 @@
-"""What may be claimed or merged in a group, the parameters of `claim_many.sql` and `conclude_many.sql`, and their answers. Pure."""
+"""What may be claimed or merged in a group, the statements for it with their parameters, and their answers. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.ports import Claim, Committed
-from flujo_worker.store.postgres.bind import columns, placed, told
+from flujo_worker.store.postgres.bind import bind_corrections, columns, placed, told
 from flujo_worker.store.postgres.entities import (
     EndedAttempt,
     EndedRun,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import PlanName
-    from flujo_worker.store.postgres.loop_connection import Row
+    from flujo_worker.store.postgres.loop_connection import Call, Row
 
 
 class ClaimRequest(NamedTuple):
@@ -41,6 +41,16 @@ class ClaimRequest(NamedTuple):
     worker: str
     fan_outs: Sequence[str]
     plan: PlanName | None
+
+
+CLAIMS: Final = ("claim_many",)
+MERGES: Final = ("conclude_many", "record_corrections")
+"""The statements of each kind of group."""
+
+
+def call_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
+    """Give what claims a group."""
+    return [("claim_many", bind_claims(requests))]
 
 
 def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
@@ -56,9 +66,9 @@ def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
     }
 
 
-def read_claims(requests: Sequence[ClaimRequest], rows: Sequence[Row]) -> list[Claim | None]:
+def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
     """Give the claims that were granted, in the order of the requests."""
-    granted = {key: Claim(int(fence or 0), aborted=aborted == b"t") for key, fence, aborted in rows}
+    granted = {key: Claim(int(fence or 0), aborted=aborted == b"t") for key, fence, aborted in answers[0]}
     return [granted.get(each.key.encode()) for each in requests]
 
 
@@ -66,7 +76,7 @@ def is_groupable(decision: Decision) -> bool:
     """Tell whether a decision may be merged in a group: it moves its own scope alone, and touches no budget and no other branch."""
     end, notice = decision.branch_end, decision.notice
     spreads = len(decision.moves) > 1 or decision.opens or decision.child_run or decision.fan_out or decision.lane_left
-    writes_more = decision.answers or notice.outcome.corrections or notice.envelope.ticket.limits is not None
+    writes_more = decision.answers or notice.envelope.ticket.limits is not None
     return not (spreads or writes_more or (end is not None and end.aborts))
 
 
@@ -74,6 +84,15 @@ def size(decision: Decision) -> int:
     """Give the bytes of the values that a merge writes."""
     values = (decision.notice.outcome.output, decision.move.output, decision.move.context, decision.move.patch)
     return sum(len(each.stored) for each in values if each is not None)
+
+
+def call_merges(decisions: Sequence[Decision]) -> list[Call]:
+    """Give what merges a group. Who repairs nothing never touches the correction ledger."""
+    calls: list[Call] = [("conclude_many", bind_merges(decisions))]
+    notices = [each.notice for each in decisions]
+    if any(each.outcome.corrections for each in notices):
+        calls.append(("record_corrections", bind_corrections(notices)))
+    return calls
 
 
 def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
@@ -99,9 +118,9 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     }
 
 
-def read_merges(decisions: Sequence[Decision], rows: Sequence[Row]) -> list[Committed | None]:
+def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     """Tell which decisions were merged, in their order."""
-    merged = {int(place or 0) for (place,) in rows}
+    merged = {int(place or 0) for (place,) in answers[0]}
     return [Committed("merged") if number in merged else None for number in range(1, len(decisions) + 1)]
 
 

@@ -18,9 +18,11 @@ import psycopg
 from flujo_client.transport.postgres import fate
 from flujo_worker import failpoints
 from flujo_worker.store.postgres.group_bind import (
+    CLAIMS,
+    MERGES,
     ClaimRequest,
-    bind_claims,
-    bind_merges,
+    call_claims,
+    call_merges,
     is_groupable,
     read_claims,
     read_merges,
@@ -30,11 +32,10 @@ from flujo_worker.store.postgres.loop_connection import LoopConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import Claim, Committed, PlanName
-    from flujo_worker.store.postgres.loop_connection import Row
+    from flujo_worker.store.postgres.loop_connection import Call, Row
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,9 @@ class GroupedLedger:
     """
 
     def __init__(self, url: str, *, prepare: bool = True) -> None:
-        claims, merges = (LoopConnection(url, name, prepare=prepare) for name in ("claim_many", "conclude_many"))
-        self._claims = Groups(claims, bind_claims, read_claims)
-        self._merges = Groups(merges, _bind_merges, _read_merges)
+        claims, merges = (LoopConnection(url, names, prepare=prepare) for names in (CLAIMS, MERGES))
+        self._claims = Groups(claims, call_claims, read_claims)
+        self._merges = Groups(merges, _call_merges, _read_merges)
 
     async def open(self) -> None:
         """Begin to connect, on the loop that this is called on. Until it is connected there are no answers."""
@@ -94,14 +95,14 @@ class GroupedLedger:
         return await self._merges.ask(envelope.key, envelope.ticket.reference, decision, size(decision))
 
 
-def _bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
+def _call_merges(decisions: Sequence[Decision]) -> list[Call]:
     failpoints.hit("before_commit")
-    return bind_merges(decisions)
+    return call_merges(decisions)
 
 
-def _read_merges(decisions: Sequence[Decision], rows: Sequence[Row]) -> list[Committed | None]:
+def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     failpoints.hit("answer_lost")
-    return read_merges(decisions, rows)
+    return read_merges(decisions, answers)
 
 
 @dataclass(eq=False, slots=True)
@@ -116,21 +117,21 @@ class _Asked(Generic[Q, A]):
 
 
 class Groups(Generic[Q, A]):
-    """One statement for groups of requests.
+    """One transaction for groups of requests.
 
     Args:
         connection: executes it.
-        bind: makes its parameters.
-        read: gives the answer to each request.
+        call: gives its statements with their parameters.
+        read: gives the answer to each request, from the rows of each statement.
     """
 
     def __init__(
         self,
         connection: LoopConnection,
-        bind: Callable[[Sequence[Q]], dict[str, Any]],
-        read: Callable[[Sequence[Q], Sequence[Row]], list[A | None]],
+        call: Callable[[Sequence[Q]], list[Call]],
+        read: Callable[[Sequence[Q], Sequence[Sequence[Row]]], list[A | None]],
     ) -> None:
-        self.connection, self._bind, self._read = connection, bind, read
+        self.connection, self._call, self._read = connection, call, read
         self._waiting: deque[_Asked[Q, A]] = deque()
         self._apart: deque[list[_Asked[Q, A]]] = deque()
         self._keys: set[str] = set()
@@ -160,8 +161,8 @@ class Groups(Generic[Q, A]):
         """Send the next group, until one is under way or nothing waits."""
         while group := self._next():
             try:
-                parameters = self._bind([each.request for each in group])
-                self.connection.execute(parameters, partial(self._answered, group))
+                calls = self._call([each.request for each in group])
+                self.connection.execute(calls, partial(self._answered, group))
             except Exception as error:  # noqa: BLE001 - whatever a value makes fail
                 self._failed(group, error)
             else:
@@ -181,7 +182,7 @@ class Groups(Generic[Q, A]):
                 free -= asked.size
         return group
 
-    def _answered(self, group: list[_Asked[Q, A]], answer: list[Row] | psycopg.Error) -> None:
+    def _answered(self, group: list[_Asked[Q, A]], answer: list[list[Row]] | psycopg.Error) -> None:
         if isinstance(answer, psycopg.Error):
             self._failed(group, answer)
         else:
@@ -189,7 +190,7 @@ class Groups(Generic[Q, A]):
                 _tell(asked, given)
         self._send()
 
-    def _answers(self, group: list[_Asked[Q, A]], rows: Sequence[Row]) -> Sequence[A | None]:
+    def _answers(self, group: list[_Asked[Q, A]], rows: Sequence[Sequence[Row]]) -> Sequence[A | None]:
         """Read the answers. Where that fails there are none, as if they were lost on the way."""
         try:
             return self._read([each.request for each in group], rows)

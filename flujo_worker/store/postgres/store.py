@@ -340,7 +340,7 @@ def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
     """The statements that go with a merge, which few have."""
     statements = {}
     if decision.notice.outcome.corrections:
-        statements["record_corrections"] = bind_corrections(decision.notice)
+        statements["record_corrections"] = bind_corrections([decision.notice])
     if decision.lane_left is not None:
         statements["leave_lane"] = bind_lane_left(decision, decision.lane_left)
     return statements
