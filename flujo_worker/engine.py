@@ -129,10 +129,12 @@ class LoopEffects:
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
-        if terms["room"] == "shared" and not terms["to_reserve"]:
+        if terms["room"] == "shared":
             ticket = envelope.ticket
             plan = PlanName(ticket.reference, ticket.fingerprint)
-            claim = await self._groups.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan)
+            claim = await self._groups.claim(
+                envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, to_reserve=terms["to_reserve"]
+            )
             if claim is not None:
                 return claim
         return await self.call(claim_alone, self._store, envelope, worker, **terms)

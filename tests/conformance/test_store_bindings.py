@@ -36,6 +36,7 @@ COLUMNS = [
     ("conclude_many", "run", EndedRun),
     ("conclude_many", "spend", NewSpend),
     ("record_corrections", "correction", NewCorrection),
+    ("settle_many", "spend", NewSpend),
 ]
 RENAMED = {"move_status": "scope_status", "move_error": "scope_error", "move_metadata": "scope_metadata"}
 """Columns of conclude_many.sql that another entity of the same row has under the same name."""

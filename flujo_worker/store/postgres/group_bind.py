@@ -29,18 +29,20 @@ from flujo_worker.store.shared_rules import SUSPECT_AFTER, grace_s, published
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import PlanName
     from flujo_worker.store.postgres.loop_connection import Call, Row
 
 
 class ClaimRequest(NamedTuple):
-    """An attempt that a worker wants, with the fan-outs that it stands in."""
+    """An attempt that a worker wants, with the fan-outs that it stands in and what it asks from its budgets."""
 
     key: str
     worker: str
     fan_outs: Sequence[str]
     plan: PlanName | None
+    to_reserve: Sequence[Reservation] = ()
 
 
 CLAIMS: Final = ("claim_many",)
@@ -73,11 +75,10 @@ def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row
 
 
 def is_groupable(decision: Decision) -> bool:
-    """Tell whether a decision may be merged in a group: it moves its own scope alone, and touches no budget and no other branch."""
-    end, notice = decision.branch_end, decision.notice
+    """Tell whether a decision may be merged in a group: it moves its own scope alone, and touches no other branch."""
+    end = decision.branch_end
     spreads = len(decision.moves) > 1 or decision.opens or decision.child_run or decision.fan_out or decision.lane_left
-    writes_more = decision.answers or notice.envelope.ticket.limits is not None
-    return not (spreads or writes_more or (end is not None and end.aborts))
+    return not (spreads or decision.answers or (end is not None and end.aborts))
 
 
 def size(decision: Decision) -> int:
@@ -87,22 +88,30 @@ def size(decision: Decision) -> int:
 
 
 def call_merges(decisions: Sequence[Decision]) -> list[Call]:
-    """Give what merges a group. Who repairs nothing never touches the correction ledger."""
-    calls: list[Call] = [("conclude_many", bind_merges(decisions))]
+    """Give what merges a group."""
+    return [("conclude_many", bind_merges(decisions) | bind_spends(decisions)), *call_corrections(decisions)]
+
+
+def call_corrections(decisions: Sequence[Decision]) -> list[Call]:
+    """Give what keeps the corrections of a group. Who repairs nothing never touches the ledger."""
     notices = [each.notice for each in decisions]
-    if any(each.outcome.corrections for each in notices):
-        calls.append(("record_corrections", bind_corrections(notices)))
-    return calls
+    repairs = any(each.outcome.corrections for each in notices)
+    return [("record_corrections", bind_corrections(notices))] if repairs else []
+
+
+def bind_spends(decisions: Sequence[Decision]) -> dict[str, Any]:
+    """Give the parameters that record what was spent."""
+    usages = [each.notice.outcome.usage for each in decisions]
+    return placed("spend", NewSpend, [[] if usage.is_nothing else [spend(usage)] for usage in usages])
 
 
 def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Give the parameters of `conclude_many.sql`."""
+    """Give the parameters of `conclude_many.sql`, but for what was spent."""
     lanes = [
         (number, each.notice.envelope.ticket.run, end.fan_out)
         for number, each in enumerate(decisions, 1)
         if (end := each.branch_end) is not None and end.takes
     ]
-    usages = [each.notice.outcome.usage for each in decisions]
     return {
         "place": list(range(1, len(decisions) + 1)),
         **columns("close", EndedAttempt, [ended_attempt(each) for each in decisions]),
@@ -110,7 +119,6 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
         **placed("next", NewAttempt, [_following(each) for each in decisions]),
         **placed("begun", NewCheckpoint, [[checkpoint(begun) for begun in each.begun] for each in decisions]),
         **placed("event", NewEvent, [[event(line) for line in told(each)] for each in decisions]),
-        **placed("spend", NewSpend, [[] if usage.is_nothing else [spend(usage)] for usage in usages]),
         **placed("run", EndedRun, [[] if each.end is None else [ended_run(each.end)] for each in decisions]),
         "lane_of": [number for number, _, _ in lanes],
         "lane_run": [run for _, run, _ in lanes],

@@ -28,11 +28,20 @@ from flujo_worker.store.postgres.group_bind import (
     read_merges,
     size,
 )
+from flujo_worker.store.postgres.group_budgets import (
+    LIMITED_CLAIMS,
+    LIMITED_MERGES,
+    call_limited_claims,
+    call_limited_merges,
+    read_limited_claims,
+)
 from flujo_worker.store.postgres.loop_connection import LoopConnection
+from flujo_worker.store.postgres.statements import UNDONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import Claim, Committed, PlanName
     from flujo_worker.store.postgres.loop_connection import Call, Row
@@ -53,24 +62,32 @@ class GroupedLedger:
     """Claims and merges many attempts with one statement each.
 
     Args:
-        url: a libpq connection string. It holds two connections, one for each kind of statement.
+        url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
+            who is under none never waits for a budget.
         prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
     """
 
     def __init__(self, url: str, *, prepare: bool = True) -> None:
-        claims, merges = (LoopConnection(url, names, prepare=prepare) for names in (CLAIMS, MERGES))
+        kinds = (CLAIMS, MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
+        self.connections = [LoopConnection(url, names, prepare=prepare) for names in kinds]
+        claims, merges, limited_claims, limited_merges = self.connections
         self._claims = Groups(claims, call_claims, read_claims)
-        self._merges = Groups(merges, _call_merges, _read_merges)
+        self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges)
+        self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims)
+        self._limited_merges = Groups(limited_merges, partial(_call_merges, call_limited_merges), _read_merges)
 
     async def open(self) -> None:
-        """Begin to connect, on the loop that this is called on. Until it is connected there are no answers."""
+        """Begin to connect, on the loop that this is called on. Until it is connected there are no answers.
+
+        What is for limits connects when it is first asked.
+        """
         self._claims.connection.open()
         self._merges.connection.open()
 
     async def close(self) -> None:
         """Leave what is under way without an answer."""
-        await self._claims.connection.close()
-        await self._merges.connection.close()
+        for connection in self.connections:
+            await connection.close()
 
     @property
     def is_ready(self) -> bool:
@@ -78,26 +95,34 @@ class GroupedLedger:
         return self._claims.connection.is_ready and self._merges.connection.is_ready
 
     async def claim(
-        self, key: str, worker: str, *, fan_outs: Sequence[str] = (), plan: PlanName | None = None
+        self,
+        key: str,
+        worker: str,
+        *,
+        fan_outs: Sequence[str] = (),
+        plan: PlanName | None = None,
+        to_reserve: Sequence[Reservation] = (),
     ) -> Claim | None:
         """Take an attempt that nobody has, as the store's `claim` in a shared room does.
 
         If the caller is cancelled while the statement is under way, the attempt may be claimed and nobody works on it: the lease gives
         it back, as it does after an answer that was lost.
         """
-        return await self._claims.ask(key, plan and plan.reference, ClaimRequest(key, worker, fan_outs, plan))
+        groups = self._limited_claims if to_reserve else self._claims
+        return await groups.ask(key, plan and plan.reference, ClaimRequest(key, worker, fan_outs, plan, to_reserve))
 
     async def commit(self, decision: Decision) -> Committed | None:
         """Merge a decision, as the store's `commit` does."""
         if not is_groupable(decision):
             return None
         envelope = decision.notice.envelope
-        return await self._merges.ask(envelope.key, envelope.ticket.reference, decision, size(decision))
+        groups = self._merges if envelope.ticket.limits is None else self._limited_merges
+        return await groups.ask(envelope.key, envelope.ticket.reference, decision, size(decision))
 
 
-def _call_merges(decisions: Sequence[Decision]) -> list[Call]:
+def _call_merges(call: Callable[[Sequence[Decision]], list[Call]], decisions: Sequence[Decision]) -> list[Call]:
     failpoints.hit("before_commit")
-    return call_merges(decisions)
+    return call(decisions)
 
 
 def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
@@ -141,6 +166,7 @@ class Groups(Generic[Q, A]):
     async def ask(self, key: str, reference: str | None, request: Q, size: int = 0) -> A | None:
         """Ask in the next group. A key that is asked for already has no second answer."""
         loop = asyncio.get_running_loop()
+        self.connection.open()
         if not self.connection.is_ready or key in self._keys or self._is_suspect(reference, loop.time()):
             return None
         asked: _Asked[Q, A] = _Asked(key, reference, request, size, loop.create_future())
@@ -199,8 +225,11 @@ class Groups(Generic[Q, A]):
             return [None] * len(group)
 
     def _failed(self, group: list[_Asked[Q, A]], error: Exception) -> None:
-        """Halve a group with an error that is a value's fault; one row of it goes alone, and its pipeline for a while."""
-        is_value = not isinstance(error, psycopg.Error) or fate(error) == "ours"
+        """Halve a group with an error that is a value's fault; one row of it goes alone, and its pipeline for a while.
+
+        A group that undid itself is no error: each of it is asked alone.
+        """
+        is_value = not isinstance(error, psycopg.Error) or (fate(error) == "ours" and error.sqlstate != UNDONE)
         if is_value and len(group) > 1:
             half = len(group) // 2
             self._apart.extendleft((group[half:], group[:half]))

@@ -58,9 +58,10 @@ class LoopConnection:
         self.is_ready = False
 
     def open(self) -> None:
-        """Begin to connect, on the loop that this is called on."""
-        self._loop, self._lost = asyncio.get_running_loop(), asyncio.Event()
-        self._connecting = self._loop.create_task(self._stay_connected())
+        """Begin to connect, on the loop that this is called on, unless it has begun."""
+        if self._connecting is None:
+            self._loop, self._lost = asyncio.get_running_loop(), asyncio.Event()
+            self._connecting = self._loop.create_task(self._stay_connected())
 
     async def close(self) -> None:
         """Drop the connection. What is under way fails."""

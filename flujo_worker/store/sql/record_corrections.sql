@@ -12,5 +12,5 @@ FROM (
            unnest(%(correction_transforms)s::text[]) AS transforms, unnest(%(correction_latency_ms_saved)s::float8[]) AS latency_ms_saved
 ) c CROSS JOIN LATERAL (
     SELECT a.run_id, a.key, a.fence FROM flujo_attempts a
-    WHERE a.key = (%(key)s::text[])[c.of] AND a.xmin = pg_current_xact_id()::xid
+    WHERE a.key = (%(key)s::text[])[c.of] AND a.xmin = pg_current_xact_id()::xid LIMIT 1
 ) a;
