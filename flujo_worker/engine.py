@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
+Q = TypeVar("Q")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -125,13 +126,15 @@ class LoopEffects:
     ) -> None:
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._send, self._push = send, push
-        self._aborted: Gathering[Sequence[FanOutPlace], set[FanOutPlace]] = Gathering(self._aborted_among_all)
+        self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
-        if terms["room"] == "shared" and not terms["to_reserve"]:
+        if terms["room"] == "shared":
             ticket = envelope.ticket
             plan = PlanName(ticket.reference, ticket.fingerprint)
-            claim = await self._groups.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan)
+            claim = await self._groups.claim(
+                envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, to_reserve=terms["to_reserve"]
+            )
             if claim is not None:
                 return claim
         return await self.call(claim_alone, self._store, envelope, worker, **terms)
@@ -147,11 +150,19 @@ class LoopEffects:
             await self.call(self._send, envelopes, fan_out)
 
     async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
-        return (await self._aborted(fan_outs)).intersection(fan_outs) if fan_outs else set()
+        if not fan_outs:
+            return set()
+        return (await self.together(self._aborted_among_all, fan_outs)).intersection(fan_outs)
 
-    async def _aborted_among_all(self, asked: Sequence[Sequence[FanOutPlace]]) -> Sequence[set[FanOutPlace]]:
-        places = {place for some in asked for place in some}
-        return [await self.call(self._store.aborted_among, places)] * len(asked)
+    def _aborted_among_all(self, asked: Sequence[Sequence[FanOutPlace]]) -> list[set[FanOutPlace]]:
+        return [self._store.aborted_among({place for some in asked for place in some})] * len(asked)
+
+    async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
+        gathering = self._gatherings.get(act)
+        if gathering is None:
+            gathering = self._gatherings[act] = Gathering(lambda items: self.call(act, items))
+        result: T = await gathering(item)
+        return result
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.result(self._threads.submit(carried(partial(function, *args, **kwargs))))

@@ -21,6 +21,7 @@ from flujo_worker.attempts.budget import History, calls_of, reservations
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
 from flujo_worker.errors import StoreError
+from flujo_worker.guards.breakers import BreakerRequest
 from flujo_worker.runtime.effects import ClaimTerms
 from flujo_worker.user_code.code_registry import CodeMismatch
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.guards.breakers import Breakers, BreakerTransition
+    from flujo_worker.guards.breakers import Breakers
     from flujo_worker.ports import Claim, Ledger, Reply, Room
     from flujo_worker.runtime.attempt_run import ModelCall
     from flujo_worker.runtime.effects import Effects
@@ -179,33 +180,30 @@ class BreakerGate:
         ledger: where waits and a breaker's turns are written down.
         envelope: the attempt's.
         agent: its live agent.
+        effects: how answers are waited for.
     """
 
-    def __init__(self, breakers: Breakers | None, ledger: Ledger, envelope: Envelope, agent: Any) -> None:
-        self._breakers, self._ledger, self._envelope = breakers, ledger, envelope
+    def __init__(
+        self, breakers: Breakers | None, ledger: Ledger, envelope: Envelope, agent: Any, effects: Effects
+    ) -> None:
+        self._breakers, self._ledger, self._envelope, self._effects = breakers, ledger, envelope, effects
         self._model = None if breakers is None or agent is None else service_of(agent)
         self._permit = Permit()
 
-    @property
-    def is_active(self) -> bool:
-        """Tell whether there is a breaker to ask and to tell."""
-        return self._model is not None
-
-    def holds_back(self, fence: int) -> bool:
+    async def holds_back(self, fence: int) -> bool:
         """Ask; if the breaker is open, give the attempt back, to be published again when it may be tried."""
         if self._breakers is None or self._model is None:
             return False
-        self._permit, turned = self._breakers.request_permit(self._model)
-        self._emit_breaker_change(self._model, turned)
+        self._permit = await self._ask(self._breakers, BreakerRequest(self._model))
         if self._permit.wait_s is None:
             return False
         key, step = self._envelope.key, self._envelope.step
         wait = spread(self._permit.wait_s, self._breakers.rules, f"{key} {fence}")
         data = {"step": step, "model": self._model, "delay_seconds": round(wait, 3)}
-        self._ledger.defer(key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
+        await self._effects.call(self._ledger.defer, key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
         return True
 
-    def report(self, calls: Sequence[ModelCall]) -> None:
+    async def report(self, calls: Sequence[ModelCall]) -> None:
         """Tell the breakers how the attempt's calls went; the one that let it through, that it called nobody, too."""
         if self._breakers is None:
             return
@@ -216,17 +214,19 @@ class BreakerGate:
             by_model.setdefault(call.model, []).append(call)
         for model, its_calls in by_model.items():
             turn = self._permit.turn if model == self._model else None
-            self._emit_breaker_change(
-                model, self._breakers.report(model, _report(its_calls, turn, self._breakers.rules.slow_s))
-            )
+            report = _report(its_calls, turn, self._breakers.rules.slow_s)
+            await self._ask(self._breakers, BreakerRequest(model, report))
 
-    def _emit_breaker_change(self, model: str, turned: BreakerTransition | None) -> None:
-        if turned is None:
-            return
-        logger.warning("circuit breaker of %s: %s, %s", model, turned.how, turned.figures)
-        level = "warning" if turned.how == "opened" else "info"
-        event = Event(f"flujo.breaker.{turned.how}", {"model": model, **turned.figures}, level)
-        self._ledger.note(self._envelope.ticket.run, [event], key=self._envelope.key)
+    async def _ask(self, breakers: Breakers, request: BreakerRequest) -> Permit:
+        """Ask or tell, and write down how that has turned the breaker."""
+        permit, turned = await self._effects.together(breakers.answer, request)
+        if turned is not None:
+            logger.warning("circuit breaker of %s: %s, %s", request.model, turned.how, turned.figures)
+            level = "warning" if turned.how == "opened" else "info"
+            event = Event(f"flujo.breaker.{turned.how}", {"model": request.model, **turned.figures}, level)
+            run, key = self._envelope.ticket.run, self._envelope.key
+            await self._effects.call(self._ledger.note, run, [event], key=key)
+        return permit
 
 
 def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> BreakerReport:

@@ -179,15 +179,14 @@ class Attempts:
         except CodeMismatch as finding:
             return await self._park(envelope, fence, finding)
         guard = self._guard(claimed, entry)
-        if guard.is_active and await self._effects.call(guard.holds_back, fence):
+        if await guard.holds_back(fence):
             return DeliveryResult("waiting")
         run = AttemptRun(_info(envelope), self._call_settings)
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
             outcome = await self._outcome(claimed, entry, story, run)
-        if run.calls or guard.is_active:
-            await self._effects.call(guard.report, run.calls)
+        await guard.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
@@ -250,7 +249,7 @@ class Attempts:
         if self._breakers is not None and performs_step(envelope, claimed.reply):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
-        return BreakerGate(self._breakers, self._ledger, envelope, agent)
+        return BreakerGate(self._breakers, self._ledger, envelope, agent, self._effects)
 
 
 def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:

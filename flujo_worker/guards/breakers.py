@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flujo_worker.domain import breaker as machine
 from flujo_worker.domain.breaker import Permit, Rules
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flujo_client.config.manager import Settings
     from flujo_worker.domain.breaker import Breaker, BreakerReport
-    from flujo_worker.guards.cells import Cells
-
-logger = logging.getLogger(__name__)
+    from flujo_worker.guards.cells import Cells, Changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,20 @@ class BreakerTransition:
 
     how: Literal["opened", "half_open", "closed"]
     figures: dict[str, Any]
+
+
+class BreakerRequest(NamedTuple):
+    """Asks to call a model, or reports how calls of it went."""
+
+    model: str
+    report: BreakerReport | None = None
+
+
+class BreakerAnswer(NamedTuple):
+    """Whether the model may be called, where that was asked; and how this request has turned its breaker."""
+
+    permit: Permit = Permit()
+    turned: BreakerTransition | None = None
 
 
 class Breakers:
@@ -36,30 +49,43 @@ class Breakers:
     def __init__(self, cells: Cells, rules: Rules) -> None:
         self._cells, self.rules = cells, rules
 
-    def request_permit(self, model: str) -> tuple[Permit, BreakerTransition | None]:
-        """Ask to call a model; and whether this has begun its half-open time."""
-        changed = self._cells.change(model, lambda breaker, now: machine.request_permit(breaker, self.rules, now))
-        if changed is None:
-            return Permit(), None
-        is_probed = changed.before.state != changed.after.state
-        return changed.answer, BreakerTransition(
-            "half_open", {"probes": self.rules.half_open_calls}
-        ) if is_probed else None
+    def answer(self, requests: Sequence[BreakerRequest]) -> list[BreakerAnswer]:
+        """Answer requests as if each came after the one before it. All that name one model change its breaker at once."""
+        answers = {model: iter(self._answer(model, requests)) for model in {each.model for each in requests}}
+        return [next(answers[each.model]) for each in requests]
 
-    def report(self, model: str, report: BreakerReport) -> BreakerTransition | None:
-        """Tell how calls of a model went; and whether this has opened or closed its breaker."""
+    def _answer(self, model: str, requests: Sequence[BreakerRequest]) -> list[BreakerAnswer]:
+        reports = [each.report for each in requests if each.model == model]
 
-        def act(breaker: Breaker, now: float) -> tuple[Breaker, float]:
-            return machine.report(breaker, self.rules, now, report), now
+        def act(breaker: Breaker, now: float) -> tuple[Breaker, list[BreakerAnswer]]:
+            answers = []
+            for report in reports:
+                breaker, answer = self._answered(breaker, now, report)
+                answers.append(answer)
+            return breaker, answers
 
-        changed = self._cells.change(model, act)
-        if changed is None or changed.before.state == changed.after.state:
+        changed: Changed[list[BreakerAnswer]] | None = self._cells.change(model, act)
+        return [BreakerAnswer()] * len(reports) if changed is None else changed.answer
+
+    def _answered(self, breaker: Breaker, now: float, report: BreakerReport | None) -> tuple[Breaker, BreakerAnswer]:
+        if report is None:
+            after, permit = machine.request_permit(breaker, self.rules, now)
+        else:
+            after, permit = machine.report(breaker, self.rules, now, report), Permit()
+        return after, BreakerAnswer(permit, self._transition(breaker, after, now, report))
+
+    def _transition(
+        self, before: Breaker, after: Breaker, now: float, report: BreakerReport | None
+    ) -> BreakerTransition | None:
+        if before.state == after.state:
             return None
-        if changed.after.state == "closed":
-            return BreakerTransition("closed", {"probes": self.rules.half_open_calls})
-        counts = changed.before.counts(self.rules, changed.answer) + report.counts
+        if after.state != "open" or report is None:
+            return BreakerTransition(
+                "half_open" if after.state == "half_open" else "closed", {"probes": self.rules.half_open_calls}
+            )
+        counts = before.counts(self.rules, now) + report.counts
         figures = {"calls": counts.calls, "failed": counts.failed, "slow": counts.slow}
-        return BreakerTransition("opened", {**figures, "recovery_s": round(changed.after.until - changed.answer, 3)})
+        return BreakerTransition("opened", {**figures, "recovery_s": round(after.until - now, 3)})
 
 
 def breakers_of(settings: Settings, cells: Cells) -> Breakers | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Claim, Committed, FanOutPlace, Ledger, Room, Store
 
 P = ParamSpec("P")
+Q = TypeVar("Q")
 T = TypeVar("T")
 
 
@@ -50,6 +51,14 @@ class Effects(Protocol):
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what blocks: other statements, Redis, imports, sync code of users."""
+
+    async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
+        """Call what blocks for one item, and for those that others ask it for at this moment; give the item's own result.
+
+        Args:
+            act: gives one result for each item, in their order.
+            item: what it is asked for.
+        """
 
     def result(self, future: Future[T]) -> Awaitable[T]:
         """Wait for what runs elsewhere; raises `concurrent.futures.CancelledError` if that was cancelled."""
@@ -83,6 +92,9 @@ class BlockingEffects:
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
+
+    async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
+        return act([item])[0]
 
     async def result(self, future: Future[T]) -> T:
         return future.result()

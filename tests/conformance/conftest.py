@@ -17,7 +17,9 @@ from worlds import Memory, Postgres, World, deadlocks
 from flujo_worker.store.postgres.store import PostgresStore
 
 IN_GROUPS = {
+    "test_store_budgets",
     "test_store_claims",
+    "test_store_corrections",
     "test_store_endings",
     "test_store_fan_outs",
     "test_store_leases",

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,8 +31,13 @@ class Grouped:
         self._thread = Thread(target=self._loop.run_forever)
         self._thread.start()
         self.ledger = GroupedLedger(url, prepare=prepare)
-        self.run(self.ledger.open())
+        self.run(self._open())
         self.wait_until_ready()
+
+    async def _open(self) -> None:
+        await self.ledger.open()
+        for connection in self.ledger.connections:
+            connection.open()
 
     def run(self, asked: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(asked, self._loop).result(30)
@@ -46,7 +52,7 @@ class Grouped:
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + 30
-        while not self.ledger.is_ready:
+        while not all(each.is_ready for each in self.ledger.connections):
             assert time.monotonic() < deadline, "no groups"
             time.sleep(0.005)
 
@@ -86,8 +92,8 @@ class GroupedStore(PostgresStore):
         room: Room = "shared",
         plan: PlanName | None = None,
     ) -> Claim:
-        ask, answer = self.groups.ledger.claim, None
-        if room == "shared" and not to_reserve:
+        ask, answer = partial(self.groups.ledger.claim, to_reserve=to_reserve), None
+        if room == "shared":
             _, answer, _ = self.groups.together(
                 ask("run_gone::a:1", worker), ask(key, worker, fan_outs=fan_outs, plan=plan), ask("run_none::a:1", "w0")
             )

@@ -10,16 +10,29 @@ from dataclasses import replace
 
 import pytest
 import redis
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flujo_client.config.manager import Settings
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, Rules
-from flujo_worker.guards.breakers import Breakers, BreakerTransition, breakers_of
+from flujo_worker.guards.breakers import BreakerAnswer, BreakerRequest, BreakerTransition, breakers_of
+from flujo_worker.guards.breakers import Breakers as Shared
 from flujo_worker.guards.cells import KEY, MemoryCells, RedisCells
 
 RULES = Rules(failures=3, recovery_s=30.0, half_open_calls=2)
 MODEL = "acme:large"
 OK, BAD = Counts(1), Counts(1, 1)
 DATABASE = "postgresql://localhost/none"
+
+
+class Breakers(Shared):
+    """Asked and told one thing at a time."""
+
+    def request_permit(self, model):
+        return tuple(self.answer([BreakerRequest(model)])[0])
+
+    def report(self, model, report):
+        return self.answer([BreakerRequest(model, report)])[0].turned
 
 
 def settings_of(url, **rest):
@@ -156,6 +169,51 @@ def test_no_failure_of_many_at_once_is_lost(world):
     assert [each.figures["failed"] for each in turned if each] == [160]
 
 
+# many requests at once
+
+
+REQUESTS = st.builds(
+    BreakerRequest,
+    st.sampled_from([MODEL, "acme:small"]),
+    st.none()
+    | st.builds(BreakerReport, st.sampled_from([OK, BAD, Counts()]), st.none() | st.integers(0, 3), st.just(0.0)),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0, 31.0]), st.lists(REQUESTS, min_size=1, max_size=8)), max_size=8))
+def test_many_requests_at_once_are_answered_as_one_after_another(groups):
+    together, alone = Memory(), Memory()
+    for seconds, requests in groups:
+        together.pass_time(seconds)
+        alone.pass_time(seconds)
+        answers = Shared(together.cells, RULES).answer(requests)
+        assert answers == [Shared(alone.cells, RULES).answer([each])[0] for each in requests]
+    for model in (MODEL, "acme:small"):
+        kept = [world.cells.change(model, lambda breaker, _: (breaker, None)) for world in (together, alone)]
+        assert kept[0] == kept[1]
+
+
+def test_as_many_of_a_group_probe_as_may(world, breakers):
+    fail(breakers, 3)
+    world.pass_time(31)
+
+    answers = breakers.answer([BreakerRequest(MODEL)] * 9)
+
+    assert Counter(each.permit.turn for each in answers) == {1: 2, None: 7}
+    assert states([each.turned for each in answers]) == ["half_open", *[None] * 8]
+
+
+def test_a_group_changes_each_breaker_once(monkeypatch):
+    cells, changed = MemoryCells(lambda: 1000.0), []
+    change = cells.change
+    monkeypatch.setattr(cells, "change", lambda name, act: changed.append(name) or change(name, act))
+
+    requests = [BreakerRequest(MODEL), BreakerRequest("acme:small"), BreakerRequest(MODEL, BreakerReport(OK))]
+    Shared(cells, RULES).answer(requests * 20)
+
+    assert sorted(changed) == [MODEL, "acme:small"]
+
+
 # Redis alone
 
 
@@ -191,8 +249,9 @@ def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():
     breakers = breakers_of(settings_of("redis://127.0.0.1:1/0"), RedisCells(settings_of("redis://127.0.0.1:1/0")))
     began = time.monotonic()
     for _ in range(100):
-        assert breakers.request_permit(MODEL) == (Permit(), None)
-        assert breakers.report(MODEL, BreakerReport(BAD)) is None
+        assert (
+            breakers.answer([BreakerRequest(MODEL), BreakerRequest(MODEL, BreakerReport(BAD))]) == [BreakerAnswer()] * 2
+        )
     assert time.monotonic() - began < 20
 
 

@@ -25,7 +25,6 @@ from flujo_worker.store.postgres.statements import written
 ARRAYS = [
     ("conclude_tree", "move", ScopeUpdate),
     ("conclude_tree", "open", NewScope),
-    ("record_corrections", "correction", NewCorrection),
 ]
 COLUMNS = [
     ("conclude", "event", NewEvent),
@@ -36,6 +35,8 @@ COLUMNS = [
     ("conclude_many", "next", NewAttempt),
     ("conclude_many", "run", EndedRun),
     ("conclude_many", "spend", NewSpend),
+    ("record_corrections", "correction", NewCorrection),
+    ("settle_many", "spend", NewSpend),
 ]
 RENAMED = {"move_status": "scope_status", "move_error": "scope_error", "move_metadata": "scope_metadata"}
 """Columns of conclude_many.sql that another entity of the same row has under the same name."""

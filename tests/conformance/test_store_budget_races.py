@@ -24,14 +24,13 @@ CREATE OR REPLACE TRIGGER watch AFTER INSERT OR UPDATE ON flujo_budgets FOR EACH
 """
 
 
-@pytest.fixture
-def world(postgres):
-    postgres.empty()
-    with postgres._connection.cursor() as cursor:
-        cursor.execute(WATCH)
-    yield World(postgres)
-    with postgres._connection.cursor() as cursor:
-        cursor.execute("DROP TRIGGER watch ON flujo_budgets")
+@pytest.fixture(params=["postgres", "postgres_in_groups"])
+def world(request):
+    setting = request.getfixturevalue(request.param)
+    setting.empty()
+    setting.execute(WATCH)
+    yield World(setting)
+    setting.execute("DROP TRIGGER watch ON flujo_budgets")
 
 
 def limited(world, name):

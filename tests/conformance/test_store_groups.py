@@ -17,7 +17,7 @@ from grouped import grouped
 from trees import closing, fanned_out
 from worlds import LEASE_S, World
 
-from flujo_client.contract.outcome import Event
+from flujo_client.contract.outcome import Correction, Event
 from flujo_worker import failpoints
 from flujo_worker.domain.values import EndRun
 from flujo_worker.ports import Claim, Committed, PlanName
@@ -147,6 +147,22 @@ def test_branches_close_in_a_group(world, groups):
     assert [(row.status, row.patch, row.context) for row in rows] == [
         ("succeeded", packed({"at": row.address}), None) for row in rows
     ]
+
+
+def test_what_outcomes_repaired_is_kept_with_those_that_are_merged(world, groups):
+    """M-178: one statement of the group's transaction keeps it; an outcome that is left out keeps nothing."""
+    repairs = [Correction("a", None, None, None, "2", "semantic", 1, (f"fix {number}",), 1.0) for number in range(4)]
+    news = recorded(world, 3)
+    outcomes = [
+        replace(succeeded("one"), corrections=tuple(repairs[each] for each in own)) for own in ((0, 1), (2,), (3,))
+    ]
+    decisions = [decided(new, each, fence=world.claim(new)) for new, each in zip(news, outcomes, strict=True)]
+    decisions[1] = replace(decisions[1], notice=replace(decisions[1].notice, fence=7))
+
+    assert commits(groups, *decisions) == [MERGED, None, MERGED]
+    assert commits(groups, *decisions) == [None] * 3
+    kept = [[(each.fence, each.correction) for each in world.corrections(run_of(new))] for new in news]
+    assert kept == [[(1, repairs[0]), (1, repairs[1])], [], [(1, repairs[3])]]
 
 
 def test_a_branch_whose_lane_somebody_waits_for_closes_alone(world, groups):
@@ -362,11 +378,22 @@ KEYS = {
     "flujo_scopes": {"run_id", "address"},
     "flujo_runs": {"id"},
     "flujo_workers": {"id"},
+    "flujo_budgets": {"scope"},
+    "flujo_reservations": {"key"},
 }
-SIBLINGS = {"run_id", "parent"}
+ALSO = {"flujo_scopes": {"run_id", "parent"}, "flujo_reservations": {"run_id"}}
+"""Siblings, and what a run holds."""
+READ = {
+    "claim_many": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
+    "conclude_many": {"flujo_attempts", "flujo_scopes", "flujo_runs"},
+    "record_corrections": {"flujo_attempts"},
+    "hold_budgets": {"flujo_reservations", "flujo_budgets"},
+    "reserve_many": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},
+    "settle_many": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},
+}
 
 
-@pytest.mark.parametrize("name", ["claim_many", "conclude_many"])
+@pytest.mark.parametrize("name", READ)
 @pytest.mark.parametrize("rows", [0, 1, 3, 20_000])
 def test_every_row_is_looked_up_by_its_key(world, postgres, database_url, name, rows):
     """In a generic plan, whatever the planner knows of the tables: made for nearly empty ones, it must serve large ones too."""
@@ -376,10 +403,8 @@ def test_every_row_is_looked_up_by_its_key(world, postgres, database_url, name, 
         text = b"EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + statement(name).text
         plan = connection.pgconn.exec_(text).get_value(0, 0)
     found = [(table, looked_up(node)) for table, node in reads(json.loads(plan)[0]["Plan"])]
-    assert {table for table, _ in found} >= {"flujo_attempts", "flujo_scopes", "flujo_runs"}
-    assert [
-        (table, by) for table, by in found if not (by >= KEYS[table] or (table == "flujo_scopes" and by >= SIBLINGS))
-    ] == []
+    assert {table for table, _ in found} == READ[name]
+    assert [(table, by) for table, by in found if not (by >= KEYS[table] or by >= ALSO.get(table, KEYS[table]))] == []
 
 
 def fill(postgres, rows):
@@ -394,7 +419,9 @@ def fill(postgres, rows):
         f"{plan}; {run} SELECT run, 'f', 'r', 'n', 'running', '', 'q', '' FROM {made};"
         f" INSERT INTO flujo_scopes (run_id, address, output) SELECT run, '', '' FROM {made};"
         f" {attempt} SELECT run || '::a:1', run, '', 'a', 1, 'q', 'running' FROM {made};"
-        " ANALYZE flujo_attempts, flujo_scopes, flujo_runs, flujo_workers"
+        f" INSERT INTO flujo_budgets (scope) SELECT run FROM {made};"
+        f" INSERT INTO flujo_reservations (key, scope, run_id, usd, tokens) SELECT run || '::a:1', run, run, 0, 0 FROM {made};"
+        " ANALYZE flujo_attempts, flujo_scopes, flujo_runs, flujo_workers, flujo_budgets, flujo_reservations"
     )
 
 

@@ -103,14 +103,10 @@ def bind_lane_left(decision: Decision, left: SlotReleased) -> dict[str, Any]:
     }
 
 
-def bind_corrections(notice: AttemptReport) -> dict[str, Any]:
+def bind_corrections(notices: Sequence[AttemptReport]) -> dict[str, Any]:
     """Give the parameters of `record_corrections.sql`."""
-    return {
-        "run": notice.envelope.ticket.run,
-        "key": notice.envelope.key,
-        "fence": notice.fence,
-        **columns("correction", NewCorrection, [correction(each) for each in notice.outcome.corrections]),
-    }
+    rows = [[correction(each) for each in notice.outcome.corrections] for notice in notices]
+    return {"key": [each.envelope.key for each in notices], **placed("correction", NewCorrection, rows)}
 
 
 def bind_settlement(notice: AttemptReport) -> dict[str, Any]:

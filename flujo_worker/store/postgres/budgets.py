@@ -30,7 +30,7 @@ def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
     """Give the parameters of `open_budgets.sql`."""
     return {
         "scopes": [each.scope for each in to_reserve],
-        "limits_usd": [each.limit_usd for each in to_reserve],
+        "limits_usd": [None if each.limit_usd is None else str(each.limit_usd) for each in to_reserve],
         "limits_tokens": [each.limit_tokens for each in to_reserve],
     }
 
@@ -88,9 +88,10 @@ def settle(
         settlement: the parameters of `settle.sql`.
         ends: the merge that this belongs to has ended the attempt's run.
     """
-    execute(connection, "hold_budgets", settlement)
-    rows = execute(connection, "settle", settlement).fetchall()
     run = settlement["run"]
+    held = {"holders": [settlement["key"]], "ended": [run] if ends else [], "scopes": []}
+    execute(connection, "hold_budgets", held)
+    rows = execute(connection, "settle", settlement).fetchall()
     if ends:
         execute(connection, "release", {"run": run})
     passed = breach(budget_of(row) for row in rows if row["is_breach"])

@@ -1,11 +1,11 @@
-"""What may be claimed or merged in a group, the parameters of `claim_many.sql` and `conclude_many.sql`, and their answers. Pure."""
+"""What may be claimed or merged in a group, the statements for it with their parameters, and their answers. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.ports import Claim, Committed
-from flujo_worker.store.postgres.bind import columns, placed, told
+from flujo_worker.store.postgres.bind import bind_corrections, columns, placed, told
 from flujo_worker.store.postgres.entities import (
     EndedAttempt,
     EndedRun,
@@ -29,18 +29,30 @@ from flujo_worker.store.shared_rules import SUSPECT_AFTER, grace_s, published
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import PlanName
-    from flujo_worker.store.postgres.loop_connection import Row
+    from flujo_worker.store.postgres.loop_connection import Call, Row
 
 
 class ClaimRequest(NamedTuple):
-    """An attempt that a worker wants, with the fan-outs that it stands in."""
+    """An attempt that a worker wants, with the fan-outs that it stands in and what it asks from its budgets."""
 
     key: str
     worker: str
     fan_outs: Sequence[str]
     plan: PlanName | None
+    to_reserve: Sequence[Reservation] = ()
+
+
+CLAIMS: Final = ("claim_many",)
+MERGES: Final = ("conclude_many", "record_corrections")
+"""The statements of each kind of group."""
+
+
+def call_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
+    """Give what claims a group."""
+    return [("claim_many", bind_claims(requests))]
 
 
 def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
@@ -56,18 +68,17 @@ def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
     }
 
 
-def read_claims(requests: Sequence[ClaimRequest], rows: Sequence[Row]) -> list[Claim | None]:
+def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
     """Give the claims that were granted, in the order of the requests."""
-    granted = {key: Claim(int(fence or 0), aborted=aborted == b"t") for key, fence, aborted in rows}
+    granted = {key: Claim(int(fence or 0), aborted=aborted == b"t") for key, fence, aborted in answers[0]}
     return [granted.get(each.key.encode()) for each in requests]
 
 
 def is_groupable(decision: Decision) -> bool:
-    """Tell whether a decision may be merged in a group: it moves its own scope alone, and touches no budget and no other branch."""
-    end, notice = decision.branch_end, decision.notice
+    """Tell whether a decision may be merged in a group: it moves its own scope alone, and touches no other branch."""
+    end = decision.branch_end
     spreads = len(decision.moves) > 1 or decision.opens or decision.child_run or decision.fan_out or decision.lane_left
-    writes_more = decision.answers or notice.outcome.corrections or notice.envelope.ticket.limits is not None
-    return not (spreads or writes_more or (end is not None and end.aborts))
+    return not (spreads or decision.answers or (end is not None and end.aborts))
 
 
 def size(decision: Decision) -> int:
@@ -76,14 +87,31 @@ def size(decision: Decision) -> int:
     return sum(len(each.stored) for each in values if each is not None)
 
 
+def call_merges(decisions: Sequence[Decision]) -> list[Call]:
+    """Give what merges a group."""
+    return [("conclude_many", bind_merges(decisions) | bind_spends(decisions)), *call_corrections(decisions)]
+
+
+def call_corrections(decisions: Sequence[Decision]) -> list[Call]:
+    """Give what keeps the corrections of a group. Who repairs nothing never touches the ledger."""
+    notices = [each.notice for each in decisions]
+    repairs = any(each.outcome.corrections for each in notices)
+    return [("record_corrections", bind_corrections(notices))] if repairs else []
+
+
+def bind_spends(decisions: Sequence[Decision]) -> dict[str, Any]:
+    """Give the parameters that record what was spent."""
+    usages = [each.notice.outcome.usage for each in decisions]
+    return placed("spend", NewSpend, [[] if usage.is_nothing else [spend(usage)] for usage in usages])
+
+
 def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Give the parameters of `conclude_many.sql`."""
+    """Give the parameters of `conclude_many.sql`, but for what was spent."""
     lanes = [
         (number, each.notice.envelope.ticket.run, end.fan_out)
         for number, each in enumerate(decisions, 1)
         if (end := each.branch_end) is not None and end.takes
     ]
-    usages = [each.notice.outcome.usage for each in decisions]
     return {
         "place": list(range(1, len(decisions) + 1)),
         **columns("close", EndedAttempt, [ended_attempt(each) for each in decisions]),
@@ -91,7 +119,6 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
         **placed("next", NewAttempt, [_following(each) for each in decisions]),
         **placed("begun", NewCheckpoint, [[checkpoint(begun) for begun in each.begun] for each in decisions]),
         **placed("event", NewEvent, [[event(line) for line in told(each)] for each in decisions]),
-        **placed("spend", NewSpend, [[] if usage.is_nothing else [spend(usage)] for usage in usages]),
         **placed("run", EndedRun, [[] if each.end is None else [ended_run(each.end)] for each in decisions]),
         "lane_of": [number for number, _, _ in lanes],
         "lane_run": [run for _, run, _ in lanes],
@@ -99,9 +126,9 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     }
 
 
-def read_merges(decisions: Sequence[Decision], rows: Sequence[Row]) -> list[Committed | None]:
+def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     """Tell which decisions were merged, in their order."""
-    merged = {int(place or 0) for (place,) in rows}
+    merged = {int(place or 0) for (place,) in answers[0]}
     return [Committed("merged") if number in merged else None for number in range(1, len(decisions) + 1)]
 
 

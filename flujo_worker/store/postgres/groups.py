@@ -18,23 +18,33 @@ import psycopg
 from flujo_client.transport.postgres import fate
 from flujo_worker import failpoints
 from flujo_worker.store.postgres.group_bind import (
+    CLAIMS,
+    MERGES,
     ClaimRequest,
-    bind_claims,
-    bind_merges,
+    call_claims,
+    call_merges,
     is_groupable,
     read_claims,
     read_merges,
     size,
 )
+from flujo_worker.store.postgres.group_budgets import (
+    LIMITED_CLAIMS,
+    LIMITED_MERGES,
+    call_limited_claims,
+    call_limited_merges,
+    read_limited_claims,
+)
 from flujo_worker.store.postgres.loop_connection import LoopConnection
+from flujo_worker.store.postgres.statements import UNDONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import Claim, Committed, PlanName
-    from flujo_worker.store.postgres.loop_connection import Row
+    from flujo_worker.store.postgres.loop_connection import Call, Row
 
 logger = logging.getLogger(__name__)
 
@@ -52,24 +62,32 @@ class GroupedLedger:
     """Claims and merges many attempts with one statement each.
 
     Args:
-        url: a libpq connection string. It holds two connections, one for each kind of statement.
+        url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
+            who is under none never waits for a budget.
         prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
     """
 
     def __init__(self, url: str, *, prepare: bool = True) -> None:
-        claims, merges = (LoopConnection(url, name, prepare=prepare) for name in ("claim_many", "conclude_many"))
-        self._claims = Groups(claims, bind_claims, read_claims)
-        self._merges = Groups(merges, _bind_merges, _read_merges)
+        kinds = (CLAIMS, MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
+        self.connections = [LoopConnection(url, names, prepare=prepare) for names in kinds]
+        claims, merges, limited_claims, limited_merges = self.connections
+        self._claims = Groups(claims, call_claims, read_claims)
+        self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges)
+        self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims)
+        self._limited_merges = Groups(limited_merges, partial(_call_merges, call_limited_merges), _read_merges)
 
     async def open(self) -> None:
-        """Begin to connect, on the loop that this is called on. Until it is connected there are no answers."""
+        """Begin to connect, on the loop that this is called on. Until it is connected there are no answers.
+
+        What is for limits connects when it is first asked.
+        """
         self._claims.connection.open()
         self._merges.connection.open()
 
     async def close(self) -> None:
         """Leave what is under way without an answer."""
-        await self._claims.connection.close()
-        await self._merges.connection.close()
+        for connection in self.connections:
+            await connection.close()
 
     @property
     def is_ready(self) -> bool:
@@ -77,31 +95,39 @@ class GroupedLedger:
         return self._claims.connection.is_ready and self._merges.connection.is_ready
 
     async def claim(
-        self, key: str, worker: str, *, fan_outs: Sequence[str] = (), plan: PlanName | None = None
+        self,
+        key: str,
+        worker: str,
+        *,
+        fan_outs: Sequence[str] = (),
+        plan: PlanName | None = None,
+        to_reserve: Sequence[Reservation] = (),
     ) -> Claim | None:
         """Take an attempt that nobody has, as the store's `claim` in a shared room does.
 
         If the caller is cancelled while the statement is under way, the attempt may be claimed and nobody works on it: the lease gives
         it back, as it does after an answer that was lost.
         """
-        return await self._claims.ask(key, plan and plan.reference, ClaimRequest(key, worker, fan_outs, plan))
+        groups = self._limited_claims if to_reserve else self._claims
+        return await groups.ask(key, plan and plan.reference, ClaimRequest(key, worker, fan_outs, plan, to_reserve))
 
     async def commit(self, decision: Decision) -> Committed | None:
         """Merge a decision, as the store's `commit` does."""
         if not is_groupable(decision):
             return None
         envelope = decision.notice.envelope
-        return await self._merges.ask(envelope.key, envelope.ticket.reference, decision, size(decision))
+        groups = self._merges if envelope.ticket.limits is None else self._limited_merges
+        return await groups.ask(envelope.key, envelope.ticket.reference, decision, size(decision))
 
 
-def _bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
+def _call_merges(call: Callable[[Sequence[Decision]], list[Call]], decisions: Sequence[Decision]) -> list[Call]:
     failpoints.hit("before_commit")
-    return bind_merges(decisions)
+    return call(decisions)
 
 
-def _read_merges(decisions: Sequence[Decision], rows: Sequence[Row]) -> list[Committed | None]:
+def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     failpoints.hit("answer_lost")
-    return read_merges(decisions, rows)
+    return read_merges(decisions, answers)
 
 
 @dataclass(eq=False, slots=True)
@@ -116,21 +142,21 @@ class _Asked(Generic[Q, A]):
 
 
 class Groups(Generic[Q, A]):
-    """One statement for groups of requests.
+    """One transaction for groups of requests.
 
     Args:
         connection: executes it.
-        bind: makes its parameters.
-        read: gives the answer to each request.
+        call: gives its statements with their parameters.
+        read: gives the answer to each request, from the rows of each statement.
     """
 
     def __init__(
         self,
         connection: LoopConnection,
-        bind: Callable[[Sequence[Q]], dict[str, Any]],
-        read: Callable[[Sequence[Q], Sequence[Row]], list[A | None]],
+        call: Callable[[Sequence[Q]], list[Call]],
+        read: Callable[[Sequence[Q], Sequence[Sequence[Row]]], list[A | None]],
     ) -> None:
-        self.connection, self._bind, self._read = connection, bind, read
+        self.connection, self._call, self._read = connection, call, read
         self._waiting: deque[_Asked[Q, A]] = deque()
         self._apart: deque[list[_Asked[Q, A]]] = deque()
         self._keys: set[str] = set()
@@ -140,6 +166,7 @@ class Groups(Generic[Q, A]):
     async def ask(self, key: str, reference: str | None, request: Q, size: int = 0) -> A | None:
         """Ask in the next group. A key that is asked for already has no second answer."""
         loop = asyncio.get_running_loop()
+        self.connection.open()
         if not self.connection.is_ready or key in self._keys or self._is_suspect(reference, loop.time()):
             return None
         asked: _Asked[Q, A] = _Asked(key, reference, request, size, loop.create_future())
@@ -160,8 +187,8 @@ class Groups(Generic[Q, A]):
         """Send the next group, until one is under way or nothing waits."""
         while group := self._next():
             try:
-                parameters = self._bind([each.request for each in group])
-                self.connection.execute(parameters, partial(self._answered, group))
+                calls = self._call([each.request for each in group])
+                self.connection.execute(calls, partial(self._answered, group))
             except Exception as error:  # noqa: BLE001 - whatever a value makes fail
                 self._failed(group, error)
             else:
@@ -181,7 +208,7 @@ class Groups(Generic[Q, A]):
                 free -= asked.size
         return group
 
-    def _answered(self, group: list[_Asked[Q, A]], answer: list[Row] | psycopg.Error) -> None:
+    def _answered(self, group: list[_Asked[Q, A]], answer: list[list[Row]] | psycopg.Error) -> None:
         if isinstance(answer, psycopg.Error):
             self._failed(group, answer)
         else:
@@ -189,7 +216,7 @@ class Groups(Generic[Q, A]):
                 _tell(asked, given)
         self._send()
 
-    def _answers(self, group: list[_Asked[Q, A]], rows: Sequence[Row]) -> Sequence[A | None]:
+    def _answers(self, group: list[_Asked[Q, A]], rows: Sequence[Sequence[Row]]) -> Sequence[A | None]:
         """Read the answers. Where that fails there are none, as if they were lost on the way."""
         try:
             return self._read([each.request for each in group], rows)
@@ -198,8 +225,11 @@ class Groups(Generic[Q, A]):
             return [None] * len(group)
 
     def _failed(self, group: list[_Asked[Q, A]], error: Exception) -> None:
-        """Halve a group with an error that is a value's fault; one row of it goes alone, and its pipeline for a while."""
-        is_value = not isinstance(error, psycopg.Error) or fate(error) == "ours"
+        """Halve a group with an error that is a value's fault; one row of it goes alone, and its pipeline for a while.
+
+        A group that undid itself is no error: each of it is asked alone.
+        """
+        is_value = not isinstance(error, psycopg.Error) or (fate(error) == "ours" and error.sqlstate != UNDONE)
         if is_value and len(group) > 1:
             half = len(group) // 2
             self._apart.extendleft((group[half:], group[:half]))

@@ -1,7 +1,7 @@
 """A connection to Postgres that lives on the event loop: the loop watches libpq's socket, and no thread waits for an answer.
 
-It connects in the background, and again whenever it was lost; meanwhile it takes nothing. In: a statement's parameters. Out: its rows, or
-an error. Must not try anything again: what was asked when a connection was lost may have happened.
+It connects in the background, and again whenever it was lost; meanwhile it takes nothing. In: statements with their parameters. Out: their
+rows, or an error. Must not try anything again: what was asked when a connection was lost may have happened.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from flujo_worker.store.postgres.binary import encode
 from flujo_worker.store.postgres.statements import statement, types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
     from psycopg.pq.abc import PGconn, PGresult
 
     Row: TypeAlias = tuple[bytes | None, ...]
-    Answered: TypeAlias = Callable[[list[Row] | psycopg.Error], None]
+    Call: TypeAlias = tuple[str, Mapping[str, Any]]
+    Answered: TypeAlias = Callable[[list[list[Row]] | psycopg.Error], None]
 
 logger = logging.getLogger(__name__)
 
@@ -37,29 +38,30 @@ _SETTINGS: Final = "group_settings"
 
 
 class LoopConnection:
-    """Executes one statement of `sql/` on a connection of its own, one group of rows at a time.
+    """Executes statements of `sql/` on a connection of its own, one transaction at a time.
 
     Args:
         url: a libpq connection string.
-        name: the statement's.
+        names: of the statements that it may be asked for.
         prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode. Each is then planned anew, with
             the numbers of rows that it is about.
     """
 
-    def __init__(self, url: str, name: str, *, prepare: bool) -> None:
-        self._url, self._name, self._prepare = url, name, prepare
-        self._types, self._wait_s = types(name), FIRST_WAIT_S
+    def __init__(self, url: str, names: Sequence[str], *, prepare: bool) -> None:
+        self._url, self._names, self._prepare = url, names, prepare
+        self._types, self._wait_s = {name: types(name) for name in names}, FIRST_WAIT_S
         self._connecting: asyncio.Task[None] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._answered: Answered | None = None
-        self._rows: list[Row] = []
+        self._rows: list[list[Row]] = []
         self._error: psycopg.Error | None = None
         self.is_ready = False
 
     def open(self) -> None:
-        """Begin to connect, on the loop that this is called on."""
-        self._loop, self._lost = asyncio.get_running_loop(), asyncio.Event()
-        self._connecting = self._loop.create_task(self._stay_connected())
+        """Begin to connect, on the loop that this is called on, unless it has begun."""
+        if self._connecting is None:
+            self._loop, self._lost = asyncio.get_running_loop(), asyncio.Event()
+            self._connecting = self._loop.create_task(self._stay_connected())
 
     async def close(self) -> None:
         """Drop the connection. What is under way fails."""
@@ -69,24 +71,35 @@ class LoopConnection:
                 await self._connecting
         self._drop(psycopg.OperationalError("the connection was closed"))
 
-    def execute(self, parameters: Mapping[str, Any], answered: Answered) -> None:
-        """Send the statement, and call `answered` with its rows, as text, or an error; the next one may be sent from then on."""
+    def execute(self, calls: Sequence[Call], answered: Answered) -> None:
+        """Send statements in one round trip, and call `answered` with the rows of each, as text, or an error.
+
+        They are one transaction, in which each sees what the ones before it wrote. The next one may be sent when this is answered.
+        """
         if not self.is_ready:
             raise psycopg.OperationalError("there is no connection")
-        text, names = statement(self._name)
-        values, pgconn = [encode(self._types[each], parameters[each]) for each in names], self._pgconn
-        formats = [pq.Format.BINARY] * len(values)
+        bound = [(name, self._bind(name, parameters)) for name, parameters in calls]
         try:
             if self._prepare:
-                pgconn.send_query_prepared(_SETTINGS.encode(), [])
-                pgconn.send_query_prepared(self._name.encode(), values, formats)
-            else:
-                pgconn.send_query_params(text, values, param_formats=formats)
+                self._pgconn.send_query_prepared(_SETTINGS.encode(), [])
+            for name, values in bound:
+                self._send_statement(name, values)
             self._send(answered)
         except psycopg.Error as error:
             self._answered = None
             self._drop(error)
             raise
+
+    def _bind(self, name: str, parameters: Mapping[str, Any]) -> list[bytes]:
+        types_of = self._types[name]
+        return [encode(types_of[each], parameters[each]) for each in statement(name).names]
+
+    def _send_statement(self, name: str, values: list[bytes]) -> None:
+        formats = [pq.Format.BINARY] * len(values)
+        if self._prepare:
+            self._pgconn.send_query_prepared(name.encode(), values, formats)
+        else:
+            self._pgconn.send_query_params(statement(name).text, values, param_formats=formats)
 
     async def _stay_connected(self) -> None:
         while True:
@@ -107,11 +120,11 @@ class LoopConnection:
         self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must be told
         self._loop.add_reader(self._socket, self._readable)
         if self._prepare:
-            for name in (_SETTINGS, self._name):
+            for name in (_SETTINGS, *self._names):
                 pgconn.send_prepare(name.encode(), statement(name).text)
         self._send(self._begin)
 
-    def _begin(self, answer: list[Row] | psycopg.Error) -> None:
+    def _begin(self, answer: list[list[Row]] | psycopg.Error) -> None:
         if isinstance(answer, psycopg.Error):
             logger.warning("postgres takes no groups of statements: %s", error_text(self._url, answer))
             self._drop(answer)
@@ -160,7 +173,8 @@ class LoopConnection:
             self._error = self._error or error_from_result(result)
         else:
             columns = range(result.nfields)
-            self._rows = [tuple(result.get_value(row, each) for each in columns) for row in range(result.ntuples)]
+            rows = range(result.ntuples)
+            self._rows.append([tuple(result.get_value(row, each) for each in columns) for row in rows])
 
     def _answer(self) -> None:
         answered, error, self._answered = self._answered, self._error, None
@@ -171,7 +185,7 @@ class LoopConnection:
         if self.is_ready:
             self._wait_s = FIRST_WAIT_S
         if answered is not None:
-            answered(error or self._rows)
+            answered(error or self._rows[1 if self._prepare else 0 :])  # the settings' answer comes first
 
     def _drop(self, error: psycopg.Error) -> None:
         """Give the connection up; whoever waits for an answer gets this error."""

@@ -54,7 +54,7 @@ from flujo_worker.store.postgres.budgets import (
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
@@ -340,14 +340,10 @@ def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
     """The statements that go with a merge, which few have."""
     statements = {}
     if decision.notice.outcome.corrections:
-        statements["record_corrections"] = bind_corrections(decision.notice)
+        statements["record_corrections"] = bind_corrections([decision.notice])
     if decision.lane_left is not None:
         statements["leave_lane"] = bind_lane_left(decision, decision.lane_left)
     return statements
-
-
-UNDONE = "FJ001"
-"""The SQLSTATE of flujo_undo(): the attempt was ours, but its scope or its run did not follow."""
 
 
 class _Rest(NamedTuple):

@@ -1,3 +1,14 @@
--- What a settlement is about to change, held, so that the next statement sees it as it stands. Locks: reservations → budgets, by name.
-WITH taken AS (SELECT r.scope FROM flujo_reservations r WHERE r.key = %(key)s ORDER BY r.scope FOR UPDATE)
-SELECT b.scope FROM flujo_budgets b JOIN taken t ON t.scope = b.scope ORDER BY b.scope FOR UPDATE OF b;
+-- What is about to be reserved or settled, held, so that the next statement sees it as it stands. A run that ends gives back all it holds.
+-- Locks in the one order, whoever asks: reservations, by attempt and name → budgets, by name.
+WITH holder AS (
+    SELECT r.key FROM unnest(%(ended)s::text[]) AS e (run) CROSS JOIN LATERAL (
+        SELECT r.key FROM flujo_reservations r WHERE r.run_id = e.run AND r.held OFFSET 0
+    ) r
+    UNION SELECT unnest(%(holders)s::text[])
+),
+taken AS (
+    SELECT r.scope FROM flujo_reservations r WHERE r.key = ANY(ARRAY(SELECT key FROM holder)) ORDER BY r.key, r.scope FOR UPDATE
+)
+SELECT b.scope FROM flujo_budgets b
+WHERE b.scope = ANY(ARRAY(SELECT scope FROM taken UNION SELECT unnest(%(scopes)s::text[])))
+ORDER BY b.scope FOR UPDATE;

@@ -1,0 +1,96 @@
+"""Groups under limits: the statements that reserve with claims and settle with merges, with their parameters, and their answers. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from flujo_worker.domain.budget import Amount, Budget, refusal
+from flujo_worker.store.postgres.bind import placed
+from flujo_worker.store.postgres.budgets import bind_opening
+from flujo_worker.store.postgres.entities import NewSpend
+from flujo_worker.store.postgres.group_bind import (
+    bind_claims,
+    bind_merges,
+    bind_spends,
+    call_corrections,
+    read_claims,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.contract.outcome import Fault
+    from flujo_worker.domain.values import Decision
+    from flujo_worker.ports import Claim
+    from flujo_worker.store.postgres.group_bind import ClaimRequest
+    from flujo_worker.store.postgres.loop_connection import Call, Row
+
+LIMITED_CLAIMS: Final = ("open_budgets", "claim_many", "hold_budgets", "reserve_many")
+LIMITED_MERGES: Final = ("conclude_many", "record_corrections", "hold_budgets", "settle_many")
+"""The statements of each kind of group."""
+
+
+def call_limited_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
+    """Give what claims a group and reserves for it. Budgets are opened first, while the group holds nothing else."""
+    asked = [(number, each) for number, request in enumerate(requests, 1) for each in request.to_reserve]
+    budgets = {each.scope: each for _, each in reversed(asked)}
+    claims, scopes = bind_claims(requests), sorted(budgets)
+    asks = {
+        "ask_of": [number for number, _ in asked],
+        "ask_scope": [each.scope for _, each in asked],
+        "ask_usd": [str(each.requested.usd) for _, each in asked],
+        "ask_tokens": [each.requested.tokens for _, each in asked],
+    }
+    return [
+        ("open_budgets", bind_opening(list(budgets.values()))),
+        ("claim_many", claims),
+        ("hold_budgets", {"holders": claims["key"], "ended": [], "scopes": scopes}),
+        ("reserve_many", {"key": claims["key"], **asks}),
+    ]
+
+
+def read_limited_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
+    """Give the claims that were made, in the order of the requests; those that were granted no reservation say why."""
+    _, claimed, _, refused = answers
+    faults: dict[int, Fault] = {}
+    for row in refused:
+        number, budget = int(row[0] or 0), _budget(row)
+        request = requests[number - 1]
+        requested = {each.scope: each.requested for each in request.to_reserve}
+        faults.setdefault(number, refusal(budget, requested[budget.scope]))
+    return [
+        claim and replace(claim, over=faults.get(number))
+        for number, claim in enumerate(read_claims(requests, [claimed]), 1)
+    ]
+
+
+def call_limited_merges(decisions: Sequence[Decision]) -> list[Call]:
+    """Give what merges a group and settles it. What was spent is recorded by `settle_many.sql`, which must know if it is the first to."""
+    merges, spends = bind_merges(decisions), bind_spends(decisions)
+    nothing = placed("spend", NewSpend, [])
+    ended = [each.notice.envelope.ticket.run for each in decisions if each.end is not None]
+    settlements = {
+        "releases": [each.notice.outcome.kind != "lost" for each in decisions],
+        "spent_usd": [
+            str(Amount.of(usage).usd) for each in decisions if not (usage := each.notice.outcome.usage).is_nothing
+        ],
+    }
+    return [
+        ("conclude_many", merges | nothing),
+        *call_corrections(decisions),
+        ("hold_budgets", {"holders": merges["close_key"], "ended": ended, "scopes": []}),
+        ("settle_many", merges | spends | settlements),
+    ]
+
+
+def _budget(row: Row) -> Budget:
+    """Read a budget that refused a claim, as that claim found it."""
+    _, scope, limit_usd, limit_tokens, *amounts = (None if each is None else each.decode() for each in row)
+    settled, reserved, overrun = (
+        Amount(Decimal(usd or 0), int(tokens or 0)) for usd, tokens in zip(amounts[::2], amounts[1::2], strict=True)
+    )
+    most_usd = None if limit_usd is None else Decimal(limit_usd)
+    most_tokens = None if limit_tokens is None else int(limit_tokens)
+    return Budget(scope or "", most_usd, most_tokens, settled, reserved, overrun)

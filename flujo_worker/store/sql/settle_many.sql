@@ -1,0 +1,62 @@
+-- What a group's merged outcomes spent, and their reservations back, as settle.sql does for one and release.sql for a run that has ended.
+-- The merges were made by this transaction, which holds the budgets too. A merge that was left out settles nothing.
+-- If more was spent than a limit covers, the whole group is undone, and each is merged alone: a breach is told to the one that it is of.
+WITH merged AS MATERIALIZED (
+    SELECT d.of, a.key, a.fence, a.run_id, d.releases AND a.ended_at IS NOT NULL AS releases, d.of = ANY(%(run_of)s::int[]) AS ends
+    FROM (
+        SELECT unnest(%(place)s::int[]) AS of, unnest(%(close_key)s::text[]) AS key, unnest(%(releases)s::bool[]) AS releases
+    ) d CROSS JOIN LATERAL (
+        SELECT a.key, a.fence, a.run_id, a.ended_at FROM flujo_attempts a WHERE a.key = d.key AND a.xmin = pg_current_xact_id()::xid LIMIT 1
+    ) a
+),
+bill AS MATERIALIZED (
+    SELECT m.key, m.fence, m.run_id, u.usd, u.input_tokens, u.output_tokens, u.requests, u.cost_usd
+    FROM (
+        SELECT unnest(%(spend_of)s::int[]) AS of, unnest(%(spent_usd)s::text[])::numeric AS usd,
+               unnest(%(spend_input_tokens)s::bigint[]) AS input_tokens, unnest(%(spend_output_tokens)s::bigint[]) AS output_tokens,
+               unnest(%(spend_requests)s::int[]) AS requests, unnest(%(spend_cost_usd)s::float8[]) AS cost_usd
+    ) u JOIN merged m ON m.of = u.of
+),
+spent AS (
+    INSERT INTO flujo_spends (key, fence, run_id, input_tokens, output_tokens, requests, cost_usd)
+    SELECT key, fence, run_id, input_tokens, output_tokens, requests, cost_usd FROM bill
+    ON CONFLICT DO NOTHING
+    RETURNING key
+),
+freed AS MATERIALIZED (
+    SELECT r.key, r.scope, r.usd, r.tokens, true AS is_own FROM merged m
+    CROSS JOIN LATERAL (SELECT r.* FROM flujo_reservations r WHERE r.key = m.key OFFSET 0) r
+    WHERE m.releases AND r.held
+    UNION ALL
+    SELECT r.key, r.scope, r.usd, r.tokens, false FROM merged m
+    CROSS JOIN LATERAL (SELECT r.* FROM flujo_reservations r WHERE r.run_id = m.run_id AND r.held OFFSET 0) r
+    WHERE m.ends AND NOT EXISTS (SELECT 1 FROM merged o WHERE o.key = r.key AND o.releases)
+),
+marked AS (
+    UPDATE flujo_reservations r SET held = false FROM freed f
+    WHERE r.key = f.key AND r.scope = f.scope AND r.key = ANY(ARRAY(SELECT key FROM freed))
+),
+change AS MATERIALIZED (
+    SELECT scope, sum(own_usd) AS own_usd, sum(own_tokens)::bigint AS own_tokens, sum(back_usd) AS back_usd, sum(back_tokens)::bigint AS back_tokens,
+           sum(usd) AS usd, sum(tokens)::bigint AS tokens
+    FROM (
+        SELECT f.scope, CASE WHEN f.is_own THEN f.usd ELSE 0 END AS own_usd, CASE WHEN f.is_own THEN f.tokens ELSE 0 END AS own_tokens,
+               f.usd AS back_usd, f.tokens AS back_tokens, 0 AS usd, 0 AS tokens
+        FROM freed f
+        UNION ALL
+        SELECT r.scope, 0, 0, 0, 0, k.usd, k.input_tokens + k.output_tokens
+        FROM bill k CROSS JOIN LATERAL (SELECT r.scope FROM flujo_reservations r WHERE r.key = k.key OFFSET 0) r
+        WHERE EXISTS (SELECT 1 FROM spent s WHERE s.key = k.key)
+    ) parts GROUP BY scope
+),
+settled AS (
+    UPDATE flujo_budgets b
+    SET reserved_usd = b.reserved_usd - c.back_usd, reserved_tokens = b.reserved_tokens - c.back_tokens,
+        settled_usd = b.settled_usd + c.usd, settled_tokens = b.settled_tokens + c.tokens
+    FROM change c
+    WHERE b.scope = c.scope AND b.scope = ANY(ARRAY(SELECT scope FROM change))
+      AND (c.usd = 0 OR coalesce(b.settled_usd + b.reserved_usd - c.own_usd + c.usd <= b.limit_usd, true))
+      AND (c.tokens = 0 OR coalesce(b.settled_tokens + b.reserved_tokens - c.own_tokens + c.tokens <= b.limit_tokens, true))
+    RETURNING 1
+)
+SELECT CASE WHEN (SELECT count(*) FROM settled) = (SELECT count(*) FROM change) THEN true ELSE flujo_undo() END AS settled;
