@@ -28,7 +28,7 @@ from flujo_client.contract.records import (
     WorkerRecord,
 )
 from flujo_client.errors import ClientError, RunNotFound
-from flujo_client.serial import Packed, storable_text, stored
+from flujo_client.serial import Manifest, Packed, storable_text, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -305,11 +305,15 @@ def answer(key: str, value: Packed, *, actor: str | None, note: str | None) -> R
 
 def blobs(digests: Collection[str]) -> Request[dict[str, Packed]]:
     """Read values by digest."""
-    return Request(
-        "blobs",
-        {"digests": list(digests)},
-        lambda rows: {row["digest"]: Packed.from_bytes(row["body"]) for row in rows},
-    )
+    return Request("blobs", {"digests": list(digests)}, lambda rows: _blobs(rows, digests))
+
+
+def _blobs(rows: Sequence[Row], digests: Collection[str]) -> dict[str, Packed]:
+    bodies = {row["digest"]: row["body"] for row in rows}
+    manifests = {each: manifest for each, body in bodies.items() if (manifest := Manifest.read(each, body))}
+    found = {each: Packed.from_bytes(body) for each, body in bodies.items() if each not in manifests}
+    found |= {each: manifest.value(found) for each, manifest in manifests.items() if manifest.parts <= found.keys()}
+    return {each: found[each] for each in digests if each in found}
 
 
 def latest_plan(reference: str) -> Request[Plan | None]:

@@ -173,7 +173,7 @@ def _snapshot(
 def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
     """Pack a tree that may travel; raises SnapshotTooLarge."""
     packed = Packed.of(tree)
-    length = len(packed.json())
+    length = packed.length
     if length > size.most:
         raise SnapshotTooLarge(
             f"{length:,} bytes of JSON; at most {size.most:,} may travel",

@@ -2,6 +2,7 @@
 
 from flujo_client.serial.custom import register_custom_deserializer, register_custom_serializer
 from flujo_client.serial.lenient import safe_serialize
+from flujo_client.serial.manifest import Manifest, digest_of, part_key, stored_apart
 from flujo_client.serial.packed import Packed
 from flujo_client.serial.resolve import Resolver, is_ours, reference
 from flujo_client.serial.stored import stored, stored_safely
@@ -10,21 +11,25 @@ from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads
 
 __all__ = [
+    "Manifest",
     "Packed",
     "Resolver",
     "Tree",
     "canonical",
     "decode",
     "digest",
+    "digest_of",
     "dumps",
     "encode",
     "is_ours",
     "loads",
+    "part_key",
     "reference",
     "register_custom_deserializer",
     "register_custom_serializer",
     "safe_serialize",
     "storable_text",
     "stored",
+    "stored_apart",
     "stored_safely",
 ]

@@ -3,6 +3,9 @@
 Three forms, told apart by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
 that is kept elsewhere. It never looks into the value and never fetches one: whoever holds a reference loads the
 value and proves it with `matches`.
+
+A value above `PARTS_ABOVE` that was packed here is held in parts, which the next version of the value shares where it did not change
+(ADR 68). `manifest.py` is how such a value is stored.
 """
 
 from __future__ import annotations
@@ -10,42 +13,75 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import zstandard
 
 from flujo_client.errors import SerializationError
+from flujo_client.serial.fragments import fragments
 from flujo_client.serial.tree import Tree, dumps, loads
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 COMPRESS_ABOVE: Final = 2048
+PARTS_ABOVE: Final = 256 * 1024
 MAX_BYTES: Final = 64 * 1024 * 1024
 _LEVEL: Final = 1  # of prose 3 saves two parts in a hundred more and takes a third longer
 _DIGEST: Final = re.compile(rb"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Packed:
     """An immutable serialised value. Two are equal if both hold equal JSON, or both refer to it.
 
-    Make one with `of`, `from_bytes` or `from_wire`; `stored` is what `bytes()` gives. What was decompressed once is remembered, for
-    a large value is measured, proved and read one after the other.
+    Make one with `of`, `from_bytes` or `from_wire`; `stored` is what `bytes()` gives. It is compressed, decompressed and hashed when that
+    is first asked for, and then remembered.
     """
 
-    stored: bytes
+    __slots__ = ("_digest", "_json", "_length", "_parts", "_stored")
+
+    def __init__(
+        self,
+        stored: bytes | None = None,
+        *,
+        json: bytes | None = None,
+        parts: tuple[Packed, ...] = (),
+        digest: str | None = None,
+    ) -> None:
+        self._stored, self._json, self._parts, self._digest = stored, json, parts, digest
+        if stored is not None and stored[:1] == b"j":
+            self._json = stored[1:]
+        if stored is not None and stored[:1] == b"#":
+            self._digest = stored[1:].decode("ascii")
+        self._length = sum(part.length for part in parts) if parts else None if self._json is None else len(self._json)
 
     @classmethod
-    def of(cls, tree: Tree) -> Self:
-        """Pack a tree: compressed if its JSON is above 2048 bytes and that makes it smaller."""
-        json = dumps(tree)
-        if len(json) > COMPRESS_ABOVE:
-            small = zstandard.ZstdCompressor(level=_LEVEL).compress(json)
-            if len(small) < len(json):
-                packed = cls(b"z" + small)
-                packed.__dict__["_json"] = json
-                return packed
-        return cls(b"j" + json)
+    def of(cls, tree: Tree, *, like: Iterable[Packed | None] = ()) -> Packed:
+        """Pack a tree.
+
+        Args:
+            tree: what `encode` gave.
+            like: values that may have large parts in common with it; those are neither hashed, compressed nor stored again.
+        """
+        known = {_ends(part.json()): part for each in like if each is not None for part in each.parts}
+        if not known:
+            json = dumps(tree)
+            if len(json) <= PARTS_ABOVE:
+                return cls.of_json(json)
+        pieces = fragments(tree)
+        if sum(map(len, pieces)) <= PARTS_ABOVE:
+            return cls.of_json(b"".join(pieces))
+        return cls.of_parts(_same(known.get(_ends(piece)), piece) or cls.of_json(piece) for piece in pieces)
+
+    @classmethod
+    def of_json(cls, json: bytes) -> Packed:
+        """Pack what is already JSON, or a fragment of it."""
+        return cls(json=json)
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[Packed], digest: str | None = None) -> Packed:
+        """Pack a value whose JSON is in parts; with its digest, if that is known already."""
+        return cls(parts=tuple(parts), digest=digest)
 
     @classmethod
     def from_bytes(cls, stored: bytes | bytearray | memoryview) -> Self:
@@ -70,11 +106,10 @@ class Packed:
 
     def to_wire(self) -> Tree:
         """Give the form that rides in a message: a plain tree, so that it survives copying and stock JSON too."""
-        if self._form == b"j":
-            return {"j": loads(self._body)}
-        if self._form == b"z":
-            return {"z": base64.b64encode(self._body).decode("ascii")}
-        return {"#": self.digest}
+        form, body = self.stored[:1], self.stored[1:]
+        if form == b"j":
+            return {"j": loads(body)}
+        return {"z": base64.b64encode(body).decode("ascii")} if form == b"z" else {"#": self.digest}
 
     def json(self, *, max_bytes: int = MAX_BYTES) -> bytes:
         """Give the JSON. Raises SerializationError for a reference, damaged data, or more than `max_bytes`."""
@@ -82,33 +117,57 @@ class Packed:
             raise SerializationError(
                 f"only a reference to {self.digest[:12]}…, not the value", suggestion="load the value it refers to"
             )
-        json = self._body
-        if self._form == b"z":
-            json = self.__dict__.get("_json") or self.__dict__.setdefault("_json", _decompress(self._body, max_bytes))
-        if len(json) > max_bytes:
-            raise SerializationError(f"{len(json)} bytes, more than the {max_bytes} allowed")
-        return json
+        if self._json is None and not self._parts:
+            self._json = _decompress(self.stored[1:], max_bytes)
+            self._length = len(self._json)
+        if self.length > max_bytes:
+            raise SerializationError(f"{self.length} bytes, more than the {max_bytes} allowed")
+        return b"".join(part.json() for part in self._parts) if self._json is None else self._json
 
     def tree(self, *, max_bytes: int = MAX_BYTES) -> Tree:
         """Give a fresh tree. Raises what `json` raises, and SerializationError if the JSON is damaged."""
         return loads(self.json(max_bytes=max_bytes))
 
-    @cached_property
+    @property
+    def stored(self) -> bytes:
+        """The stored form: compressed if the JSON is above 2048 bytes and that makes it smaller."""
+        if self._stored is None:
+            json = self.json(max_bytes=self.length)
+            small = zstandard.ZstdCompressor(level=_LEVEL).compress(json) if len(json) > COMPRESS_ABOVE else json
+            self._stored = b"z" + small if len(small) < len(json) else b"j" + json
+        return self._stored
+
+    @property
     def digest(self) -> str:
         """The sha256 of the JSON, in hex."""
-        return self._body.decode("ascii") if self.is_reference else hashlib.sha256(self.json()).hexdigest()
+        if self._digest is None:
+            hashed = hashlib.sha256()
+            for part in self._parts or (self,):
+                hashed.update(part.json())
+            self._digest = hashed.hexdigest()
+        return self._digest
+
+    @property
+    def parts(self) -> tuple[Packed, ...]:
+        """Fragments of the JSON, where it is large and they are known. No part has parts."""
+        return self._parts
+
+    @property
+    def length(self) -> int:
+        """How many bytes of JSON the value has. Raises what `json` raises."""
+        return len(self.json()) if self._length is None else self._length
 
     @property
     def size(self) -> int:
-        """How many bytes the stored form takes."""
-        return len(self.stored)
+        """How many bytes the stored form takes; of a value in parts, which is not compressed for that, what its JSON takes."""
+        return self.length if self._parts else len(self.stored)
 
     @property
     def is_reference(self) -> bool:
         """Whether only the digest is here."""
-        return self._form == b"#"
+        return self._stored is not None and self._stored[:1] == b"#"
 
-    def reference(self) -> Self:
+    def reference(self) -> Packed:
         """Give the reference to this value."""
         return type(self)(b"#" + self.digest.encode("ascii"))
 
@@ -116,28 +175,32 @@ class Packed:
         """Tell whether this is the value, or the reference to the value, with that digest."""
         return self.digest == digest
 
-    @property
-    def _form(self) -> bytes:
-        return self.stored[:1]
-
-    @property
-    def _body(self) -> bytes:
-        return self.stored[1:]
-
     def __bytes__(self) -> bytes:
         return self.stored
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Packed):
             return NotImplemented
-        return self.stored == other.stored or (self.is_reference == other.is_reference and self.digest == other.digest)
+        if self.is_reference or other.is_reference:
+            return self.is_reference == other.is_reference and self.digest == other.digest
+        return bool(self._parts and self._parts == other.parts) or self.json() == other.json()
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
     def __repr__(self) -> str:
         """Never the value itself: it may hold secrets."""
-        return f"<Packed {self._form.decode('latin-1')} {self.size} bytes>"
+        form = "parts" if self._parts else self.stored[:1].decode("latin-1")
+        return f"<Packed {form} {self.size} bytes>"
+
+
+def _ends(json: bytes) -> tuple[int, bytes, bytes]:
+    """What two fragments have in common if they are the same: hashing them whole would cost as much as their digests."""
+    return len(json), json[:64], json[-64:]
+
+
+def _same(part: Packed | None, json: bytes) -> Packed | None:
+    return part if part is not None and part.json() == json else None
 
 
 def _decompress(data: bytes, max_bytes: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.processing import resolve
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from flujo_worker.user_code.hooks import HookCaller
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
 
 POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
@@ -118,12 +120,12 @@ class Outcomes:
         self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
     ) -> Outcome | None:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
+        # Reading and packing large values takes milliseconds: too long for the engine's loop.
+        carry = self._effects.call if envelope.references else _here
         try:
-            if envelope.references:
-                envelope = envelope.inline(await self._effects.call(fetched, self._ledger, envelope.references))
-            run.work = self._work(envelope, claimed.reply, entry, run)
-            done = await self._run(run.work, run, envelope, held)
-            output, context = self._packed(envelope, done)
+            envelope, work = await carry(self._begun, claimed, entry, run)
+            done = await self._run(work, run, envelope, held)
+            output, context = await carry(self._packed, envelope, done)
         except CancelledError:
             if held.cancelled or self._lease.is_stopping or self._loop.is_given_up:
                 return None
@@ -141,6 +143,13 @@ class Outcomes:
         if run.guidance:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(run.guidance)}")
         return _with_events(failed(fault, usage, started), story, run)
+
+    def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
+        envelope = claimed.envelope
+        if envelope.references:
+            envelope = envelope.inline(fetched(self._ledger, envelope.references))
+        run.work = self._work(envelope, claimed.reply, entry, run)
+        return envelope, run.work
 
     def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
         path = entry.node_of(envelope).path
@@ -182,21 +191,27 @@ class Outcomes:
         self._threads.submit(self._ledger.spend, envelope.ticket.run, envelope.key, held.fence or 0, run.spent)
 
     def _packed(self, envelope: Envelope, done: Done) -> tuple[Packed, Packed | None]:
-        output = self._pack(done.output, f"output of step '{envelope.step}'")
+        output = self._pack(done.output, f"output of step '{envelope.step}'", like=envelope.input)
         if done.context is None:
             return output, None
-        context = self._pack(done.context, "context")
-        before = envelope.context
-        return output, None if before is not None and before.digest == context.digest else context
+        context = self._pack(done.context, "context", like=envelope.context)
+        if context == envelope.context:
+            return output, None
+        if context.parts:
+            _ = context.digest  # while this is in a thread
+        return output, context
 
-    def _pack(self, value: object, what: str) -> Packed:
+    def _pack(self, value: object, what: str, like: Packed | None) -> Packed:
         """Pack a value strictly; a value that cannot travel fails the step, and trying again would not help."""
         most = self._settings.limits.snapshot_max_bytes
-        packed = Packed.of(encode(value, path=what))
-        length = len(packed.json())
-        if length > most:
-            raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {most:,} may travel", path=what)
+        packed = Packed.of(encode(value, path=what), like=(like,))
+        if packed.length > most:
+            raise SnapshotTooLarge(f"{packed.length:,} bytes of JSON; at most {most:,} may travel", path=what)
         return packed
+
+
+async def _here(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
 
 
 def failed(fault: Fault, usage: Usage, started: float) -> Outcome:

@@ -116,8 +116,8 @@ class UserCodeCall:
 
     def pack_tree(self, tree: Any, what: str) -> Packed:
         """Pack a tree; raises SnapshotTooLarge."""
-        packed = Packed.of(tree)
-        length = len(packed.json())
+        packed = Packed.of(tree, like=self.values)
+        length = packed.length
         if length > self.bench.most:
             raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} may travel", path=what)
         return packed

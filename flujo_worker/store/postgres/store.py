@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import psycopg
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import SerializationError
-from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.errors import Unreadable
 from flujo_worker.ports import (
@@ -33,7 +31,6 @@ from flujo_worker.ports import (
     ignore,
     publish_nothing,
 )
-from flujo_worker.store.blob_cache import Recent
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
@@ -43,6 +40,7 @@ from flujo_worker.store.postgres.bind import (
     bind_tree,
     is_plain,
 )
+from flujo_worker.store.postgres.blobs import Blobs
 from flujo_worker.store.postgres.budgets import (
     BudgetNotOpened,
     bind_opening,
@@ -66,6 +64,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event
     from flujo_client.contract.plan import Plan
+    from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
 
@@ -86,7 +85,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
         super().__init__(url, pool_max=pool_max, prepare=prepare, stopping=stopping)
-        self._recent = Recent()
+        self._blobs = Blobs(self._rows)
 
     # leases
 
@@ -224,19 +223,10 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         return self._with_retry(lambda connection: _wind_down(connection, parameters))
 
     def store_blobs(self, blobs: Sequence[Packed]) -> None:
-        for blob in blobs:
-            self._do("store_blob", {"digest": blob.digest, "body": bytes(blob)})
-        self._recent.add(blobs)
+        self._blobs.store(blobs)
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
-        found = self._recent.find(digests)
-        missing = [digest for digest in digests if digest not in found]
-        if not missing:
-            return found
-        rows = self._rows("blobs", {"digests": missing}, binary=True)
-        fetched = {row["digest"]: blob for row in rows if (blob := _proven(row["body"], row["digest"])) is not None}
-        self._recent.add(fetched.values())
-        return found | fetched
+        return self._blobs.fetch(digests)
 
     def reply(self, key: str) -> Reply | None:
         rows = self._rows("reply", {"key": key}, binary=True)
@@ -395,15 +385,6 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
     if mine:
         return Claim(row["standing_fence"], refusal, row["aborted"])
     return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
-
-
-def _proven(body: bytes, digest: str) -> Packed | None:
-    """Read a value, if it is still the one of that digest."""
-    try:
-        blob = Packed.from_bytes(body)
-        return blob if blob.matches(digest) else None
-    except SerializationError:
-        return None
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:

@@ -1,0 +1,93 @@
+"""How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 68).
+
+A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, and `{"#": digest}` for each part that is stored by itself. The
+checksum is of the value's digest and the list, so that whoever reads it need not hash the whole value: the parts are proved once, by their
+own digests. It is in the table of blobs only, never in a column of another table and never in a message.
+
+Parts have keys of their own because the same JSON may be a part of one value and the whole of another, stored as a manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from flujo_client.errors import SerializationError
+from flujo_client.serial.packed import Packed
+from flujo_client.serial.tree import Tree, dumps, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FORM: Final = b"p"
+_LIST: Final = 65
+"""Where the list begins."""
+_STORED_APART: Final = 2048
+"""Bytes from which a part is stored by itself."""
+_PART: Final = "part:"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a value consists of.
+
+    Attributes:
+        digest: the value's.
+        entries: fragments of its JSON, and references to parts.
+    """
+
+    digest: str
+    entries: tuple[Packed, ...]
+
+    @classmethod
+    def of(cls, packed: Packed) -> Self:
+        """Write down what a value in parts consists of."""
+        apart = (each.reference() if each.length >= _STORED_APART else each for each in packed.parts)
+        return cls(packed.digest, tuple(apart))
+
+    @classmethod
+    def read(cls, digest: str, body: bytes) -> Self | None:
+        """Read the blob of a digest; None if it is no manifest. Raises SerializationError if it is not that value's, or damaged."""
+        if body[:1] != _FORM:
+            return None
+        if body[1:_LIST] != _checksum(digest, body[_LIST:]):
+            raise SerializationError("a damaged manifest, or that of another value")
+        return cls(digest, tuple(_entry(each) for each in loads(body[_LIST:])))
+
+    def __bytes__(self) -> bytes:
+        entries = dumps([{"#": each.digest} if each.is_reference else each.json().decode() for each in self.entries])
+        return _FORM + _checksum(self.digest, entries) + entries
+
+    @property
+    def parts(self) -> set[str]:
+        """The keys of the parts that are stored by themselves."""
+        return {part_key(each) for each in self.entries if each.is_reference}
+
+    def value(self, parts: Mapping[str, Packed]) -> Packed:
+        """Put the value together, from all its parts by key."""
+        found = (parts[part_key(each)] if each.is_reference else each for each in self.entries)
+        return Packed.of_parts(found, self.digest)
+
+
+def stored_apart(packed: Packed) -> dict[str, Packed]:
+    """Give the parts of a value that are stored by themselves, by key."""
+    return {part_key(each): each for each in packed.parts if each.length >= _STORED_APART}
+
+
+def part_key(part: Packed) -> str:
+    """Return the key under which a part is stored."""
+    return _PART + part.digest
+
+
+def digest_of(key: str) -> str:
+    """Return the digest of what is stored under a key."""
+    return key.removeprefix(_PART)
+
+
+def _checksum(digest: str, entries: bytes) -> bytes:
+    return hashlib.sha256(digest.encode("ascii") + entries).hexdigest().encode("ascii")
+
+
+def _entry(tree: Tree) -> Packed:
+    return Packed.of_json(tree.encode()) if isinstance(tree, str) else Packed.from_wire(tree)
