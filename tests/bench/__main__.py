@@ -14,9 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench.checkouts import checked_out
+from tests.bench.peers.installing import installed
 from tests.bench.report import as_json, show_bench, show_sides
 from tests.bench.sides import Services, Side, measure
-from tests.bench.workloads import BARE, KILLS, WORKLOADS
+from tests.bench.workloads import BARE, KILLS, PEER, WORKLOADS
 
 OURS = Side("ours")
 BESIDE = [Side(f"bare {pool}", "side_bare", BARE, arguments=(f"--pool={pool}",)) for pool in ("prefork", "threads")]
@@ -26,22 +27,26 @@ LONG = {"W4 of 10 000", "W7"}
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kills", type=int, default=50, help="how often W7 kills")
+    parser.add_argument("--kills", type=int, help="how often W7 kills: 50 times, and beside other projects 2")
     parser.add_argument("--json", type=Path, default=Path("bench.json"), help="where the figures go")
     parser.add_argument("--only", action="append", help="a workload, or all whose names begin so, such as W3")
-    parser.add_argument("--base", help="compare with this revision instead of bare Celery")
+    rivals = parser.add_mutually_exclusive_group()
+    rivals.add_argument("--base", help="compare with this revision instead of bare Celery")
+    rivals.add_argument("--peers", action="store_true", help="compare with other projects instead")
     options = parser.parse_args()
-    os.environ[KILLS] = str(options.kills)
+    os.environ[KILLS] = str(options.kills or (2 if options.peers else 50))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         if options.base:
             sides = [Side("base", python=stack.enter_context(checked_out(options.base, folder))), OURS]
+        elif options.peers:
+            sides = [*installed(folder), OURS]
         else:
             sides = [*BESIDE, OURS]
         samples = measure(stack.enter_context(Services()), sides, chosen(options), options.rounds)
     options.json.write_text(json.dumps(as_json(samples), indent=2) + "\n")
-    if options.base:
-        show_sides(samples, against="base")
+    if options.base or options.peers:
+        show_sides(samples, against="base" if options.base else "ours")
     else:
         show_bench(samples)
 
@@ -50,6 +55,8 @@ def chosen(options: argparse.Namespace) -> set[str]:
     """The workloads that were asked for; else all, but of a comparison only those that do not take minutes."""
     if options.only:
         return {name for name in WORKLOADS if name.startswith(tuple(options.only))}
+    if options.peers:
+        return set(PEER)
     return set(WORKLOADS) - (LONG if options.base else set())
 
 

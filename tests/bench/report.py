@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import subprocess
 import time
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -25,7 +27,7 @@ PACKAGES = ("flujo-worker", "celery", "kombu", "redis", "psycopg", "pydantic-ai-
 def show_bench(samples: Samples) -> None:
     """Print the rows with their targets, then what each side's steps take and use."""
     table = Table(title="beside bare Celery: same run, same broker, as many processes", title_justify="left")
-    for column in ("what", "ours, median [min to max]", "baseline", "figure", "target", ""):
+    for column in ("what", "ours, median (min to max)", "baseline", "figure", "target", ""):
         table.add_column(column, overflow="fold")
     for result in filter(None, (judge(row, samples) for row in ROWS)):
         table.add_row(*cells(result))
@@ -39,7 +41,7 @@ def show_bench(samples: Samples) -> None:
 
 def show_sides(samples: Samples, against: str) -> None:
     """Print each workload's medians, and their ratios to one side's."""
-    table = Table(title=f"a step in ms: median [min to max], ratio to {against}", title_justify="left")
+    table = Table(title=f"a step in ms: median (min to max), ratio to {against}", title_justify="left")
     sides = samples.sides
     for column in ("what", *sides):
         table.add_column(column, overflow="fold")
@@ -76,7 +78,7 @@ def cells(result: Result) -> tuple[str, ...]:
 
 def said(of: Spread, unit: str) -> str:
     low, high = number(of.low, unit), number(of.high, unit)
-    return f"{number(of.median, unit)} {unit}".strip() + (f" [{low} to {high}]" if of.count > 1 else "")
+    return f"{number(of.median, unit)} {unit}".strip() + (f" ({low} to {high})" if of.count > 1 else "")
 
 
 def number(value: float, unit: str) -> str:
@@ -131,6 +133,7 @@ def summary(values: list[float]) -> dict[str, float]:
 
 def machine() -> dict[str, object]:
     return {
+        "tree": tree(),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
@@ -138,3 +141,10 @@ def machine() -> dict[str, object]:
         "versions": {name: version(name) for name in PACKAGES},
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def tree() -> str:
+    """Name the commit that was measured, and whether files differed from it; empty outside a checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip()

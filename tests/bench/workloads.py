@@ -61,6 +61,7 @@ WORKLOADS = {
 }
 BARE = frozenset({"W1", "W2", "W2 hops", "W3 100", "W3 1000", "W4", "W5 1 KB", "W5 100 KB", "W5 1 MB"})
 OURS = frozenset(WORKLOADS) - {"W2 hops"}
+PEER = frozenset({"W1", "W2", "W3 100", "W3 1000", "W7"})
 
 
 class Row(NamedTuple):

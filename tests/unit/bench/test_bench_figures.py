@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
 import pytest
 
+from tests.bench.__main__ import LONG, chosen
 from tests.bench.figures import Samples, hot_share, judge, per_step, percentile, spread
+from tests.bench.meter import rows_per_step
+from tests.bench.peers import installing
 from tests.bench.report import as_json
-from tests.bench.workloads import BARE, OURS, ROWS, WORKLOADS, Row
+from tests.bench.workloads import BARE, OURS, PEER, ROWS, WORKLOADS, Row
 
 
 def samples(**figures: list[float]) -> Samples:
@@ -91,3 +97,31 @@ def test_the_json_says_what_is_not_met():
         {"what": "W1: a sequential step, idle / task-sends-task", "value": 2.0, "target": 1.25, "met": False}
     ]
     assert told["sides"]["bare threads"]["W1"] == {"median": 2.0, "min": 1.0, "max": 9.0, "p99": 9.0, "count": 3}
+
+
+def test_a_steps_dead_tuples_are_what_updates_and_deletes_left_behind():
+    before = {"WAL bytes": 100.0, "commits": 1.0, "updates": 4.0, "deletes": 0.0, "HOT updates": 1.0}
+    after = {"WAL bytes": 500.0, "commits": 9.0, "updates": 8.0, "deletes": 2.0, "HOT updates": 2.0}
+    told = {"WAL bytes": 200.0, "commits": 4.0, "dead tuples": 3.0, "HOT share": 0.25}
+    assert rows_per_step(before, after, 2) == told
+
+
+def test_every_project_has_a_side():
+    folder = Path(installing.__file__).parent
+    assert {f"side_{each.name.lower()}.py" for each in installing.PROJECTS} == {
+        each.name for each in folder.glob("side_*.py")
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "workloads"),
+    [
+        ({"only": ["W3", "one chain, l"]}, {"W3 100", "W3 1000", "one chain, limits"}),
+        ({"peers": True}, PEER),
+        ({}, set(WORKLOADS)),
+        ({"base": "v1"}, set(WORKLOADS) - LONG),
+    ],
+)
+def test_all_workloads_are_measured_unless_some_are_chosen(options, workloads):
+    given = argparse.Namespace(**{"only": None, "peers": False, "base": None} | options)
+    assert chosen(given) == workloads
