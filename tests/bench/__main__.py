@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -49,6 +50,8 @@ def main() -> None:
         show_sides(samples, against="base" if options.base else "ours")
     else:
         show_bench(samples)
+    if samples.failures:
+        sys.exit("\n".join(["FAILED", *samples.failures]))
 
 
 def chosen(options: argparse.Namespace) -> set[str]:

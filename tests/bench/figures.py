@@ -23,9 +23,10 @@ class Spread(NamedTuple):
 
 
 class Samples:
-    """Values by side and figure, over all rounds."""
+    """Values by side and figure, over all rounds, and what failed."""
 
     def __init__(self) -> None:
+        self.failures: list[str] = []
         self._values: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, side: str, figures: Mapping[str, Iterable[float]]) -> None:

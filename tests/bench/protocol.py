@@ -34,8 +34,9 @@ def serve(workloads: Mapping[str, Callable[[], tuple[int, Figures]]]) -> None:
     for line in sys.stdin:
         try:
             steps, figures = workloads[line.strip()]()
-        except Exception:  # noqa: BLE001 - it is told, and the next workload may succeed
-            answer(failed=traceback.format_exc(limit=-3))
+        except Exception as error:  # noqa: BLE001 - it is told, and the next workload may succeed
+            traceback.print_exc()
+            answer(failed=f"{type(error).__name__}: {error}")
         else:
             answer(steps=steps, figures=figures)
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from flujo_client import FlujoClient, Settings, UsageLimits
-from flujo_client.embedded.local import Fleet, migrate
 from tests.bench.pipelines import prose
 from tests.bench.protocol import BROKER, DATABASE, Figures, serve
 from tests.bench.workloads import (
@@ -33,6 +32,11 @@ from tests.bench.workloads import (
     W2_STEPS,
     WAITING,
 )
+
+try:
+    from flujo_client.embedded.local import Fleet, migrate
+except ModuleNotFoundError:  # a revision before 2026-11-22
+    from flujo_client.local import Fleet, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

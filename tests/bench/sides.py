@@ -172,21 +172,29 @@ def one_turn(
     samples: Samples, side: Side, services: Services, chosen: list[str], processes: int, concurrency: int | None
 ) -> None:
     """Measure some workloads of one side; one that fails costs the others nothing."""
-    began = time.monotonic()
+    began, name = time.monotonic(), "start"
     try:
         with running(side, services, processes, concurrency) as started:
-            for name in (each for each in chosen if each in started.offers and each != "rows"):
-                try:
-                    samples.add(side.name, started.measure(name))
-                except RuntimeError as error:
-                    print(f"{side.name}, {name}: {error}", file=sys.stderr)
-                    if started.process.poll() is not None:
-                        break
+            for name in (each for each in chosen if each in started.offers):
+                figures = attempted(samples, side, started, name)
+                samples.add(side.name, figures)
         if "rows" in chosen:
+            name = "rows"
             samples.add(side.name, counted_rows(side, services, processes))
     except (RuntimeError, OSError) as error:
-        print(f"{side.name}: {error}", file=sys.stderr)
+        samples.failures.append(f"{side.name}, {name}: {error}")
     print(f"{side.name}: {', '.join(chosen)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def attempted(samples: Samples, side: Side, started: Running, name: str) -> dict[str, list[float]]:
+    """Measure; of a workload that fails nothing is kept but the failure, as long as its side goes on."""
+    try:
+        return started.measure(name)
+    except RuntimeError as error:
+        if started.process.poll() is not None:
+            raise
+        samples.failures.append(f"{side.name}, {name}: {error}")
+        return {}
 
 
 def counted_rows(side: Side, services: Services, processes: int) -> dict[str, list[float]]:
