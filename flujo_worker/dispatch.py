@@ -113,7 +113,7 @@ class Sender:
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._pushing: Gathering[Sequence[Envelope]] | None = None
+        self._pushing: Gathering[Sequence[Envelope], None] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._mark_forever, name="flujo-marker", daemon=True)
 
@@ -153,15 +153,16 @@ class Sender:
             self._pushing = Gathering(self._push_all)
         await self._pushing(envelopes)
 
-    async def _push_all(self, groups: Sequence[Sequence[Envelope]]) -> None:
+    async def _push_all(self, groups: Sequence[Sequence[Envelope]]) -> Sequence[None]:
         before, envelopes = time.monotonic(), [envelope for group in groups for envelope in group]
         try:
             await self._post.push(envelopes)
         except DispatchError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
-            return
-        with self._lock:
-            self._sent.update((envelope.key, before) for envelope in envelopes)
+        else:
+            with self._lock:
+                self._sent.update((envelope.key, before) for envelope in envelopes)
+        return [None] * len(groups)
 
     def _mark_forever(self) -> None:
         while not self._stopping.wait(MARK_EVERY_S):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import Decision, FanOut
-    from flujo_worker.ports import Claim, Committed, Ledger
+    from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
 
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 MOST_AT_ONCE = 64
 """How many are claimed, merged or sent together at most: all wait for the slowest."""
@@ -64,21 +65,21 @@ def _end(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-class Gathering(Generic[T]):
+class Gathering(Generic[T, R]):
     """Does for many at once what they ask for one by one: one act under way, and what gathers meanwhile goes next. There is no timer.
 
     Args:
-        act: what is done for some of them; what it raises is raised for each.
+        act: does it for some of them, and gives each one's result in their order; what it raises is raised for each.
     """
 
-    def __init__(self, act: Callable[[Sequence[T]], Awaitable[object]]) -> None:
+    def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
         self._act = act
-        self._waiting: deque[tuple[T, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def __call__(self, item: T) -> Awaitable[None]:
+    def __call__(self, item: T) -> Awaitable[R]:
         """Have it done; to be awaited until it is."""
-        done = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._task is None:
             self._task = asyncio.create_task(self._work())
@@ -87,14 +88,17 @@ class Gathering(Generic[T]):
     async def _work(self) -> None:
         while self._waiting:
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
-            error: Exception | None = None
+            waiting = [done for _, done in some]
             try:
-                await self._act([item for item, _ in some])
-            except Exception as raised:  # noqa: BLE001 - it is for those who asked
-                error = raised
-            for _, done in some:
-                if not done.done():
-                    done.set_result(None) if error is None else done.set_exception(error)
+                results = await self._act([item for item, _ in some])
+            except Exception as error:  # noqa: BLE001 - it is for those who asked
+                for done in waiting:
+                    if not done.done():
+                        done.set_exception(error)
+            else:
+                for done, result in zip(waiting, results, strict=True):
+                    if not done.done():
+                        done.set_result(result)
         self._task = None
 
 
@@ -103,8 +107,8 @@ class LoopEffects:
 
     Args:
         engine: whose loop it is.
-        ledger: where attempts are claimed and decisions committed, one by one.
-        groups: the same for many at once; what they do not answer is asked of the ledger.
+        store: where attempts are claimed and decisions committed, one by one.
+        groups: the same for many at once; what they do not answer is asked of the store.
         threads: for what blocks.
         send: publishes what begins a fan-out, in a thread.
         push: publishes everything else.
@@ -113,14 +117,15 @@ class LoopEffects:
     def __init__(
         self,
         engine: Engine,
-        ledger: Ledger,
+        store: Store,
         groups: GroupedLedger,
         threads: Executor,
         send: Callable[[Sequence[Envelope], FanOut | None], None],
         push: Callable[[Sequence[Envelope]], Awaitable[None]],
     ) -> None:
-        self._engine, self._ledger, self._groups, self._threads = engine, ledger, groups, threads
+        self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._send, self._push = send, push
+        self._aborted: Gathering[Sequence[FanOutPlace], set[FanOutPlace]] = Gathering(self._aborted_among_all)
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
         if terms["room"] == "shared" and not terms["to_reserve"]:
@@ -129,17 +134,24 @@ class LoopEffects:
             claim = await self._groups.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan)
             if claim is not None:
                 return claim
-        return await self.call(claim_alone, self._ledger, envelope, worker, **terms)
+        return await self.call(claim_alone, self._store, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
         committed = await self._groups.commit(decision)
-        return await self.call(self._ledger.commit, decision) if committed is None else committed
+        return await self.call(self._store.commit, decision) if committed is None else committed
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         if fan_out is None:
             await self._push(envelopes)
         else:
             await self.call(self._send, envelopes, fan_out)
+
+    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
+        return (await self._aborted(fan_outs)).intersection(fan_outs) if fan_outs else set()
+
+    async def _aborted_among_all(self, asked: Sequence[Sequence[FanOutPlace]]) -> Sequence[set[FanOutPlace]]:
+        places = {place for some in asked for place in some}
+        return [await self.call(self._store.aborted_among, places)] * len(asked)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.result(self._threads.submit(carried(partial(function, *args, **kwargs))))

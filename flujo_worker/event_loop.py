@@ -105,11 +105,17 @@ class Inbox:
             self._calls.popleft()()
 
 
+class CallFuture(Future[T]):
+    """What whoever waits for a coroutine gets; `blocked_at` is where it was when it was found to block the loop, if it was."""
+
+    blocked_at: Place | None = None
+
+
 class _Call:
     """A coroutine on the loop, and the future of whoever waits for it."""
 
     def __init__(self, name: str, late: Callable[[asyncio.Task[Any]], object]) -> None:
-        self.name, self.future, self._late = name, Future[Any](), late
+        self.name, self.future, self._late = name, CallFuture[Any](), late
         self.task: asyncio.Task[Any] | None = None
         self.limits: list[within] = []
         self.dropped_at: float | None = None
@@ -169,7 +175,7 @@ class Loop:
         work: Coroutine[Any, Any, T],
         name: str = "",
         late: Callable[[asyncio.Task[T]], object] = lambda task: task,
-    ) -> Future[T]:
+    ) -> CallFuture[T]:
         """Start a coroutine on the loop, with the caller's context variables.
 
         Args:
@@ -214,16 +220,23 @@ class Loop:
             left.append((call.name, place))
         return left
 
-    def running(self) -> tuple[str, Place]:
-        """The name of the call that the loop works on, and the place that its thread is at."""
-        task = asyncio.current_task(self._loop)
+    def blame(self) -> tuple[str, Place]:
+        """Find the call that blocks the loop, and tell whoever waits for it; give its name and the place that it is at."""
+        task, place = asyncio.current_task(self._loop), self._place()
         call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
-        return "" if call is None else call.name, place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
+        if call is None:
+            return "", place
+        call.future.blocked_at = place
+        return call.name, place
+
+    def _place(self) -> Place:
+        """The place that the loop's thread is at."""
+        return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
 
     def place(self, task: asyncio.Task[Any] | None) -> Place:
         """The place that a task is at."""
         if task is None or asyncio.current_task(self._loop) is task:
-            return self.running()[1]
+            return self._place()
         return place_of(task.get_coro())
 
     def give_up(self) -> None:

@@ -160,7 +160,7 @@ class Host:
             may_load=trials.may_load,
         )
         self._hook_calls = HookThread(
-            self._hook_delivery, self._threads, hooks_due, every_s=own.sweep_s, at_once=own.concurrency
+            self._hook_delivery, self._threads, hooks_due, every_s=own.sweep_s, at_once=own.pool_max
         )
         self.steps = Steps()
         self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps)

@@ -25,6 +25,10 @@ Room = Literal["shared", "apart", "alone"]
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
 
 
+FanOutPlace = tuple[str, str]
+"""A run and the address of a fan-out in it."""
+
+
 class PlanName(NamedTuple):
     """The pipeline that a run was started with."""
 
@@ -280,8 +284,8 @@ class Tree(Protocol):
     def child_run(self, run: str) -> ChildRunRow | None:
         """Read a run that a place in another one waits for; None for any other."""
 
-    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
-        """Tell whether one of these fan-outs was aborted."""
+    def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        """Tell which of these fan-outs were aborted."""
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running stands in."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from itertools import chain, groupby
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,11 +30,38 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    """Mark every test that asks for real services, so that `make test-fast` leaves it out."""
+    """Mark every test that asks for real services, so that `make test-fast` leaves it out. Order what is left after all choices."""
     for item in items:
         if {"services", "services_to_break"} & set(item.fixturenames):
             item.add_marker("services")
+    result = yield
+    from services import PROCESSES  # pytest itself loads this plugin first
+
+    items[:] = slow_modules_first(items, PROCESSES)
+    return result
+
+
+def slow_modules_first(items, processes):
+    """Let each test process begin with its share of the modules that start workers, and end with tests that take milliseconds.
+
+    pytest-xdist splits the tests into equal parts, one for each process, in this order. It takes tests back from the end of a part.
+    """
+    slow, rest = [], []
+    for _, module in groupby(items, key=lambda item: item.path):
+        tests = list(module)
+        if any(test.get_closest_marker("acceptance") for test in tests):
+            slow.append(tests)
+        else:
+            rest += tests
+    ordered = []
+    for process in range(processes):
+        first = list(chain.from_iterable(slow[process::processes]))
+        room = max(0, (len(items) - len(ordered)) // (processes - process) - len(first))
+        ordered += first + rest[:room]
+        del rest[:room]
+    return ordered + rest
 
 
 @pytest.hookimpl(wrapper=True)

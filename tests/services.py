@@ -91,16 +91,24 @@ def _agreed_folder(run: Path) -> Path:
 
 
 def passable_folder() -> Path:
-    """Make a folder that servers run as another user can reach; pytest's own are closed to them."""
+    """Make a folder that servers run as another user can reach."""
     folder = Path(tempfile.mkdtemp(prefix="flujo-", dir="/tmp"))
     folder.chmod(0o711)
     return folder
 
 
+@pytest.fixture(scope="module")
+def server_folder() -> Iterator[Path]:
+    """A folder in which a test may have services started. pytest's own are closed to other users, again with each start of pytest."""
+    folder = passable_folder()
+    yield folder
+    shutil.rmtree(folder)
+
+
 def fresh_database(services: Embedded, *, template: str = "template1") -> str:
-    """Create a database, empty unless it is a copy of another, and return its URL."""
+    """Create a database, empty unless it is a copy of another, and return its URL. Copying files costs half of writing them to the log."""
     name = f"test_{PROCESS}_{next(_numbers)}"
-    _execute(services, f"CREATE DATABASE {name} TEMPLATE {template}")
+    _execute(services, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     return urlsplit(services.database_url)._replace(path=f"/{name}").geturl()
 
 

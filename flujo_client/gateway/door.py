@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMA = 19
+SCHEMA = 20
 """The schema this code reads and writes: the number of the newest migration."""
 
 _VERSION = Query(schema_version())

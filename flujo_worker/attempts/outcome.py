@@ -171,7 +171,11 @@ class Outcomes:
         held.on_cancel.append(future.cancel)
         if held.cancelled:
             future.cancel()
-        return await self._effects.result(future)
+        try:
+            return await self._effects.result(future)
+        finally:
+            if (place := future.blocked_at) is not None:
+                emit("step.blocked_loop", "warning", function=place.function, place=place.at)
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""

@@ -188,7 +188,7 @@ class Attempts:
             outcome = await self._outcome(claimed, entry, story, run)
         if run.calls or guard.is_active:
             await self._effects.call(guard.report, run.calls)
-        if outcome is None and await self._effects.call(self._coordinator.is_aborted, envelope):
+        if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import click
 from celery import signals
@@ -34,6 +35,8 @@ def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, 
     """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0."""
     follow(parent)
     settings = ConfigManager().settings()
+    if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
+        concurrency = os.cpu_count()
     if concurrency is not None:
         own = settings.worker.model_copy(update={"concurrency": concurrency})
         settings = settings.model_copy(update={"worker": own})

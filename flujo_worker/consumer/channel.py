@@ -33,7 +33,7 @@ class Slots(Protocol):
 
     @property
     def free(self) -> int:
-        """How many more messages; only a message that is handed over makes it fall."""
+        """Return how many more messages there is room for; only a message that is handed over may lower it."""
 
 
 class Capacity:
@@ -71,7 +71,7 @@ class Capacity:
 
 
 def _look_again() -> None:
-    """Nothing: the hub asks for messages before it waits again."""
+    """Do nothing: once awake, the hub asks for messages before it waits again."""
 
 
 def connection_for(capacity: Capacity) -> type[kombu.Connection]:

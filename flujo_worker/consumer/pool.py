@@ -101,7 +101,7 @@ class AttemptPool(TaskPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._parts: Gathering[Part] = Gathering(self._count_parts)
+        self._parts: Gathering[Part, None] = Gathering(self._count_parts)
         self._taken = self._done = 0
         self._counting = threading.Lock()
         self._tasks: set[Any] = set()
@@ -176,9 +176,10 @@ class AttemptPool(TaskPool):
             self._done += 1
         self._capacity.wake()
 
-    async def _count_parts(self, parts: Sequence[Part]) -> None:
+    async def _count_parts(self, parts: Sequence[Part]) -> Sequence[None]:
         assert self._carrier is not None
         await self._carrier.effects.call(count_parts, self.app, parts)
+        return [None] * len(parts)
 
     @property
     def info(self) -> dict[str, Any]:

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import RunHeader
     from flujo_client.contract.plan import Backoff, Plan
-    from flujo_worker.domain.values import CacheEntry, ChildRun, ChildRunRow, Decision, FanOut, NextAttempt, ReadScope
+    from flujo_worker.domain.values import (
+        BranchClosed,
+        CacheEntry,
+        ChildRun,
+        ChildRunRow,
+        Decision,
+        FanOut,
+        NextAttempt,
+        ReadScope,
+    )
     from flujo_worker.ports import Committed, Store, Verdict
     from flujo_worker.runtime.effects import Effects
 
@@ -132,7 +141,9 @@ class Coordinator:
             await effects.call(self._signal_parent, ticket.run, by="worker")
         if decision.branch_end is None:
             return ConcludeResult(committed.verdict)
-        return ConcludeResult(committed.verdict, await effects.call(self._after_branch, decision, committed))
+        return ConcludeResult(
+            committed.verdict, await self._after_branch(decision.branch_end, committed, notice.envelope)
+        )
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent goes on without it."""
@@ -195,9 +206,10 @@ class Coordinator:
         self._store.wind_down_branches(run, fan_out)
         self.signal_join(run, fan_out, by=by)
 
-    def is_aborted(self, envelope: Envelope) -> bool:
+    async def is_aborted(self, envelope: Envelope) -> bool:
         """Tell whether a fan-out that this work stands in was aborted."""
-        return bool(envelope.lanes) and self._store.is_aborted(envelope.ticket.run, envelope.lanes)
+        run = envelope.ticket.run
+        return bool(await self.effects.aborted_among([(run, fan_out) for fan_out in envelope.lanes]))
 
     def counts(self, envelope: Envelope) -> bool:
         """Tell whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
@@ -291,24 +303,21 @@ class Coordinator:
         if envelopes:
             await self.effects.send(envelopes, decision.fan_out)
 
-    def _after_branch(self, decision: Decision, committed: Committed) -> bool:
+    async def _after_branch(self, ended: BranchClosed, committed: Committed, envelope: Envelope) -> bool:
         """A branch has closed. Who aborts its fan-out, closes a branch of one that was, or one without a lane, signals at once: no chord will."""
-        ended, envelope = decision.branch_end, decision.notice.envelope
-        if ended is None:
-            return False
-        run = envelope.ticket.run
+        run, call = envelope.ticket.run, self.effects.call
         if ended.aborts:
-            self.wind_down(run, ended.fan_out, by="worker")
-        elif (ended.lane == NO_LANE and committed.verdict == "merged") or self.is_aborted(envelope):
-            self.signal_join(run, ended.fan_out, by="worker")
+            await call(self.wind_down, run, ended.fan_out, by="worker")
+        elif (ended.lane == NO_LANE and committed.verdict == "merged") or await self.is_aborted(envelope):
+            await call(self.signal_join, run, ended.fan_out, by="worker")
         if ended.lane == NO_LANE:
             return False
-        return self.counts(envelope) if committed.verdict == "repeated" else committed.taken is None
+        return await call(self.counts, envelope) if committed.verdict == "repeated" else committed.taken is None
 
     async def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
         """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
         envelope, outcome, call = notice.envelope, notice.outcome, self.effects.call
-        if verdict == "stale" and outcome.kind != "cancelled" and await call(self.is_aborted, envelope):
+        if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
             return await self.merge(replace(notice, outcome=cancelled))
         await call(self._store.spend, envelope.ticket.run, envelope.key, notice.fence, outcome.usage)

@@ -87,12 +87,8 @@ class Watchdog:
 
     def _look(self) -> None:
         self._loop.ping()
-        if self._loop.silent_s > self._blocked_s:
-            self._bark()
-        elif not self._loop.answers.is_set() and not self._loop.is_given_up:
-            self._loop.answers.set()
-            logger.warning("the event loop answers again")
-            self._steps.resume()
+        if not self._loop.is_given_up:  # once it is, no attempt waits for it again
+            self._judge()
         for name, place in self._loop.leave_overdue(self._grace_s):
             logger.warning("%s: %s did not end in time and was left behind, at %s", name, place.function, place.at)
             if not self._loop.answers.is_set():
@@ -102,11 +98,19 @@ class Watchdog:
         elif (count := self.left_behind) >= self._most:
             self._retire(f"{count} calls were left behind and go on")
 
+    def _judge(self) -> None:
+        if self._loop.silent_s > self._blocked_s:
+            self._bark()
+        elif not self._loop.answers.is_set():
+            self._loop.answers.set()
+            logger.warning("the event loop answers again")
+            self._steps.resume()
+
     def _bark(self) -> None:
         if not self._loop.answers.is_set():
             return
         self._loop.answers.clear()
-        name, place = self._loop.running()
+        name, place = self._loop.blame()
         logger.warning(
             "%s blocks the event loop: %s at %s; no more messages are taken until it ends",
             name,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision, FanOut
-    from flujo_worker.ports import Claim, Committed, Ledger, Room
+    from flujo_worker.ports import Claim, Committed, FanOutPlace, Ledger, Room, Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +45,9 @@ class Effects(Protocol):
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         """Publish what follows; what the broker does not take is left to the sweeper."""
 
+    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
+        """Tell which fan-outs were aborted, by all that is committed when this is asked."""
+
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what blocks: other statements, Redis, imports, sync code of users."""
 
@@ -59,21 +62,24 @@ class BlockingEffects:
     """Everything is done in the thread that asks for it, which waits meanwhile.
 
     Args:
-        ledger: where attempts are claimed and decisions committed.
+        store: where attempts are claimed and decisions committed.
         send: publishes.
     """
 
-    def __init__(self, ledger: Ledger, send: Callable[[Sequence[Envelope], FanOut | None], None]) -> None:
-        self._ledger, self._send = ledger, send
+    def __init__(self, store: Store, send: Callable[[Sequence[Envelope], FanOut | None], None]) -> None:
+        self._store, self._send = store, send
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
-        return claim_alone(self._ledger, envelope, worker, **terms)
+        return claim_alone(self._store, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
-        return self._ledger.commit(decision)
+        return self._store.commit(decision)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         self._send(envelopes, fan_out)
+
+    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
+        return self._store.aborted_among(fan_outs)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from celery import Celery
 from fleet import FOLDER, STEPS, assert_merged_once, wait_until
+from nursery import nursery
 from services import fresh_database
 
 from flujo_client.errors import ConfigurationError
 from flujo_worker.app import FlujoWorker
+from flujo_worker.consumer.pool import POOL
 
 pytestmark = pytest.mark.acceptance
 
@@ -26,11 +29,13 @@ def nobody_left(site):
     site.dismiss()
 
 
-@pytest.fixture
-def shop(site):
-    """`celery -A shop_app worker -P threads`."""
+@pytest.fixture(params=["threads", "custom"])
+def shop(site, request):
+    """`celery -A shop_app worker`, with Celery's threads and with our own pool, and task events on."""
     environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
-    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-P", "threads", "-c", "4", "-l", "INFO"]
+    environment["CELERY_CUSTOM_WORKER_POOL"] = POOL
+    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-c", "4", "-l", "INFO", "--events"]
+    command += ["-P", request.param]
     with (site.folder / "workers.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     wait_until(lambda: process.pid in site.live_pids(), what=site.log)
@@ -39,21 +44,39 @@ def shop(site):
     process.wait()
 
 
-def test_an_attached_app_runs_pipelines_and_its_own_tasks(site, shop):
-    """Design §4: FlujoWorker(app) with the plain celery command; the app's settings stay its own."""
+def test_an_attached_app_runs_pipelines_and_its_own_tasks_and_stops_in_order(site, shop):
+    """Design §4: FlujoWorker(app) with the plain celery command; the app's settings stay its own, and its lease is given back."""
     ours = site.enqueue("three")
     theirs = Celery("somebody", broker=site.settings.broker(), backend=site.settings.broker())
     answers = [theirs.send_task("shop.add", (n, 1)) for n in range(5)]
     assert [answer.get(timeout=60) for answer in answers] == [1, 2, 3, 4, 5]
     assert_merged_once(site, ours, THREE)
     assert {each.pid for each in site.executions(ours.id)} == {shop.pid}
-
-
-def test_an_attached_app_stops_in_order(site, shop):
-    """Design §4: its lease is given back with the plain celery command too."""
     shop.terminate()
     assert shop.wait(timeout=60) == 0
     assert shop.pid not in site.live_pids()
+
+
+def test_an_attached_app_tells_of_attempts_in_task_events(site, shop):
+    """Flower and `celery events` hear of each attempt, whatever the pool."""
+    app, heard = Celery("listener", broker=site.settings.broker()), []
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(connection, handlers={"*": heard.append})
+        listener = threading.Thread(target=receiver.capture, kwargs={"wakeup": False})
+        listener.start()
+        try:
+            wait_until(lambda: heard, what="the worker has no heartbeat")
+            run = site.enqueue("three")
+            assert_merged_once(site, run, THREE)
+            keys = {row["key"] for row in site.attempts(run.id)}
+            wait_until(lambda: keys <= succeeded(heard), what=lambda: str(heard))
+        finally:
+            receiver.should_stop = True
+            listener.join()
+
+
+def succeeded(heard):
+    return {event["uuid"] for event in heard if event["type"] == "task-succeeded"}
 
 
 def test_a_prefork_pool_runs_pipelines(site):
@@ -70,23 +93,17 @@ def test_a_prefork_pool_runs_pipelines(site):
 
 @pytest.mark.parametrize("trouble", ["unmigrated", "away"])
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
-def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, trouble, pool):
+def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, tmp_path, trouble, pool):
     """House §9: it ends at once and says what to do, instead of dropping message after message."""
     url = fresh_database(services) if trouble == "unmigrated" else "postgresql://ana:hunter2@127.0.0.1:1/shop"
     settings = site.settings.with_services(url, site.settings.broker())
-    command = [sys.executable, "-m", "flujo_worker", "worker", "--pool", pool]
-    ended = subprocess.run(
-        command,
-        env={**os.environ, **settings.as_environment()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert ("flujo migrate" if trouble == "unmigrated" else "ana:***@127.0.0.1") in ended.stderr
-    assert "hunter2" not in ended.stdout + ended.stderr
-    assert len(ended.stderr.splitlines()) == 2
+    log = tmp_path / "log"
+    ended = nursery().fork(["worker", "--pool", pool], {**os.environ, **settings.as_environment()}, log)
+    assert ended.wait(60) == 2
+    said = log.read_text()
+    assert ("flujo migrate" if trouble == "unmigrated" else "ana:***@127.0.0.1") in said
+    assert "hunter2" not in said
+    assert len(said.splitlines()) == 2
 
 
 def eager(app):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -87,11 +88,15 @@ def test_a_probe_tells_whether_this_worker_is_well(site, tmp_path):
     """Issue 8: not whether some worker is. A worker that hangs is told of, one that ended in order too; it writes nothing else."""
     file = tmp_path / "alive"
     with watched(site, "worker", file) as (worker, log):
-        wait_until(lambda: probe(file, "30") == 0, what=log)
+        wait_until(file.exists, what=log)
+        assert probe(file, "30") == 0
         worker.send_signal(signal.SIGSTOP)
-        wait_until(lambda: probe(file, "2") == 1, what="the file to grow old")
+        wait_until(lambda: time.time() - file.stat().st_mtime > 2, what="the file to grow old")
+        assert probe(file, "2") == 1
+        before = file.stat().st_mtime
         worker.send_signal(signal.SIGCONT)
-        wait_until(lambda: probe(file, "30") == 0, what=log)
+        wait_until(lambda: file.stat().st_mtime > before, what=log)
+        assert probe(file, "30") == 0
         worker.terminate()
         assert (worker.wait(timeout=60), probe(file, "1000")) == (0, 1), log()
         assert writings(log()) == {str(file)}
@@ -101,7 +106,8 @@ def test_a_probe_tells_whether_beat_is_well(site, tmp_path):
     """Its root may be read-only: the schedule is kept in no file."""
     file = tmp_path / "alive"
     with watched(site, "beat", file) as (beat, log):
-        wait_until(lambda: probe(file, "30") == 0, what=log)
+        wait_until(file.exists, what=log)
+        assert probe(file, "30") == 0
         beat.terminate()
         assert (beat.wait(timeout=60), probe(file, "1000")) == (0, 1), log()
         assert writings(log()) == {str(file)}

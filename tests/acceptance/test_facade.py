@@ -132,24 +132,24 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_needs_nothing_running(tmp_path):
+def test_a_script_needs_nothing_running(server_folder):
     """Design §7: with nothing set, services and a worker are started, used, and stopped."""
-    (tmp_path / "first.py").write_text(SCRIPT)
+    (server_folder / "first.py").write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "first.py"], cwd=server_folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "42\n", done.stderr
-    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
+    left = subprocess.run(["pgrep", "-f", str(server_folder)], capture_output=True, text=True, check=False).stdout
     assert left == ""
 
 
-def test_workers_stop_when_whoever_started_them_was_killed(tmp_path):
+def test_workers_stop_when_whoever_started_them_was_killed(server_folder):
     """Nothing lingers after kill -9 of an owner: neither its services nor its workers."""
     hold = SCRIPT.replace(
         "print(flujo.run(21).output)", "print(flujo.run(21).output, flush=True); import time; time.sleep(60)"
     )
-    (tmp_path / "hold.py").write_text(hold)
-    owner = subprocess.Popen([sys.executable, "hold.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    (server_folder / "hold.py").write_text(hold)
+    owner = subprocess.Popen([sys.executable, "hold.py"], cwd=server_folder, stdout=subprocess.PIPE, text=True)
     assert owner.stdout.readline() == "42\n"
     workers = subprocess.run(
         ["pgrep", "-P", str(owner.pid), "-f", "flujo_worker worker"], capture_output=True, text=True, check=True

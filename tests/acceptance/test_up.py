@@ -26,12 +26,12 @@ def is_there(search):
     return subprocess.run(search, capture_output=True, check=False).returncode == 0
 
 
-def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
+def test_an_interrupt_while_it_starts_ends_it_in_order(server_folder):
     """Ctrl-C reaches every process of the terminal, so the migration under way must not report it as its failure."""
     alone = {name: text for name, text in os.environ.items() if not name.startswith("FLUJO_") and name not in SERVICES}
     command = [sys.executable, "-m", "flujo_worker", "up"]
     with subprocess.Popen(
-        command, cwd=tmp_path, env=alone, start_new_session=True, stderr=subprocess.PIPE, text=True
+        command, cwd=server_folder, env=alone, start_new_session=True, stderr=subprocess.PIPE, text=True
     ) as up:
         # Found by its command line, so it has been through exec and its session is its own.
         migration = ["pgrep", "-P", str(up.pid), "-f", "flujo_worker migrate"]
@@ -39,23 +39,23 @@ def test_an_interrupt_while_it_starts_ends_it_in_order(tmp_path):
         os.killpg(up.pid, signal.SIGINT)
         talk = up.communicate(timeout=60)[1]
     assert (up.returncode, "CONFIGURATION" in talk) == (0, False), talk
-    assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False).stdout == b""
+    assert subprocess.run(["pgrep", "-f", str(server_folder)], capture_output=True, check=False).stdout == b""
 
 
-def test_an_embedded_service_that_dies_is_told_and_ends_all_of_it(tmp_path):
+def test_an_embedded_service_that_dies_is_told_and_ends_all_of_it(server_folder):
     """As a runner of Procfiles does: with exit code 1, the workers stopped in order, and nothing left running."""
     alone = {name: text for name, text in os.environ.items() if not name.startswith("FLUJO_") and name not in SERVICES}
     command = [sys.executable, "-m", "flujo_worker", "up", "--workers", "1"]
-    with subprocess.Popen(command, cwd=tmp_path, env=alone, stderr=subprocess.PIPE, text=True) as up:
+    with subprocess.Popen(command, cwd=server_folder, env=alone, stderr=subprocess.PIPE, text=True) as up:
         said = list(takewhile(lambda line: line != "up; Ctrl-C stops everything\n", up.stderr))
         assert up.poll() is None, said
         assert any(line.startswith("redis     redis://:***@127.0.0.1:") for line in said)
-        os.kill(running(tmp_path / ".flujo").redis_pid, signal.SIGKILL)
+        os.kill(running(server_folder / ".flujo").redis_pid, signal.SIGKILL)
         talk = up.communicate(timeout=90)[1]
     assert up.returncode == 1, (said, talk)
-    assert f"embedded Redis was killed by SIGKILL; the end of {tmp_path}" in talk
+    assert f"embedded Redis was killed by SIGKILL; the end of {server_folder}" in talk
     assert "Ready to accept connections" in talk
-    left = subprocess.run(["pgrep", "-f", f"{tmp_path}|parent={up.pid}( |$)"], capture_output=True, check=False)
+    left = subprocess.run(["pgrep", "-f", f"{server_folder}|parent={up.pid}( |$)"], capture_output=True, check=False)
     assert left.stdout == b""
 
 

@@ -164,5 +164,5 @@ def test_the_scaling_is_of_the_workers_by_what_one_of_them_takes():
     assert SCALING["spec"]["scaleTargetRef"] == {"name": DEPLOYMENTS["worker"]["metadata"]["name"]}
     assert "replicas" not in DEPLOYMENTS["worker"]["spec"]
     [trigger] = SCALING["spec"]["triggers"]
-    assert trigger["metadata"]["targetQueryValue"] == str(Settings().worker.concurrency)
+    assert 0 < int(trigger["metadata"]["targetQueryValue"]) < Settings().worker.concurrency
     assert trigger["metadata"]["connectionFromEnv"] in SECRETS

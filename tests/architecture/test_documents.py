@@ -224,6 +224,7 @@ def part_of(piece):
     return re.escape(piece.value) if isinstance(piece, ast.Constant) else r"\w+"
 
 
+@cache
 def event_names():
     return [
         node.args[0]

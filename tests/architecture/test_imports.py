@@ -63,7 +63,7 @@ def imports(node: ast.AST, *, typed: bool, is_typed: bool = False) -> Iterator[s
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+        elif isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
             if typed:
                 yield from imports(child, typed=typed, is_typed=True)
             yield from (name for other in child.orelse for name in imports(other, typed=typed))
@@ -71,10 +71,15 @@ def imports(node: ast.AST, *, typed: bool, is_typed: bool = False) -> Iterator[s
             yield from imports(child, typed=typed, is_typed=is_typed)
 
 
-@cache
 def imported(module: str, *, typed: bool = False) -> frozenset[str]:
     """Return the modules and names that a file imports."""
-    return frozenset(imports(ast.parse(FILES[module].read_text(encoding="utf-8")), typed=typed))
+    return _imported(module)[typed]
+
+
+@cache
+def _imported(module: str) -> dict[bool, frozenset[str]]:
+    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
+    return {typed: frozenset(imports(tree, typed=typed)) for typed in (False, True)}
 
 
 def graph(*, typed: bool) -> dict[str, set[str]]:
@@ -100,8 +105,9 @@ def test_no_file_imports_itself_through_others():
 
 
 def test_every_circle_for_typing_is_listed():
+    executed = graph(typed=False)
     listed = {
-        module: {name for name in names if not _is_listed(module, name, names - graph(typed=False)[module])}
+        module: {name for name in names if not _is_listed(module, name, names - executed[module])}
         for module, names in graph(typed=True).items()
     }
     try:

@@ -82,17 +82,17 @@ class GroupedStore(PostgresStore):
         max_lost: int,
         may_judge: bool = True,
         fan_outs: Sequence[str] = (),
-        asks: Sequence[Reservation] = (),
+        to_reserve: Sequence[Reservation] = (),
         room: Room = "shared",
         plan: PlanName | None = None,
     ) -> Claim:
         ask, answer = self.groups.ledger.claim, None
-        if room == "shared" and not asks:
+        if room == "shared" and not to_reserve:
             _, answer, _ = self.groups.together(
                 ask("run_gone::a:1", worker), ask(key, worker, fan_outs=fan_outs, plan=plan), ask("run_none::a:1", "w0")
             )
         alone: dict[str, Any] = {"max_lost": max_lost, "may_judge": may_judge, "room": room}
-        return answer or super().claim(key, worker, fan_outs=fan_outs, asks=asks, plan=plan, **alone)
+        return answer or super().claim(key, worker, fan_outs=fan_outs, to_reserve=to_reserve, plan=plan, **alone)
 
     def commit(self, decision: Decision) -> Committed:
         commit = self.groups.ledger.commit

@@ -38,6 +38,7 @@ OUTCOMES = {
     "retries": failed(),
     "fails": failed("validation", retryable=False),
 }
+ENDED = ("succeeded", "cancelled")
 STATES = {
     "status": ("ready", "queued", "running", "succeeded", "cancelled"),
     "fence": (0, 1, 2),
@@ -108,8 +109,8 @@ def made(place, row: dict[str, Any]):
         [row["run"], row["cancelled"], row["late"], run],
     )
     place.db.execute(
-        "UPDATE flujo_attempts SET status = %s, fence = %s, losses = %s, worker = %s WHERE run_id = %s",
-        [row["status"], row["fence"], row["losses"], row["holder"], run],
+        "UPDATE flujo_attempts SET status = %s, ended_at = CASE WHEN %s THEN now() END, fence = %s, losses = %s, worker = %s WHERE run_id = %s",
+        [row["status"], row["status"] in ENDED, row["fence"], row["losses"], row["holder"], run],
     )
     place.db.execute(
         "UPDATE flujo_scopes SET status = %s, version = %s, aborted = %s WHERE run_id = %s",
@@ -193,7 +194,7 @@ def test_a_group_merges_as_conclude_sql_does(place, rows):
 HALF = "FROM decision h WHERE h.place = ANY(ARRAY(SELECT place FROM attempt)) AND a.key = h.key"
 MUTANTS = {
     "merges under a stale fence": ("conclude_many", "AND a.fence = d.fence", ""),
-    "merges what is not running": ("conclude_many", "WHERE a.status = 'running' AND", "WHERE"),
+    "merges what is not running": ("conclude_many", "AND a.status = 'running'", ""),
     "loses one of its rows": (
         "conclude_many",
         "FROM held h WHERE a.key = h.key",
@@ -201,13 +202,9 @@ MUTANTS = {
     ),
     "commits half": ("conclude_many", "FROM held h WHERE a.key = h.key", HALF),
     "merges into a scope that moved": ("conclude_many", "AND s.version = d.seen", ""),
-    "merges into a closed scope": ("conclude_many", "s.status = 'open' AND s.version", "s.version"),
+    "merges into a closed scope": ("conclude_many", "AND s.status = 'open' AND s.version", "AND s.version"),
     "merges into a cancelled run": ("conclude_many", "AND r.cancel_requested_at IS NULL", ""),
-    "moves no scope": (
-        "conclude_many",
-        "FROM held h WHERE s.run_id = h.run",
-        "FROM held h WHERE false AND s.run_id = h.run",
-    ),
+    "moves no scope": ("conclude_many", "WHERE s.run_id = h.run AND", "WHERE false AND s.run_id = h.run AND"),
     "forgets what was spent": (
         "conclude_many",
         "u JOIN merged m ON m.place = u.of",
@@ -218,16 +215,16 @@ MUTANTS = {
         "e JOIN merged m ON m.place = e.of\n)",
         "e JOIN merged m ON m.place = 1 AND e.of > 0\n)",
     ),
-    "claims for the dead": ("claim_many", "AND w.lease_until > now()", ""),
+    "claims for the dead": ("claim_many", "SELECT w.lease_until > now()", "SELECT true"),
     "claims what was lost too often": ("claim_many", "AND a.losses <", "AND 0 <"),
     "claims another pipeline": ("claim_many", "= (q.reference, q.fingerprint)", "IS NOT NULL"),
-    "claims what has ended": ("claim_many", "a.status IN ('ready', 'queued')", "a.status IS NOT NULL"),
+    "claims what has ended": ("claim_many", "AND a.status IN ('ready', 'queued')", ""),
     "does not begin the run": (
         "claim_many",
         "FROM queued q WHERE r.id = q.id",
         "FROM queued q WHERE false AND r.id = q.id",
     ),
-    "sees no abort": ("claim_many", "AND s.aborted", "AND NOT s.aborted"),
+    "sees no abort": ("claim_many", "SELECT s.aborted", "SELECT NOT s.aborted"),
 }
 
 

@@ -272,9 +272,10 @@ def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
     before = world.scope(run_of(arms[0]), FAN)
     commit(world, arms[0], status="failed", aborts=True)
 
-    assert world.store.is_aborted(run_of(arms[0]), ["other", FAN])
-    assert not world.store.is_aborted(run_of(arms[0]), ["other"])
-    assert not world.store.is_aborted(run_of(arms[0]), [])
+    here, other = (run_of(arms[0]), FAN), (run_of(arms[0]), "other")
+    assert world.store.aborted_among([other, here]) == {here}
+    assert not world.store.aborted_among([other])
+    assert not world.store.aborted_among([])
     assert world.scope(run_of(arms[0]), FAN) == before
     assert statuses(world, arms[0]) == ["failed", "open", "open"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -89,6 +91,17 @@ def test_heavy_merges_go_in_several_groups(world, groups, monkeypatch):
     _, decisions = running(world, 4, succeeded("x" * 100))
 
     assert commits(groups, *decisions) == [MERGED] * 4
+
+
+def test_what_does_not_fit_into_the_socket_at_once_is_sent_in_parts(world, groups):
+    outputs = [random.Random(number).randbytes(100_000).hex() for number in range(8)]
+    news = recorded(world, len(outputs))
+    decisions = [
+        decided(new, succeeded(output), fence=world.claim(new)) for new, output in zip(news, outputs, strict=True)
+    ]
+
+    assert commits(groups, *decisions) == [MERGED] * len(outputs)
+    assert [world.attempts(run_of(new))[0].output for new in news] == [packed(output) for output in outputs]
 
 
 def test_a_group_merges_what_each_would_merge_alone(world, groups):
@@ -344,27 +357,45 @@ def test_failpoints_are_hit_once_for_a_group(world, groups, tmp_path, place, sta
 # plans
 
 
+KEYS = {
+    "flujo_attempts": {"key"},
+    "flujo_scopes": {"run_id", "address"},
+    "flujo_runs": {"id"},
+    "flujo_workers": {"id"},
+}
+SIBLINGS = {"run_id", "parent"}
+
+
 @pytest.mark.parametrize("name", ["claim_many", "conclude_many"])
-@pytest.mark.parametrize("rows", [0, 20_000])
-def test_every_row_is_found_by_a_look_up(world, postgres, database_url, name, rows):
-    """In a generic plan, whatever the planner knows of the tables: made for empty ones, it must serve large ones too."""
-    made = "SELECT 'run_' || i AS run, i FROM generate_series(1, %(rows)s) i"
-    postgres.rows(
-        f"INSERT INTO flujo_scopes (run_id, address, output) SELECT run, '', '' FROM ({made}) r RETURNING 1", rows=rows
-    )
-    postgres.rows(
-        f"INSERT INTO flujo_attempts (key, run_id, address, step, number, queue) SELECT run || '::a:1', run, '', 'a', 1, 'q' FROM ({made}) r RETURNING 1",
-        rows=rows,
-    )
-    if rows:
-        postgres.execute("ANALYZE flujo_attempts; ANALYZE flujo_scopes")
+@pytest.mark.parametrize("rows", [0, 1, 3, 20_000])
+def test_every_row_is_looked_up_by_its_key(world, postgres, database_url, name, rows):
+    """In a generic plan, whatever the planner knows of the tables: made for nearly empty ones, it must serve large ones too."""
+    fill(postgres, rows)
     with psycopg.connect(database_url) as connection:
         connection.execute(statement("group_settings").text)
         text = b"EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + statement(name).text
         plan = connection.pgconn.exec_(text).get_value(0, 0)
-    scans = list(reads(json.loads(plan)[0]["Plan"]))
-    assert {table for table, _ in scans} >= {"flujo_attempts", "flujo_runs"}
-    assert [scan for scan in scans if "Index Cond" not in scan[1]] == []
+    found = [(table, looked_up(node)) for table, node in reads(json.loads(plan)[0]["Plan"])]
+    assert {table for table, _ in found} >= {"flujo_attempts", "flujo_scopes", "flujo_runs"}
+    assert [
+        (table, by) for table, by in found if not (by >= KEYS[table] or (table == "flujo_scopes" and by >= SIBLINGS))
+    ] == []
+
+
+def fill(postgres, rows):
+    """So many running runs, of which the planner knows; of none it knows nothing."""
+    if not rows:
+        return
+    made = f"(SELECT 'run_' || i AS run, i FROM generate_series(1, {rows}) i) m"
+    plan = "INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan) VALUES ('f', 'r', 'n', '1', '{}')"
+    run = "INSERT INTO flujo_runs (id, fingerprint, reference, name, status, input, queue, digest)"
+    attempt = "INSERT INTO flujo_attempts (key, run_id, address, step, number, queue, status)"
+    postgres.execute(
+        f"{plan}; {run} SELECT run, 'f', 'r', 'n', 'running', '', 'q', '' FROM {made};"
+        f" INSERT INTO flujo_scopes (run_id, address, output) SELECT run, '', '' FROM {made};"
+        f" {attempt} SELECT run || '::a:1', run, '', 'a', 1, 'q', 'running' FROM {made};"
+        " ANALYZE flujo_attempts, flujo_scopes, flujo_runs, flujo_workers"
+    )
 
 
 def reads(node):
@@ -373,3 +404,8 @@ def reads(node):
         yield node["Relation Name"], node
     for below in node.get("Plans", ()):
         yield from reads(below)
+
+
+def looked_up(node):
+    """The columns that a scan by index is given values for."""
+    return set(re.findall(r"\((?:\w+\.)?(\w+) = ", node.get("Index Cond", "")))

@@ -201,7 +201,7 @@ def test_if_one_scope_is_not_as_it_was_read_nothing_is_applied(world, inner, beg
     )
     assert world.commit(decision) == "stale"
     assert world.picture(run_of(inner)) == before
-    assert not world.store.is_aborted(run_of(inner), [LOOP])
+    assert not world.store.aborted_among([(run_of(inner), LOOP)])
     assert world.run(run_of(inner)).tokens == 15
 
 

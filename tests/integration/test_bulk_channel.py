@@ -6,6 +6,7 @@ import logging
 import subprocess
 import threading
 import time
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -20,6 +21,7 @@ from kombu.transport.redis import SentinelTransport, Transport
 
 from flujo_client.config.manager import Settings
 from flujo_client.embedded.redis import Redis
+from flujo_client.embedded.state import Ownership
 from flujo_worker.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
 from flujo_worker.consumer.gate import Gate, guarding
 
@@ -258,6 +260,40 @@ def test_a_slot_that_is_freed_while_the_hub_looks_is_seen():
             return self.looks - 1
 
     assert Capacity(Freed()).has_room()
+
+
+def test_who_may_not_use_blmpop_is_served_with_brpop(redis_url):
+    """A server may refuse the command to a user, by an ACL from before there was such a command."""
+    if not knows_blmpop(redis_url):
+        pytest.skip("the installed Redis is older than 7")
+    client = client_of(redis_url)
+    client.flushdb()
+    client.acl_setuser(
+        "old", enabled=True, passwords=["+old"], categories=["+@all"], commands=["-blmpop"], keys=["*"], channels=["*"]
+    )
+    where = urlsplit(redis_url)
+    url = where._replace(netloc=f"old:old@{where.hostname}:{where.port}").geturl()
+    publish(url, range(3))
+    with Taker(url, 3) as taker:
+        assert taker.wait_for(3) == [0, 1, 2]
+        assert not taker.connection.transport.knows_blmpop
+    client.acl_deluser("old")
+
+
+def test_fakeredis_is_asked_for_bulks_too(tmp_path):
+    """Where nothing better is installed, workers take messages in the same way."""
+    ownership = Ownership.try_take(tmp_path)
+    server = Redis(tmp_path, "fakeredis")
+    server.start()
+    publish(server.url, range(10))
+    with Taker(server.url, 3) as taker:
+        assert taker.wait_for(3) == [0, 1, 2]
+        wait_until(lambda: taker.capacity._is_awaited)
+        taker.free(2)
+        assert taker.wait_for(5) == [0, 1, 2, 3, 4]
+    assert left(server.url) == [5, 6, 7, 8, 9]
+    server.stop()
+    ownership.release()
 
 
 def test_queues_take_turns_and_priorities_go_first(url):

@@ -107,7 +107,8 @@ def test_lens_replay_decides_a_run_again(flujo, site):
 
     with site.connection() as connection:
         connection.execute(
-            "UPDATE flujo_attempts SET status = 'failed', reason = 'lost' WHERE key = %s", [f"{run}::upper:1"]
+            "UPDATE flujo_attempts SET status = 'failed', reason = 'lost', ended_at = now() WHERE key = %s",
+            [f"{run}::upper:1"],
         )
     told = json.loads(flujo("lens", "replay", run[:-2], "--json", code=1).stdout)
     assert told == {

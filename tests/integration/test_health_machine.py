@@ -239,7 +239,9 @@ def test_a_reservation_of_what_has_ended_is_a_leak(connection, run, attempt):
     ended = {"ended": LONG} if run != "running" else {}
     plant_run(connection, "r", status=run, made=LONG, began=LONG, **ended)
     plant_attempt(connection, "r:a", status=attempt, reason="error", ended=LONG)
-    plant_attempt(connection, "r:b", status="running" if run == "running" else "succeeded", worker="alive", began=LONG)
+    plant_attempt(
+        connection, "r:b", status="running" if run == "running" else "succeeded", worker="alive", began=LONG, **ended
+    )
     reservation(connection, "r:a")
     assert only(connection, "reservation_leaks").named == ("r:a of run:r",)
 

@@ -106,3 +106,21 @@ def test_a_run_that_older_code_recorded_is_carried_on(connection, database_url, 
     assert due.envelope == new.first
     assert store.commit(done(due.envelope, store.claim(new.first.key, "w1", max_lost=2).fence)).verdict == "merged"
     assert [row["run_id"] for row in ledger(connection)] == [new.first.ticket.run]
+
+
+def test_an_end_without_a_time_gets_one_and_what_is_live_is_found(connection, database_url, store):
+    """0020 finds live attempts by their missing end. Somebody's hand may have ended one without it, beside a live one."""
+    new = enqueued(pipeline_of("a"))
+    for each in migrations()[BEFORE:19]:
+        connection.execute(each.sql.encode())
+        connection.execute("INSERT INTO flujo_schema_version VALUES (%s, %s)", [each.version, each.name])
+    record_as_before(connection, new)
+    connection.execute(
+        "INSERT INTO flujo_attempts (key, run_id, address, step, number, queue, status) SELECT key || '0', run_id, address, step, 2, queue, 'failed' FROM flujo_attempts"
+    )
+    migrate(database_url)
+
+    [due] = store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=2, limit=10)
+    assert due.envelope == new.first
+    ended = connection.execute("SELECT ended_at = created_at AS set FROM flujo_attempts WHERE status = 'failed'")
+    assert ended.fetchall() == [{"set": True}]

@@ -26,8 +26,8 @@ NEEDS_A_WORKER = {
 }
 NEEDS_NONE = {
     "waits before a retry": "UPDATE flujo_attempts SET status = 'ready', available_at = now() + interval '1 h'",
-    "asks a person": "UPDATE flujo_attempts SET status = 'paused'",
-    "is done": "UPDATE flujo_attempts SET status = 'succeeded'",
+    "asks a person": "UPDATE flujo_attempts SET status = 'paused', question = '{}'",
+    "is done": "UPDATE flujo_attempts SET status = 'succeeded', ended_at = now()",
     "is on another queue": "UPDATE flujo_attempts SET queue = 'heavy'",
     "was cancelled": "UPDATE flujo_runs SET cancel_requested_at = now()",
     "is parked": "UPDATE flujo_runs SET status = 'parked'",

@@ -1,2 +1,2 @@
 SELECT status, count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest_s
-FROM flujo_attempts WHERE status IN ('ready', 'queued', 'running') GROUP BY status;
+FROM flujo_attempts WHERE ended_at IS NULL AND status IN ('ready', 'queued', 'running') GROUP BY status;

@@ -4,7 +4,7 @@ WITH RECURSIVE span AS (
 ),
 -- Runs with a question open, and those that wait for them: only of these it has to be asked whether they are paused.
 asked (id) AS (
-    SELECT a.run_id FROM flujo_attempts a WHERE a.status = 'paused'
+    SELECT a.run_id FROM flujo_attempts a WHERE a.question IS NOT NULL AND a.ended_at IS NULL AND a.status = 'paused'
     UNION SELECT c.parent_run FROM asked JOIN flujo_runs c ON c.id = asked.id WHERE c.parent_run IS NOT NULL AND c.parent_address IS NOT NULL
 ),
 looked AS MATERIALIZED (

@@ -14,7 +14,7 @@ WITH stuck AS (
             (SELECT max(k.ended_at) FROM flujo_runs k WHERE k.parent_run = r.id)
         )
         WHERE r.status <> 'parked' AND coalesce(least(r.cancel_requested_at, r.deadline_at) > now(), true)
-          AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.status IN ('ready', 'queued', 'running', 'paused'))
+          AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.ended_at IS NULL)
           AND NOT EXISTS (SELECT 1 FROM flujo_runs k WHERE k.parent_run = r.id AND k.status IN ('queued', 'running', 'parked'))
     ) m
     WHERE r.status IN ('queued', 'running', 'parked') AND m.since < now() - make_interval(secs => %(stuck_s)s::float8)
@@ -27,7 +27,7 @@ parked AS (
 orphaned AS (
     SELECT a.key AS name, extract(epoch FROM now() - coalesce(w.lease_until, a.started_at))::float8 AS age_s
     FROM flujo_attempts a LEFT JOIN flujo_workers w ON w.id = a.worker
-    WHERE a.status = 'running' AND coalesce(w.lease_until, a.started_at) < now() - make_interval(secs => %(orphan_s)s::float8)
+    WHERE a.ended_at IS NULL AND a.status = 'running' AND coalesce(w.lease_until, a.started_at) < now() - make_interval(secs => %(orphan_s)s::float8)
 ),
 -- What could begin: since it was due, or since the worker that had it was lost.
 waiting AS (
@@ -35,7 +35,7 @@ waiting AS (
     FROM flujo_attempts a
     JOIN flujo_runs r ON r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
     LEFT JOIN flujo_workers w ON w.id = a.worker
-    WHERE a.status IN ('ready', 'queued') AND a.available_at <= now()
+    WHERE a.ended_at IS NULL AND a.status IN ('ready', 'queued') AND a.available_at <= now()
 ),
 dead AS (
     SELECT w.id AS name, extract(epoch FROM now() - w.lease_until)::float8 AS age_s

@@ -56,7 +56,10 @@ class LedgerInMemory(BudgetsInMemory):
             fence = row.fence if refusal is None or mine else None
             over = None if fence is None else self._reserve(key, to_reserve)
             return Claim(
-                fence, refusal, aborted=fence is not None and self.is_aborted(row.key.run, fan_outs), over=over
+                fence,
+                refusal,
+                aborted=fence is not None and bool(self.aborted_among([(row.key.run, each) for each in fan_outs])),
+                over=over,
             )
 
     def commit(self, decision: Decision) -> Committed:

@@ -231,7 +231,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
         row = self._attempts.get(key)
         if row is None or self._runs[row.key.run].stopped_at is not None:
             return False
-        if self.is_aborted(row.key.run, self._scopes[row.key.run, row.key.address].lanes):
+        if self.aborted_among([(row.key.run, each) for each in self._scopes[row.key.run, row.key.address].lanes]):
             return False
         return (row.status, row.fence, row.worker) == ("running", fence, worker)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import ChildRunRow, ScopeRow
+    from flujo_worker.ports import FanOutPlace
     from flujo_worker.store.memory.rows import StoredRun, StoredScope
 
 JOIN: Final = "join"
@@ -51,9 +52,9 @@ class TreeInMemory(Tables):
             row = self._runs.get(run)
             return None if row is None else row.child_row(self._scopes[run, row.ticket.root].context)
 
-    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
+    def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
         with self._lock:
-            return any(self._scopes[run, each].aborted for each in fan_outs if (run, each) in self._scopes)
+            return {each for each in fan_outs if each in self._scopes and self._scopes[each].aborted}
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         with self._lock:

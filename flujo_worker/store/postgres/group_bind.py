@@ -70,7 +70,7 @@ def is_groupable(decision: Decision) -> bool:
     return not (spreads or writes_more or (end is not None and end.aborts))
 
 
-def weight(decision: Decision) -> int:
+def size(decision: Decision) -> int:
     """Give the bytes of the values that a merge writes."""
     values = (decision.notice.outcome.output, decision.move.output, decision.move.context, decision.move.patch)
     return sum(len(each.stored) for each in values if each is not None)
@@ -85,6 +85,7 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     ]
     usages = [each.notice.outcome.usage for each in decisions]
     return {
+        "place": list(range(1, len(decisions) + 1)),
         **columns("close", EndedAttempt, [ended_attempt(each) for each in decisions]),
         **columns("move", ScopeUpdate, [scope_update(each.move) for each in decisions]),
         **placed("next", NewAttempt, [_following(each) for each in decisions]),

@@ -24,7 +24,7 @@ from flujo_worker.store.postgres.group_bind import (
     is_groupable,
     read_claims,
     read_merges,
-    weight,
+    size,
 )
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 
@@ -79,7 +79,11 @@ class GroupedLedger:
     async def claim(
         self, key: str, worker: str, *, fan_outs: Sequence[str] = (), plan: PlanName | None = None
     ) -> Claim | None:
-        """Take an attempt that nobody has, as the store's `claim` in a shared room does."""
+        """Take an attempt that nobody has, as the store's `claim` in a shared room does.
+
+        If the caller is cancelled while the statement is under way, the attempt may be claimed and nobody works on it: the lease gives
+        it back, as it does after an answer that was lost.
+        """
         return await self._claims.ask(key, plan and plan.reference, ClaimRequest(key, worker, fan_outs, plan))
 
     async def commit(self, decision: Decision) -> Committed | None:
@@ -87,7 +91,7 @@ class GroupedLedger:
         if not is_groupable(decision):
             return None
         envelope = decision.notice.envelope
-        return await self._merges.ask(envelope.key, envelope.ticket.reference, decision, weight(decision))
+        return await self._merges.ask(envelope.key, envelope.ticket.reference, decision, size(decision))
 
 
 def _bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
@@ -107,7 +111,7 @@ class _Asked(Generic[Q, A]):
     key: str
     reference: str | None
     request: Q
-    weight: int
+    size: int
     answer: asyncio.Future[A | None]
 
 
@@ -133,12 +137,12 @@ class Groups(Generic[Q, A]):
         self._suspects: dict[str, float] = {}
         self._is_busy = False
 
-    async def ask(self, key: str, reference: str | None, request: Q, weight: int = 0) -> A | None:
+    async def ask(self, key: str, reference: str | None, request: Q, size: int = 0) -> A | None:
         """Ask in the next group. A key that is asked for already has no second answer."""
         loop = asyncio.get_running_loop()
         if not self.connection.is_ready or key in self._keys or self._is_suspect(reference, loop.time()):
             return None
-        asked: _Asked[Q, A] = _Asked(key, reference, request, weight, loop.create_future())
+        asked: _Asked[Q, A] = _Asked(key, reference, request, size, loop.create_future())
         self._keys.add(key)
         self._waiting.append(asked)
         if not self._is_busy:
@@ -170,11 +174,11 @@ class Groups(Generic[Q, A]):
             return self._apart.popleft()
         group: list[_Asked[Q, A]] = []
         free = HEAVIEST
-        while self._waiting and len(group) < LARGEST and (not group or self._waiting[0].weight <= free):
+        while self._waiting and len(group) < LARGEST and (not group or self._waiting[0].size <= free):
             asked = self._waiting.popleft()
             if not asked.answer.done():
                 group.append(asked)
-                free -= asked.weight
+                free -= asked.size
         return group
 
     def _answered(self, group: list[_Asked[Q, A]], answer: list[Row] | psycopg.Error) -> None:
@@ -202,6 +206,9 @@ class Groups(Generic[Q, A]):
             return
         for asked in group:
             if is_value and asked.reference is not None:
+                logger.warning(
+                    "attempts of %s go without groups for a while: %s", asked.reference, type(error).__name__
+                )
                 self._suspects[asked.reference] = asked.answer.get_loop().time() + SUSPECT_S
             _tell(asked, None)
 

@@ -96,6 +96,7 @@ class LoopConnection:
                 await self._lost.wait()
             except psycopg.Error as error:
                 logger.warning("postgres takes no groups of statements: %s", error_text(self._url, error))
+                self._drop(error)
             await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import ChildRunRow, ScopeRow
-    from flujo_worker.ports import Damaged
+    from flujo_worker.ports import Damaged, FanOutPlace
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +47,15 @@ class TreeInPostgres(RetryingPool):
         rows = self._rows("child_run", {"run": run})
         return child_run_of(rows[0]) if rows else None
 
-    def is_aborted(self, run: str, fan_outs: Collection[str]) -> bool:
-        return bool(fan_outs and self._rows("aborted_among", {"run": run, "fan_outs": list(fan_outs)}))
+    def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        if not fan_outs:
+            return set()
+        runs, addresses = zip(*fan_outs, strict=True)
+        rows = self._rows("aborted_among", {"runs": list(runs), "addresses": list(addresses)})
+        return {(row["run_id"], row["address"]) for row in rows}
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
-        if self.is_aborted(run, [fan_out]):
+        if self.aborted_among([(run, fan_out)]):
             self._with_retry(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:

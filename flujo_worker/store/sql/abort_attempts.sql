@@ -1,7 +1,7 @@
 -- What waits to run in an aborted fan-out. What runs closes itself.
 WITH held AS (
     SELECT key FROM flujo_attempts
-    WHERE run_id = %(run)s AND status IN ('ready', 'queued', 'paused')
+    WHERE run_id = %(run)s AND ended_at IS NULL AND status IN ('ready', 'queued', 'paused')
       AND (starts_with(address, %(fan_out)s || '/') OR starts_with(address, %(fan_out)s || '#'))
     ORDER BY key FOR UPDATE
 )

@@ -1,1 +1,3 @@
-SELECT 1 FROM flujo_scopes WHERE run_id = %(run)s AND address = ANY(%(fan_outs)s::text[]) AND aborted LIMIT 1;
+SELECT s.run_id, s.address
+FROM unnest(%(runs)s::text[], %(addresses)s::text[]) AS f (run_id, address) JOIN flujo_scopes s USING (run_id, address)
+WHERE s.aborted;

@@ -1,12 +1,16 @@
 -- A live run is to fail by something outside its attempts: from this commit on nothing of it is claimed or merged, and whoever winds it down,
--- this process or a sweep, ends it as failed. With a fence only if that attempt is still at work under it.
-WITH broken AS (
-    UPDATE flujo_runs SET cancel_requested_at = now(), error = %(error)s::jsonb
+-- this process or a sweep, ends it as failed. With a fence only if that attempt is still at work under it. FOR UPDATE meets the merges'
+-- FOR KEY SHARE, as a cancel does.
+WITH held AS (
+    SELECT id FROM flujo_runs
     WHERE id = %(run)s::text AND status IN ('queued', 'running', 'parked') AND cancel_requested_at IS NULL
       AND (%(fence)s::int IS NULL OR EXISTS (
           SELECT 1 FROM flujo_attempts a WHERE a.key = %(key)s::text AND a.status = 'running' AND a.fence = %(fence)s::int
       ))
-    RETURNING id
+    FOR UPDATE
+),
+broken AS (
+    UPDATE flujo_runs r SET cancel_requested_at = now(), error = %(error)s::jsonb FROM held WHERE r.id = held.id RETURNING r.id
 ),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, name, level, data)

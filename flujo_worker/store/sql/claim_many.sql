@@ -6,30 +6,37 @@ WITH asked AS (
            unnest(%(reference)s::text[]) AS reference, unnest(%(fingerprint)s::text[]) AS fingerprint
 ),
 held AS (
-    SELECT a.key, a.run_id, q.worker, r.status = 'queued' AS begins
-    FROM asked q JOIN flujo_attempts a ON a.key = q.key JOIN flujo_runs r ON r.id = a.run_id
-    WHERE a.status IN ('ready', 'queued') AND a.losses < %(suspect_after)s::int
-      AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = q.worker AND w.lease_until > now())
-      AND (q.reference IS NULL OR (r.reference, r.fingerprint) = (q.reference, q.fingerprint))
-      AND
+    SELECT q.key, q.worker, a.run_id, a.run_status FROM asked q
+    CROSS JOIN LATERAL (
+        SELECT a.run_id, (
+            SELECT r.status FROM flujo_runs r
+            WHERE r.id = a.run_id AND (q.reference IS NULL OR (r.reference, r.fingerprint) = (q.reference, q.fingerprint)) AND
 -- include open_run
-    FOR NO KEY UPDATE OF a SKIP LOCKED
+        ) AS run_status
+        FROM flujo_attempts a
+        WHERE a.key = q.key AND a.status IN ('ready', 'queued') AND a.losses < %(suspect_after)s::int
+          AND (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = q.worker)
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) a
+    WHERE a.run_status IS NOT NULL
 ),
 queued AS (
-    SELECT r.id FROM flujo_runs r WHERE r.id = ANY(ARRAY(SELECT run_id FROM held WHERE begins)) AND r.status = 'queued'
+    SELECT r.id FROM flujo_runs r
+    WHERE r.id = ANY(ARRAY(SELECT run_id FROM held WHERE run_status = 'queued')) AND r.ended_at IS NULL AND r.status NOT IN ('running', 'parked')
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 claimed AS (
     UPDATE flujo_attempts a SET status = 'running', fence = a.fence + 1, alone = false, worker = h.worker, started_at = now()
-    FROM held h WHERE a.key = h.key AND (NOT h.begins OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
+    FROM held h
+    WHERE a.key = h.key AND a.key = ANY(%(key)s::text[]) AND (h.run_status = 'running' OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
     RETURNING a.key, a.fence, a.run_id
 ),
 begun AS (
-    UPDATE flujo_runs r SET status = 'running', started_at = now() FROM queued q WHERE r.id = q.id
+    UPDATE flujo_runs r SET status = 'running', started_at = now()
+    FROM queued q WHERE r.id = q.id AND r.id = ANY(ARRAY(SELECT id FROM queued))
 )
 SELECT c.key, c.fence, EXISTS (
     SELECT 1 FROM (SELECT unnest(%(fan_out_of)s::text[]) AS of, unnest(%(fan_out_address)s::text[]) AS address) f
-    JOIN flujo_scopes s ON s.run_id = c.run_id AND s.address = f.address
-    WHERE f.of = c.key AND s.aborted
+    WHERE f.of = c.key AND (SELECT s.aborted FROM flujo_scopes s WHERE s.run_id = c.run_id AND s.address = f.address)
 ) AS aborted
 FROM claimed c;

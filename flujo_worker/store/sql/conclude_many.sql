@@ -7,8 +7,7 @@
 -- A run that ends is locked as an UPDATE locks it. If another decision of the group belongs to the same run, that one is left out.
 -- Rows are named by keys, one look-up for each: see group_settings.sql.
 WITH decision AS MATERIALIZED (
-    SELECT generate_subscripts(%(close_key)s::text[], 1) AS place,
-           unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence,
+    SELECT unnest(%(place)s::int[]) AS place, unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence,
            unnest(%(close_status)s::text[]) AS status, unnest(%(close_reason)s::text[]) AS reason, unnest(%(close_result)s::bytea[]) AS result,
            unnest(%(close_error)s::text[]) AS error, unnest(%(close_metadata)s::text[]) AS metadata, unnest(%(close_latency_s)s::float8[]) AS latency_s,
            unnest(%(move_address)s::text[]) AS address, unnest(%(move_seen)s::int[]) AS seen, unnest(%(move_cursor)s::int[]) AS cursor,
@@ -17,31 +16,35 @@ WITH decision AS MATERIALIZED (
            unnest(%(move_error)s::text[]) AS scope_error, unnest(%(move_metadata)s::text[]) AS scope_metadata
 ),
 attempt AS (
-    SELECT d.place FROM decision d JOIN flujo_attempts a ON a.key = d.key
-    WHERE a.status = 'running' AND a.fence = d.fence
-      AND NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude_tree.sql gives it that
-          SELECT l.of FROM (
-              SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out
-          ) l
-          WHERE (SELECT true FROM flujo_scopes h WHERE h.run_id = l.run AND h.parent = l.fan_out AND h.held AND h.status = 'open' LIMIT 1)
-      ))
-    FOR NO KEY UPDATE OF a SKIP LOCKED
+    SELECT d.place FROM decision d
+    CROSS JOIN LATERAL (
+        SELECT FROM flujo_attempts a WHERE a.key = d.key AND a.status = 'running' AND a.fence = d.fence FOR NO KEY UPDATE SKIP LOCKED
+    ) a
+    WHERE NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude_tree.sql gives it that
+        SELECT l.of FROM (
+            SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out
+        ) l
+        WHERE (SELECT true FROM flujo_scopes h WHERE h.run_id = l.run AND h.parent = l.fan_out AND h.held AND h.status = 'open' LIMIT 1)
+    ))
 ),
 scope AS (
-    SELECT d.place, d.run FROM decision d JOIN flujo_scopes s ON s.run_id = d.run AND s.address = d.address
-    WHERE d.place = ANY(ARRAY(SELECT place FROM attempt)) AND s.status = 'open' AND s.version = d.seen
-    FOR NO KEY UPDATE OF s SKIP LOCKED
+    SELECT d.place, d.run FROM decision d
+    CROSS JOIN LATERAL (
+        SELECT FROM flujo_scopes s
+        WHERE s.run_id = d.run AND s.address = d.address AND s.status = 'open' AND s.version = d.seen FOR NO KEY UPDATE SKIP LOCKED
+    ) s
+    WHERE d.place = ANY(ARRAY(SELECT place FROM attempt))
 ),
 ending AS (
     SELECT r.id FROM flujo_runs r
     WHERE r.id = ANY(ARRAY(SELECT run FROM scope WHERE place = ANY(%(run_of)s::int[])))
-      AND r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+      AND r.ended_at IS NULL AND r.status <> 'queued' AND r.cancel_requested_at IS NULL
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 lasting AS (
     SELECT r.id FROM flujo_runs r
     WHERE r.id = ANY(ARRAY(SELECT run FROM scope)) AND NOT r.id = ANY(ARRAY(SELECT id FROM ending))
-      AND r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+      AND r.ended_at IS NULL AND r.status <> 'queued' AND r.cancel_requested_at IS NULL
     FOR KEY SHARE SKIP LOCKED
 ),
 held AS MATERIALIZED (
@@ -53,7 +56,7 @@ merged AS (
     UPDATE flujo_attempts a
     SET status = h.status, reason = h.reason, output = h.result, error = h.error::jsonb, metadata = h.metadata::jsonb,
         latency_s = h.latency_s, ended_at = now()
-    FROM held h WHERE a.key = h.key
+    FROM held h WHERE a.key = h.key AND a.key = ANY(%(close_key)s::text[])
     RETURNING h.place, h.run, h.key, h.fence
 ),
 moved AS (
@@ -62,7 +65,8 @@ moved AS (
         context = CASE WHEN NOT h.drops THEN coalesce(h.context, s.context) END, patch = coalesce(h.patch, s.patch),
         error = coalesce(h.scope_error::jsonb, s.error), metadata = s.metadata || h.scope_metadata::jsonb,
         closed_by = CASE WHEN h.scope_status <> 'open' THEN h.key END, closed_at = CASE WHEN h.scope_status <> 'open' THEN now() END
-    FROM held h WHERE s.run_id = h.run AND s.address = h.address
+    FROM held h
+    WHERE s.run_id = h.run AND s.address = h.address AND s.run_id = ANY(%(close_run)s::text[]) AND s.address = ANY(%(move_address)s::text[])
 ),
 next AS (
 -- include next_attempts
@@ -90,6 +94,6 @@ ended AS (
         SELECT unnest(%(run_of)s::int[]) AS of, unnest(%(run_status)s::text[]) AS status, unnest(%(run_reason)s::text[]) AS reason,
                unnest(%(run_error)s::text[]) AS error, unnest(%(run_output)s::bytea[]) AS output
     ) e JOIN merged m ON m.place = e.of
-    WHERE r.id = m.run
+    WHERE r.id = m.run AND r.id = ANY(ARRAY(SELECT id FROM ending))
 )
 SELECT place FROM merged;

@@ -94,7 +94,7 @@ sibling AS (
 ),
 first AS (
     SELECT a.key FROM flujo_attempts a
-    WHERE a.run_id = %(run)s::text AND a.address = (SELECT address FROM sibling) AND a.status IN ('ready', 'queued', 'running')
+    WHERE a.run_id = %(run)s::text AND a.address = (SELECT address FROM sibling) AND a.ended_at IS NULL AND a.status IN ('ready', 'queued', 'running')
       AND a.available_at = 'infinity' FOR UPDATE SKIP LOCKED
 ),
 taken AS (

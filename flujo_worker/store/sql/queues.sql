@@ -1,1 +1,1 @@
-SELECT DISTINCT queue FROM flujo_attempts WHERE status = 'queued';
+SELECT DISTINCT queue FROM flujo_attempts WHERE ended_at IS NULL AND status = 'queued';

@@ -10,7 +10,7 @@ dead AS (
     UPDATE flujo_workers SET ended_at = now(), lease_until = least(lease_until, now()) WHERE id = %(old)s
 ),
 held AS (
-    SELECT key FROM flujo_attempts WHERE worker IN (%(old)s, %(id)s) AND status = 'running' AND key = ANY(%(keys)s::text[])
+    SELECT key FROM flujo_attempts WHERE worker IN (%(old)s, %(id)s) AND ended_at IS NULL AND status = 'running' AND key = ANY(%(keys)s::text[])
     ORDER BY key FOR UPDATE
 )
 UPDATE flujo_attempts a SET worker = %(id)s FROM held WHERE a.key = held.key RETURNING a.key, a.fence;

@@ -1,8 +1,8 @@
 -- Live runs that nothing can move: no attempt but held ones is live, none waits for a person, no child run is waited for, and no join can be signalled.
 SELECT r.id FROM flujo_runs r
 WHERE r.status IN ('queued', 'running', 'parked') AND r.cancel_requested_at IS NULL
-  AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.status IN ('ready', 'queued', 'running') AND a.available_at < 'infinity')
-  AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.status = 'paused')
+  AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.ended_at IS NULL AND a.status IN ('ready', 'queued', 'running') AND a.available_at < 'infinity')
+  AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.ended_at IS NULL AND a.status = 'paused')
   AND NOT EXISTS (
       SELECT 1 FROM flujo_scopes s
       WHERE s.run_id = r.id AND s.waiting AND s.status = 'open' AND (

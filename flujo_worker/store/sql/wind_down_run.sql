@@ -6,7 +6,7 @@ WITH ended AS (
         %(reason)s
     )
     WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'parked')
-      AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.status IN ('ready', 'queued', 'running', 'paused'))
+      AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.ended_at IS NULL)
     RETURNING r.id, r.reason
 ),
 acted AS (

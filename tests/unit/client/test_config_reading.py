@@ -134,6 +134,8 @@ def test_variables_of_the_benchmarks_are_left_alone():
         ("", {"FLUJO_WORKER_LEASE_S": "soon"}, "FLUJO_WORKER_LEASE_S: worker.lease_s"),
         ("[worker]\nlease_s = 3", {}, "renew_s (2) must be at most half of lease_s (3)"),
         ("[worker]\ncontrol_queue = 'flujo.attempts'", {}, "two queues"),
+        ("[worker]\ncontrol_queue = 'flujo control'", {}, "worker.control_queue"),
+        (f"[worker]\ncontrol_queue = '{'q' * 121}'", {}, "at most 120 characters"),
         ("[worker]\nlease_s = inf", {}, "worker.lease_s"),
         ("[limits]\nsnapshot_max_bytes = 10", {}, "snapshot_inline_bytes must not be above snapshot_max_bytes"),
         ("[retry]\ncap_s = 0.5", {}, "cap_s (0.5) must not be below base_s (1)"),

@@ -69,9 +69,9 @@ def test_a_kind_that_is_not_there_is_named(tmp_path, monkeypatch):
         Redis(tmp_path, "server")
 
 
-def test_fakeredis_says_that_it_is_for_trying_out(tmp_path, capfd):
-    ownership = Ownership.try_take(tmp_path)
-    server = Redis(tmp_path, "fakeredis")
+def test_fakeredis_says_that_it_is_for_trying_out(server_folder, capfd):
+    ownership = Ownership.try_take(server_folder)
+    server = Redis(server_folder, "fakeredis")
     server.start()
     server.stop()
     ownership.release()

@@ -46,6 +46,7 @@ ELSEWHERE = {
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "flujo.budget.reserved": "test_limits_in_engine.py",
     **dict.fromkeys(["attempt.isolated", "attempt.crashed"], "test_quarantine.py"),
+    "step.blocked_loop": "test_left_behind.py",
     "step.left_behind": "test_left_behind.py",
     "hook.failed": "test_hooks.py",
     "hook.lost": "test_hooks.py",

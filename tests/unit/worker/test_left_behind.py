@@ -160,8 +160,8 @@ def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():
 
 
 def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_same(caplog):
-    """The watchdog names it, and whoever else waits for the loop is let go."""
-    barked = threading.Event()
+    """The watchdog names it once, and whoever else waits for the loop is let go, then and later."""
+    barked, looks = threading.Event(), []
     settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
     release = threading.Event()
 
@@ -177,10 +177,36 @@ def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_sam
             "no answer within 0.05 s, and the event loop is blocked",
         )
         assert barked.wait(10)
+        ping = engine._loop.ping
+        engine._loop.ping = lambda: looks.append(ping())
+        wait_until(lambda: len(looks) > 2)
+        [named] = [line for line in caplog.messages if "blocks the event loop" in line]
+        assert f"{result.run_id}::s:1" in named
+        assert "never_ends" in named
+        engine.enqueue(Pipeline([Step("next", blocks)]), "in")
+        assert engine.deliver(engine.bus.popleft()) == "busy"
         release.set()
-    [named] = [line for line in caplog.messages if "blocks the event loop" in line]
-    assert f"{result.run_id}::s:1" in named
-    assert "never_ends" in named
+        [told] = [event for event in engine.story(result.run_id) if event.name == "step.blocked_loop"]
+    assert (told.level, "never_ends" in told.data["function"]) == ("warning", True)
+
+
+def test_a_step_that_blocks_the_loop_for_a_while_is_named_in_its_run(engine_that_barks_early):
+    """It may go well and nobody notice, but for all who had to wait: the run's own story says so."""
+
+    async def blocks_a_while(data):
+        time.sleep(0.5)  # noqa: ASYNC251 - that is what is looked at
+        return data
+
+    result = engine_that_barks_early.run(Pipeline([Step("s", blocks_a_while)]), "in")
+    assert result.success
+    [told] = [each for each in engine_that_barks_early.story(result.run_id) if each.name == "step.blocked_loop"]
+    assert "blocks_a_while" in told.data["function"]
+
+
+@pytest.fixture
+def engine_that_barks_early():
+    with LocalEngine(Settings.model_validate({"worker": {"loop_blocked_s": 0.05}})) as engine:
+        yield engine
 
 
 def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
