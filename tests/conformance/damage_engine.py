@@ -136,7 +136,7 @@ class Engine:
         try:
             if wire["task"] == TASK_JOIN:
                 join_signal = JoinSignal.from_wire(wire)
-                self.attempts.signal_join(join_signal.run, join_signal.address)
+                self.coordinator.effects.run(self.attempts.signal_join(join_signal.run, join_signal.address))
             else:
                 self.attempts.perform(Envelope.from_wire(wire))
         except Exception as error:  # noqa: BLE001 - as Celery does
