@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-aros bench-client bench-recovery races chaos clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-recovery races chaos clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -67,8 +67,18 @@ types: $(STAMP)
 imports: $(STAMP)
 	@$(BIN)/lint-imports
 
-bench: $(STAMP) ## ratios against bare Celery, as a table and JSON
-	@$(ALONE) $(BIN)/python -m tests.bench
+bench: $(STAMP) ## ratios against bare Celery, as a table and JSON; BENCH="--rounds 3 --only W2" chooses
+	@$(ALONE) $(BIN)/python -m tests.bench $(BENCH)
+
+bench-compare: $(STAMP) ## the same workloads by turns in this tree and in another revision: BASE=revision
+	@test -n "$(BASE)" || { echo "make bench-compare BASE=revision"; exit 2; }
+	@$(ALONE) $(BIN)/python -m tests.bench --base $(BASE) $(BENCH)
+
+bench-peers: $(STAMP) ## W1, W2, W3 and W7 by turns with other projects, each from wheels in an environment of its own
+	@$(ALONE) $(BIN)/python -m tests.bench --peers $(BENCH)
+
+bench-flame: $(STAMP) ## a flame graph of a worker while W2 runs; needs py-spy
+	@$(ALONE) $(BIN)/python -m tests.bench.flame $(BENCH)
 
 bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds what is installed there
 	@$(ALONE) $(BIN)/python -m tests.bench.aros $(if $(RIVALS),--rivals $(RIVALS))

@@ -5,7 +5,9 @@ import os
 import redis
 from celery import Celery, chain, chord
 
-URL = os.environ.get("FLUJO_BENCH_REDIS", "redis://127.0.0.1:6379/0")
+from tests.bench.protocol import BROKER
+
+URL = os.environ.get(BROKER, "redis://127.0.0.1:6379/0")
 QUEUE = "bench.bare"
 app = Celery("bare", broker=URL, backend=URL)
 app.conf.update(

@@ -1,13 +1,12 @@
 """What the benchmark runs: no-op async steps in a row, side by side and in a loop; a context that is carried; a step that lasts."""
 
 import asyncio
+import os
 import random
 
 from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step, StepConfig
-from flujo_client.contract.outcome import Usage
-from flujo_worker.agents.answer import AgentAnswer
 
 WORDS = [
     "the",
@@ -35,14 +34,22 @@ async def noop(value: int) -> int:
     return value
 
 
-async def pay(value: int) -> AgentAnswer:
+async def pay(value: int) -> object:
+    from flujo_client.contract.outcome import Usage
+    from flujo_worker.agents.answer import AgentAnswer  # here, for in older revisions only this workload must fail
+
     return AgentAnswer(value, Usage(6, 4, 1, 0.001))
 
 
 async def lasting(value: str) -> str:
     with open(value, "a") as file:  # noqa: ASYNC230, PTH123 - one line, for the measurement
-        file.write("started\n")
+        file.write(f"{os.getpid()}\n")
     await asyncio.sleep(60)
+    return value
+
+
+async def second(value: int) -> int:
+    await asyncio.sleep(1)
     return value
 
 
@@ -74,11 +81,12 @@ def prose(size: int) -> str:
     return " ".join(words)[:size]
 
 
-def side_by_side(branches: int) -> Pipeline:
-    return Pipeline([Step.parallel("fan", {f"b{number}": Step("noop", noop) for number in range(branches)})])
+def side_by_side(branches: int, step: Step) -> Pipeline:
+    return Pipeline([Step.parallel("fan", {f"b{number}": step for number in range(branches)})])
 
 
-fan100, fan1000 = side_by_side(100), side_by_side(1000)
+fan100, fan1000 = side_by_side(100, Step("noop", noop)), side_by_side(1000, Step("noop", noop))
+waiting = side_by_side(500, Step("second", second))
 
 
 def rounds(count: int) -> Pipeline:
@@ -92,5 +100,6 @@ ten = Pipeline([Step(f"s{number}", noop) for number in range(10)])
 twenty = Pipeline([Step(f"s{number}", noop) for number in range(20)])
 PAID = StepConfig(expected_tokens=10, expected_cost_usd=0.001)
 paid_ten = Pipeline([Step(f"s{number}", pay, config=PAID) for number in range(10)])
-paid_fan = Pipeline([Step.parallel("fan", {f"b{number}": Step("pay", pay, config=PAID) for number in range(200)})])
+paid_twenty = Pipeline([Step(f"s{number}", pay, config=PAID) for number in range(20)])
+paid_fan = side_by_side(200, Step("pay", pay, config=PAID))
 long = Pipeline([Step("long", lasting)])

@@ -1,0 +1,30 @@
+"""Another revision with an environment of its own, for as long as it is measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def checked_out(revision: str, folder: Path) -> Iterator[Path]:
+    """Check out a revision into a worktree, install what it locks, and yield its Python.
+
+    Its own Makefile installs it, so its dependencies are those that the revision had.
+    """
+    worktree = folder / "base"
+    subprocess.run(["git", "worktree", "add", "--detach", "--force", worktree, revision], cwd=ROOT, check=True)
+    try:
+        python = f"PYTHON={Path(sys.base_prefix) / 'bin' / 'python3'}"
+        subprocess.run(["make", "-C", worktree, ".venv/.installed", python], check=True, stdout=sys.stderr)
+        yield worktree / ".venv" / "bin" / "python"
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", worktree], cwd=ROOT, check=False)

@@ -1,0 +1,118 @@
+"""What the benchmark measures, in one table: the workloads, the rows that compare them, and the targets.
+
+Every process of the benchmark imports this, also those of other projects' environments: standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PROCESSES = 2
+KILLS = "FLUJO_BENCH_KILLS"
+"""The environment variable that says how often W7 kills."""
+
+W1_RUNS, W1_STEPS = 5, 20
+W2_RUNS, W2_STEPS = 200, 10
+FANS = (100, 1000)
+ITERATIONS = 1000
+CARRIED = {"1 KB": 1_000, "100 KB": 100_000, "1 MB": 1_000_000}
+CARRIES = 20
+WAITING = 500
+PAID_FAN = 200
+
+
+class Workload(NamedTuple):
+    """What is run, and the worker processes that it takes.
+
+    Attributes:
+        title: for people.
+        processes: worker processes.
+        concurrency: attempts at once in each; None leaves the default.
+        is_single: measured in the first round only.
+    """
+
+    title: str
+    processes: int = PROCESSES
+    concurrency: int | None = None
+    is_single: bool = False
+
+
+WORKLOADS = {
+    "W1": Workload("one run of 20 steps at a time, idle"),
+    "W2": Workload("200 runs of 10 steps, enqueued one by one"),
+    "W2 bulk": Workload("200 runs of 10 steps, enqueued with `enqueue_many`"),
+    "W2 hops": Workload("200 times 10 tasks, each of which sends the next"),
+    "W3 100": Workload("fan-out of 100 and join"),
+    "W3 1000": Workload("fan-out of 1000 and join"),
+    "W4": Workload("loop of 1000 iterations of 2 steps"),
+    "W5 1 KB": Workload("20 steps that carry and change a context of 1 KB"),
+    "W5 100 KB": Workload("the same with 100 KB"),
+    "W5 1 MB": Workload("the same with 1 MB"),
+    "one chain": Workload("one run of 20 paid steps at a time, without limits"),
+    "one chain, limits": Workload("the same with limits"),
+    "chains": Workload("200 runs of 10 paid steps, without limits"),
+    "chains, limits": Workload("the same, each run with limits of its own"),
+    "fan of 200": Workload("fan-out of 200 paid branches, without limits"),
+    "fan of 200, limits": Workload("the same with limits that all branches share"),
+    "W6": Workload("500 calls that wait one second, on one worker process", processes=1, concurrency=WAITING),
+    "rows": Workload("W2 once more, with what Postgres counts", is_single=True),
+    "W4 of 10 000": Workload("loop of 10 000 iterations of 2 steps", is_single=True),
+    "W7": Workload("kill -9 of the worker that runs a step", processes=3, is_single=True),
+}
+BARE = frozenset({"W1", "W2", "W2 hops", "W3 100", "W3 1000", "W4", "W5 1 KB", "W5 100 KB", "W5 1 MB"})
+OURS = frozenset(WORKLOADS) - {"W2 hops"}
+PEER = frozenset({"W1", "W2", "W3 100", "W3 1000", "W7"})
+
+
+class Row(NamedTuple):
+    """One comparison.
+
+    Attributes:
+        title: what is compared.
+        figure: ours.
+        against: the baseline's figure; None where ours is judged by itself.
+        sides: "bare" takes the baseline from the faster bare Celery, "ours" from our own figures.
+        is_throughput: the ratio is baseline / ours, and more is better.
+        statistic: "median" or "p99".
+        target: the most it may be, or the least of a throughput.
+        unit: of figures without a baseline.
+        goal: what comes after the target.
+    """
+
+    title: str
+    figure: str
+    against: str | None = None
+    sides: str = "bare"
+    is_throughput: bool = False
+    statistic: str = "median"
+    target: float | None = None
+    unit: str = ""
+    goal: float | None = None
+
+
+ROWS = (
+    Row("W1: a sequential step, idle / task-sends-task", "W1", "W1", target=1.25, goal=1.0),
+    Row("W1: from the start of a step to the start of the next, p99", "W1 gap", statistic="p99", unit="s"),
+    Row("W2: 200 x 10 steps / bare chain, throughput", "W2", "W2", is_throughput=True, target=3.0),
+    Row("W2: the same with `enqueue_many`", "W2 bulk", "W2", is_throughput=True),
+    Row("W2: the same / task-sends-task", "W2", "W2 hops", is_throughput=True),
+    Row("W3: fan-out of 1000 and join / bare chord", "W3 1000", "W3 1000", target=0.6),
+    Row("W3: fan-out of 100 and join / bare chord", "W3 100", "W3 100", target=1.0),
+    Row("W4: a step of a loop of 1000 x 2 / task-sends-task", "W4", "W4", target=1.25, goal=1.0),
+    Row("W4: iterations 900 to 1000 / 5 to 105", "W4 late", "W4 early", sides="ours", target=1.2),
+    Row("W4: of 10 000 iterations, the last 1000 / the second 1000", "W4 last", "W4 second", sides="ours", target=1.2),
+    Row("W4: what these keep in rows, likewise", "W4 last bytes", "W4 second bytes", sides="ours", target=1.05),
+    Row("W5: 1 MB carried / bare chain with JSON", "W5 1 MB", "W5 1 MB", target=0.35),
+    Row("W5: 100 KB carried / bare chain with JSON", "W5 100 KB", "W5 100 KB"),
+    Row("W5: 1 KB carried / bare chain with JSON", "W5 1 KB", "W5 1 KB"),
+    Row("W6: 500 calls of one second on one process", "W6", target=1.5, unit="s"),
+    Row("W6: peak memory of that process", "W6 memory", target=150, unit="MB"),
+    Row("W6: threads of that process", "W6 threads"),
+    Row("W6: its connections to Postgres", "W6 Postgres connections"),
+    Row("W6: its connections to Redis", "W6 Redis connections"),
+    Row("limits: one chain, with / without", "one chain, limits", "one chain", sides="ours", target=1.15),
+    Row("limits: 200 chains, with / without", "chains, limits", "chains", sides="ours", target=1.15),
+    Row("limits: fan-out of 200, with / without", "fan of 200, limits", "fan of 200", sides="ours", target=1.3),
+    Row("W7: kill -9 to running again, median", "W7", unit="s"),
+    Row("W7: kill -9 to running again, p99", "W7", statistic="p99", target=10.0, unit="s"),
+)
