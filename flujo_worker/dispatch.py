@@ -17,8 +17,8 @@ import redis
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.transport.chords import group_of
+from flujo_client.transport.loop_publisher import LoopPublisher
 from flujo_worker import failpoints
-from flujo_worker.engine import Gathering
 from flujo_worker.errors import DispatchError, StoreError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class RedisPublisher:
 
     def __init__(self, settings: Settings, app: Celery) -> None:
         self._broker, self._app = Broker(settings), app
+        self._publisher = LoopPublisher(self._broker)
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
@@ -58,7 +59,7 @@ class RedisPublisher:
 
     async def push(self, envelopes: Sequence[Envelope]) -> None:
         try:
-            await self._broker.push(envelopes)
+            await self._publisher.publish(envelopes)
         except (redis.RedisError, OSError) as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
 
@@ -95,6 +96,7 @@ class RedisPublisher:
 
     def close(self) -> None:
         """Close the connections."""
+        self._publisher.close()
         self._broker.close()
 
     def _head(self, queue: str) -> float | None:
@@ -113,7 +115,6 @@ class Sender:
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._pushing: Gathering[Sequence[Envelope], None] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._mark_forever, name="flujo-marker", daemon=True)
 
@@ -148,13 +149,8 @@ class Sender:
             self._sent.update((envelope.key, before) for envelope in envelopes)
 
     async def push(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish on an event loop, in one push with what others have for it meanwhile; what the broker does not take stays in its rows."""
-        if self._pushing is None:
-            self._pushing = Gathering(self._push_all)
-        await self._pushing(envelopes)
-
-    async def _push_all(self, groups: Sequence[Sequence[Envelope]]) -> Sequence[None]:
-        before, envelopes = time.monotonic(), [envelope for group in groups for envelope in group]
+        """Publish on an event loop; what the broker does not take stays in its rows."""
+        before = time.monotonic()
         try:
             await self._post.push(envelopes)
         except DispatchError as error:
@@ -162,7 +158,6 @@ class Sender:
         else:
             with self._lock:
                 self._sent.update((envelope.key, before) for envelope in envelopes)
-        return [None] * len(groups)
 
     def _mark_forever(self) -> None:
         while not self._stopping.wait(MARK_EVERY_S):

@@ -12,13 +12,11 @@ import os
 import time
 import uuid
 from bisect import bisect_right
-from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import redis
-import redis.asyncio
 
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
 from flujo_client.contract.join_signal import JoinSignal
@@ -110,13 +108,8 @@ class Broker:
 
         What stands in a fan-out is published as a part of its chord (M-007), and a join as its join signal.
         """
-        for key, messages in self._pushes(envelopes):
+        for key, messages in self.pushes(envelopes):
             self.redis.lpush(key, *messages)
-
-    async def push(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish on an event loop, as `publish` does; raises redis.RedisError."""
-        for key, messages in self._pushes(envelopes):
-            await self._async_redis.lpush(key, *messages)
 
     def request_sweep(self, queue: str) -> None:
         """Ask a worker to sweep at once; raises redis.RedisError."""
@@ -131,12 +124,12 @@ class Broker:
         """Close the connections."""
         self.redis.close()
 
-    @cached_property
-    def _async_redis(self) -> redis.asyncio.Redis:
-        return redis.asyncio.Redis.from_url(self._url, **_OPTIONS)
+    def new_connection(self) -> Any:
+        """Return a connection of redis-py's, not connected yet, for whoever pushes from an event loop."""
+        return self.redis.connection_pool.make_connection()
 
-    def _pushes(self, envelopes: Sequence[Envelope]) -> Iterator[tuple[str, Sequence[bytes]]]:
-        """Lists, and what is to be pushed to them at once."""
+    def pushes(self, envelopes: Sequence[Envelope]) -> Iterator[tuple[str, Sequence[bytes]]]:
+        """Give the lists that messages are to be pushed to, each with what goes there at once."""
         queues: dict[str, list[bytes]] = {}
         for envelope in envelopes:
             key = self.key(envelope.queue, envelope.ticket.priority)

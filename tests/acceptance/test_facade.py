@@ -136,7 +136,7 @@ def test_a_script_needs_nothing_running(server_folder):
     """Design §7: with nothing set, services and a worker are started, used, and stopped."""
     (server_folder / "first.py").write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, "first.py"], cwd=server_folder, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "first.py"], cwd=server_folder, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.stdout == "42\n", done.stderr
     left = subprocess.run(["pgrep", "-f", str(server_folder)], capture_output=True, text=True, check=False).stdout

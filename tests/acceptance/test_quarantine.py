@@ -189,27 +189,21 @@ def test_told_to_stop_it_lets_go_and_nobody_is_to_blame(site):
     assert (attempt["status"], attempt["worker"] is None) == ("running", False)
 
 
-def test_no_more_than_some_begin_apart_at_once(site):
-    """A place is taken until the process for it is ready, and a while longer: most that die do so soon."""
+def test_no_more_than_some_begin_apart_at_once_and_a_long_step_keeps_no_suspect_waiting(site):
+    """M-013, design §5: a place is taken until the process for it is ready, and a while longer: most that die do so soon.
+
+    Work is picked up 15 s after a kill, whatever other suspects take hours.
+    """
     runs = [site.enqueue("waiting") for _ in range(PLACES)]
     with quarantine_of(site) as quarantine:
         performing = [quarantine.begin(run) for run in runs]
         wait_until(lambda: quarantine.is_full, what=site.log)
+        another = site.enqueue("three")
         with pytest.raises(NoFreeSlot):
-            quarantine.perform(site.enqueue("three"))
-        for run in runs:
-            site.open_gate(run.id)
-        assert [each.result(60) for each in performing] == [DeliveryResult("merged")] * PLACES
-
-
-def test_a_long_step_in_quarantine_keeps_no_suspect_waiting(site):
-    """M-013, design §5: work is picked up 15 s after a kill, whatever other suspects take hours."""
-    runs = [site.enqueue("waiting") for _ in range(PLACES)]
-    with quarantine_of(site) as quarantine:
-        performing = [quarantine.begin(run) for run in runs]
+            quarantine.perform(another)
         for run in runs:
             site.wait_for_execution(run.id, "gate")
-        begun, another = time.monotonic(), site.enqueue("three")
+        begun = time.monotonic()
         wait_until(lambda: quarantine.has_place_for(another), 15, what=site.log)
         print(f"a suspect waited {time.monotonic() - begun:.1f} s for a place and its merge")
         for run in runs:

@@ -41,8 +41,11 @@ def _prefixed(values: Sequence[bytes | None]) -> Iterable[bytes]:
 
 def _array(oid: int, elements: Callable[[Sequence[Any]], Iterable[bytes]]) -> Callable[[Sequence[Any]], bytes]:
     """An array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number."""
+    empty = _HEAD.pack(1, 1, oid, 0, 1)
 
     def encode_array(values: Sequence[Any]) -> bytes:
+        if not values:
+            return empty
         return _HEAD.pack(1, 1, oid, len(values), 1) + b"".join(elements(values))
 
     return encode_array

@@ -7,6 +7,8 @@ A decision that moves one scope and makes one row at most is bound for `conclude
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import stored_safely
@@ -38,7 +40,7 @@ from flujo_worker.store.postgres.make_entities import (
 from flujo_worker.store.shared_rules import grace_s, held_branches, published
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from _typeshed import DataclassInstance
 
@@ -171,7 +173,13 @@ def _bind_one(decision: Decision) -> dict[str, Any]:
 
 def columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> dict[str, list[Any]]:
     """Give one array for each field of the rows' class, all empty when there is no row."""
-    return {f"{prefix}_{each.name}": [getattr(row, each.name) for row in rows] for each in fields(kind)}
+    return {name: [value(row) for row in rows] for name, value in _parameters(prefix, kind)}
+
+
+@cache
+def _parameters(prefix: str, kind: type[DataclassInstance]) -> list[tuple[str, Callable[[DataclassInstance], Any]]]:
+    """The parameter of each field, and what reads it: for each merge all fields of all classes are read."""
+    return [(f"{prefix}_{each.name}", attrgetter(each.name)) for each in fields(kind)]
 
 
 def placed(

@@ -1,0 +1,117 @@
+"""Pushes from the engine's event loop, on a real Redis: together, in order, and past lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import orjson
+import pytest
+import redis
+from builders import enqueued
+
+from flujo_client.config.manager import Settings
+from flujo_client.transport.broker import Broker
+from flujo_client.transport.loop_publisher import LoopPublisher
+
+pytestmark = pytest.mark.services
+
+QUEUE = "flujo.attempts"
+FIRST = enqueued().first
+
+
+@pytest.fixture
+def broker(redis_url):
+    broker = Broker(Settings(database_url="postgresql://nowhere/none", broker_url=redis_url))
+    broker.redis.flushdb()
+    yield broker
+    broker.close()
+
+
+def numbered(number, **changes):
+    return replace(FIRST, address=f"a{number}", **changes)
+
+
+def lying_in(broker, queue=QUEUE):
+    """The addresses of what lies in a queue, in the order in which workers take it."""
+    items = reversed(broker.redis.lrange(queue, 0, -1))
+    return [orjson.loads(item)["headers"]["id"].split(":")[1] for item in items]
+
+
+def publishing(broker, act):
+    """Run `act` with a publisher on a loop of its own."""
+
+    async def body():
+        publisher = LoopPublisher(broker)
+        try:
+            return await act(publisher)
+        finally:
+            publisher.close()
+
+    return asyncio.run(body())
+
+
+def test_what_is_published_at_once_lies_there_once_and_in_order(broker):
+    async def act(publisher):
+        await asyncio.gather(*(publisher.publish([numbered(n), numbered(n + 0.5)]) for n in range(200)))
+
+    publishing(broker, act)
+    assert lying_in(broker) == [f"a{n}" for whole in range(200) for n in (whole, whole + 0.5)]
+
+
+def test_each_message_goes_to_its_own_queue(broker):
+    async def act(publisher):
+        await publisher.publish([numbered(1, queue="one"), numbered(2, queue="two"), numbered(3, queue="one")])
+
+    publishing(broker, act)
+    assert (lying_in(broker, "one"), lying_in(broker, "two")) == (["a1", "a3"], ["a2"])
+
+
+def test_a_connection_that_is_lost_is_made_anew(broker):
+    """Whoever published just then may hear an error; nobody waits for ever, and the next push arrives."""
+
+    async def act(publisher):
+        await publisher.publish([numbered(1)])
+        broker.redis.client_kill_filter(_type="normal", skipme=True)
+        outcomes = await asyncio.gather(*(publisher.publish([numbered(n)]) for n in (2, 3)), return_exceptions=True)
+        assert all(each is None or isinstance(each, redis.RedisError) for each in outcomes)
+        await publisher.publish([numbered(4)])
+
+    publishing(broker, act)
+    arrived = lying_in(broker)
+    assert (arrived[0], arrived[-1]) == ("a1", "a4")
+
+
+def test_a_command_that_redis_refuses_is_an_error_for_those_who_sent_it(broker):
+    broker.redis.set("taken", "no list")
+
+    async def act(publisher):
+        with pytest.raises(redis.ResponseError):
+            await publisher.publish([numbered(1, queue="taken")])
+        await publisher.publish([numbered(2)])
+
+    publishing(broker, act)
+    assert lying_in(broker) == ["a2"]
+
+
+def test_where_no_redis_is_every_publisher_hears_of_it(redis_url):
+    nowhere = Broker(Settings(database_url="postgresql://nowhere/none", broker_url="redis://127.0.0.1:1/0"))
+
+    async def act(publisher):
+        outcomes = await asyncio.gather(*(publisher.publish([numbered(n)]) for n in range(3)), return_exceptions=True)
+        assert [type(each) for each in outcomes] == [redis.ConnectionError] * 3
+
+    publishing(nowhere, act)
+    nowhere.close()
+
+
+def test_a_redis_that_does_not_answer_keeps_nobody_waiting(broker, monkeypatch):
+    monkeypatch.setattr("flujo_client.transport.loop_publisher.ANSWER_S", 0.2)
+
+    async def act(publisher):
+        await publisher.publish([numbered(1)])
+        broker.redis.client_pause(1000, all=True)
+        with pytest.raises(redis.TimeoutError):
+            await publisher.publish([numbered(2)])
+
+    publishing(broker, act)
