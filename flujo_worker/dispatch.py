@@ -12,10 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import redis
 
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
+from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker, RedisError
 from flujo_client.transport.chords import group_of
 from flujo_client.transport.loop_publisher import LoopPublisher
 from flujo_worker import failpoints
@@ -54,20 +53,20 @@ class RedisPublisher:
     def send(self, envelopes: Sequence[Envelope]) -> None:
         try:
             self._broker.publish(envelopes)
-        except redis.RedisError as error:
+        except RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
 
     async def push(self, envelopes: Sequence[Envelope]) -> None:
         try:
             await self._publisher.publish(envelopes)
-        except (redis.RedisError, OSError) as error:
+        except (RedisError, OSError) as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         backend: Any = self._app.backend  # its stubs know no chords
         try:
             backend.set_chord_size(group_of(run, fan_out), lanes)
-        except (redis.RedisError, OSError) as error:
+        except (RedisError, OSError) as error:
             raise DispatchError(f"the chord of {run}:{fan_out} not opened: {error}", cause=error) from error
 
     def epoch(self) -> str:
@@ -77,14 +76,14 @@ class RedisPublisher:
                 kept: Any = self._broker.redis.get(self._epoch_key)
                 if kept is not None:
                     return str(bytes(kept).decode())
-        except redis.RedisError as error:
+        except RedisError as error:
             raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
         return drawn
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         try:
             return {queue: self._head(queue) for queue in queues}
-        except redis.RedisError as error:
+        except RedisError as error:
             raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
 
     def depths(self, queues: Collection[str]) -> dict[str, int]:

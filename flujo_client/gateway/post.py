@@ -6,9 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import redis
-
-from flujo_client.transport.broker import Broker
+from flujo_client.transport.broker import Broker, RedisError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +38,7 @@ class ClientPublisher:
         """Send envelopes. False when the broker does not take them: the rows stand, and the sweeper will."""
         try:
             self._broker.publish(envelopes)
-        except redis.RedisError as error:
+        except RedisError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
             self._answered_at = float("-inf")
             return False
@@ -51,7 +49,7 @@ class ClientPublisher:
         """Ask a worker to sweep at once; if that cannot be sent, one will sweep soon anyway."""
         try:
             self._broker.request_sweep(self._control)
-        except redis.RedisError as error:
+        except RedisError as error:
             logger.info("sweep not asked for: %s", error)
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
 
+RedisError = redis.RedisError
+"""What publishing raises, for those who have no door to redis."""
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
@@ -71,7 +73,7 @@ class Broker:
         """
         try:
             self.redis.ping()
-        except redis.RedisError as error:
+        except RedisError as error:
             raise self._unreachable(error) from error
 
     def depths(self, queues: Iterable[str]) -> dict[str, int]:
@@ -87,7 +89,7 @@ class Broker:
                 pipe.llen(self.key(name, step))
         try:
             counts = pipe.execute()
-        except redis.RedisError as error:
+        except RedisError as error:
             raise self._unreachable(error) from error
         width = len(PRIORITY_STEPS)
         return {name: sum(counts[at * width : (at + 1) * width]) for at, name in enumerate(names)}
@@ -100,11 +102,11 @@ class Broker:
         """
         try:
             return DeadLetters(self.redis, self._prefix).refused()
-        except redis.RedisError as error:
+        except RedisError as error:
             raise self._unreachable(error) from error
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish one message for each envelope, in one round trip for each queue; raises redis.RedisError.
+        """Publish one message for each envelope, in one round trip for each queue; raises RedisError.
 
         What stands in a fan-out is published as a part of its chord (M-007), and a join as its join signal.
         """
@@ -112,7 +114,7 @@ class Broker:
             self.redis.lpush(key, *messages)
 
     def request_sweep(self, queue: str) -> None:
-        """Ask a worker to sweep at once; raises redis.RedisError."""
+        """Ask a worker to sweep at once; raises RedisError."""
         self.redis.lpush(self.key(queue), self._message(TASK_SWEEP, (), str(uuid.uuid4()), queue, {}, None))
 
     def key(self, queue: str, priority: int | None = None) -> str:
@@ -136,7 +138,7 @@ class Broker:
             queues.setdefault(key, []).append(self._work(envelope))
         return ((key, some) for key, messages in queues.items() for some in _portions(messages))
 
-    def _unreachable(self, error: redis.RedisError) -> ServiceUnreachable:
+    def _unreachable(self, error: RedisError) -> ServiceUnreachable:
         return ServiceUnreachable(
             f"the broker does not answer at {mask_url(self._url)}: {error}",
             suggestion="check FLUJO_BROKER_URL",

@@ -31,10 +31,8 @@ DOORS = {
     "kombu": ("flujo_client.transport", "flujo_worker.consumer"),
     "redis": (
         "flujo_client.embedded.fake_redis",
-        "flujo_client.gateway.post",
         "flujo_client.transport",
         "flujo_worker.consumer",
-        "flujo_worker.dispatch",
         "flujo_worker.guards",
     ),
     "psycopg": (
