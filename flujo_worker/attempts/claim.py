@@ -23,7 +23,7 @@ from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
 from flujo_worker.errors import StoreError
 from flujo_worker.guards.breakers import BreakerRequest
 from flujo_worker.runtime.effects import ClaimTerms
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,12 +83,33 @@ class Claims:
         cost = settings.cost
         is_historical = cost.estimation_strategy == "historical"
         self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
+        self._expected: dict[tuple[str, str, str], Sequence[ExpectedCall]] = {}
 
     async def wanted(self, envelope: Envelope) -> ClaimRequest:
-        """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end."""
+        """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end.
+
+        Who the step may call is asked of its agents once, which may import them; they are users' code. What attempts have cost changes.
+        """
         if envelope.kind != "resume" and envelope.ticket.limits is None:
             return ClaimRequest()
-        return await self._effects.call(self._look_up, envelope)
+        if envelope.kind != "step":
+            return await self._effects.call(self._look_up, envelope)
+        known = self._known_request(envelope)
+        return await self._effects.call(self._look_up, envelope) if known is None else known
+
+    def _known_request(self, envelope: Envelope) -> ClaimRequest | None:
+        """Tell what a step's attempt is claimed with, if that takes nothing but what this process knows."""
+        ticket = envelope.ticket
+        if not self._catalog.has(ticket.reference):
+            return None
+        with suppress(CodeMismatch):
+            entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
+            path = entry.node_of(envelope).path
+            calls = self._expected.get((ticket.fingerprint, path, str(ticket.aros)))
+            if calls is not None:
+                today = datetime.now(UTC).date()
+                return ClaimRequest(None, calls, reservations(envelope, entry, path, calls, today))
+        return None
 
     def _look_up(self, envelope: Envelope) -> ClaimRequest:
         try:
@@ -155,6 +176,8 @@ class Claims:
             entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
             path = entry.node_of(envelope).path
             calls = self._calls(envelope, entry.steps[path])
+            if self._history is None:
+                put_bounded(self._expected, (ticket.fingerprint, path, str(ticket.aros)), calls)
             return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
         return (), ()
 

@@ -222,6 +222,17 @@ def test_a_group_waits_for_a_budget_and_judges_by_what_it_finds(world, groups, h
     assert "70 reserved" in claim.over.message
 
 
+def test_a_budget_that_somebody_keeps_holds_nobody_else_up_for_long(world, held, database_url):
+    """The group gives up, and each is asked alone. An old PgBouncer is told no settings."""
+    first, second, third = limited(world, 3)
+    claimed_alone(world, first, asks(0))
+    held.execute("SELECT 1 FROM flujo_budgets FOR UPDATE")
+
+    with grouped(database_url) as groups:
+        assert claims(groups, [second, third], asks(40), asks(40, "tenant:other")) == [None, None]
+        assert claims(groups, [third], asks(40, "tenant:other")) == [Claim(1)]
+
+
 def test_who_is_under_no_limit_waits_for_no_budget(world, groups, held, database_url):
     first, second = limited(world, 2)
     claimed_alone(world, first, asks(0))
