@@ -51,6 +51,7 @@ class Result(NamedTuple):
 
     Attributes:
         value: the ratio, or ours where there is no baseline.
+        quickest: the ratio of the lowest values, which other work on the machine disturbs least.
         is_met: whether it meets the target; None without a target.
     """
 
@@ -58,6 +59,7 @@ class Result(NamedTuple):
     ours: Spread
     baseline: Spread | None
     value: float
+    quickest: float | None
     is_met: bool | None
 
 
@@ -78,14 +80,15 @@ def judge(row: Row, samples: Samples, ours: str = "ours") -> Result | None:
         return None
     centre = percentile(values, 0.99) if row.statistic == "p99" else statistics.median(values)
     if row.against is None:
-        return Result(row, spread(values), None, centre, meets(row, centre))
+        return Result(row, spread(values), None, centre, None, meets(row, centre))
     sides = [ours] if row.sides == "ours" else [side for side in samples.sides if side.startswith("bare")]
     base = samples.baseline(row.against, sides)
     if not base:
         return None
-    other = statistics.median(base)
-    value = other / centre if row.is_throughput else centre / other
-    return Result(row, spread(values), spread(base), value, meets(row, value))
+    value, quickest = centre / statistics.median(base), min(values) / min(base)
+    if row.is_throughput:
+        value, quickest = 1 / value, 1 / quickest
+    return Result(row, spread(values), spread(base), value, quickest, meets(row, value))
 
 
 def meets(row: Row, value: float) -> bool | None:

@@ -27,7 +27,7 @@ PACKAGES = ("flujo-worker", "celery", "kombu", "redis", "psycopg", "pydantic-ai-
 def show_bench(samples: Samples) -> None:
     """Print the rows with their targets, then what each side's steps take and use."""
     table = Table(title="beside bare Celery: same run, same broker, as many processes", title_justify="left")
-    for column in ("what", "ours, median (min to max)", "baseline", "figure", "target", ""):
+    for column in ("what", "ours, median (min to max)", "baseline", "figure", "of the quickest", "target", ""):
         table.add_column(column, overflow="fold")
     for result in filter(None, (judge(row, samples) for row in ROWS)):
         table.add_row(*cells(result))
@@ -73,7 +73,8 @@ def cells(result: Result) -> tuple[str, ...]:
     verdict = "" if result.is_met is None else "met" if result.is_met else "NOT MET"
     figure = f"{result.value:.2f}" if row.against else f"{number(result.value, unit)} {unit}".strip()
     baseline = said(result.baseline, unit) if result.baseline else ""
-    return row.title, said(result.ours, unit), baseline, figure, target, verdict
+    quickest = "" if result.quickest is None else f"{result.quickest:.2f}"
+    return row.title, said(result.ours, unit), baseline, figure, quickest, target, verdict
 
 
 def said(of: Spread, unit: str) -> str:
@@ -125,10 +126,11 @@ def as_json(samples: Samples) -> dict[str, Any]:
     return {"rows": rows, "sides": sides, "machine": machine()}
 
 
-def summary(values: list[float]) -> dict[str, float]:
+def summary(values: list[float]) -> dict[str, Any]:
+    """Return the spread, and the values in the order of the rounds, in which a drift shows."""
     of = spread(values)
     told = {"median": of.median, "min": of.low, "max": of.high, "p99": percentile(values, 0.99), "count": of.count}
-    return {name: round(value, 6) for name, value in told.items()}
+    return {name: round(value, 6) for name, value in told.items()} | {"values": [round(each, 6) for each in values]}
 
 
 def machine() -> dict[str, object]:

@@ -156,12 +156,13 @@ def running(side: Side, services: Services, processes: int, concurrency: int | N
 
 
 def measure(services: Services, sides: Sequence[Side], wanted: Collection[str], rounds: int) -> Samples:
-    """Measure all sides by turns, forwards and backwards."""
+    """Measure all sides by turns, forwards and backwards; what is measured once comes last, for it leaves many rows behind."""
     samples = Samples()
-    for number in range(rounds):
-        now = [name for name in WORKLOADS if name in wanted and (number == 0 or not WORKLOADS[name].is_single)]
-        for (processes, concurrency), names in groupby(now, key=lambda name: WORKLOADS[name][1:3]):
-            together = list(names)
+    often = [name for name in WORKLOADS if name in wanted and not WORKLOADS[name].is_single]
+    once = [name for name in WORKLOADS if name in wanted and WORKLOADS[name].is_single]
+    for number, names in enumerate([often] * rounds + [once]):
+        for (processes, concurrency), group in groupby(names, key=lambda name: WORKLOADS[name][1:3]):
+            together = list(group)
             for side in sides if number % 2 == 0 else reversed(sides):
                 if chosen := [name for name in together if name in side.offers]:
                     one_turn(samples, side, services, chosen, processes, concurrency)
