@@ -161,7 +161,7 @@ def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
     value.__setstate__(
         {
             "__dict__": fields,
-            "__pydantic_fields_set__": known.intersection(entries["s"] if "s" in entries else (*sent, *extra)),
+            "__pydantic_fields_set__": known.intersection(entries.get("s", (*sent, *extra))),
             "__pydantic_extra__": kept if policy == "allow" else None,
             "__pydantic_private__": _private_defaults(cls, fields),
         }
