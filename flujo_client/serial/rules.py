@@ -134,7 +134,8 @@ def _field_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _model_apart(value: BaseModel) -> Entries:
-    fields = {name: item for name, item in value.__dict__.items() if name in type(value).model_fields}
+    declared = type(value).__pydantic_fields__
+    fields = {name: item for name, item in value.__dict__.items() if name in declared}
     entries: Entries = {"v": fields}
     if value.model_fields_set != fields.keys():
         entries["s"] = sorted(value.model_fields_set)
@@ -144,27 +145,32 @@ def _model_apart(value: BaseModel) -> Entries:
 
 
 def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
-    sent, extra = entries["v"], dict(entries.get("x") or {})
+    sent, extra = entries["v"], entries.get("x") or {}
     fields = {
         name: sent[name] if name in sent else _model_default(field, name, sent)
-        for name, field in cls.model_fields.items()
+        for name, field in cls.__pydantic_fields__.items()
     }
-    unknown = {name: item for name, item in {**sent, **extra}.items() if name not in fields}
+    unknown = {} if sent.keys() == fields.keys() and not extra else _unknown({**sent, **extra}, fields)
     policy = cls.model_config.get("extra")
     if unknown and policy == "forbid":
         raise ValueError(f"{cls.__qualname__} forbids the fields {sorted(unknown)}")
     kept = unknown if policy == "allow" else {}
+    known = {*fields, *kept}
     value = cls.__new__(cls)
     # Pydantic's own door for unpickling: no validator and no post-init can alter what was sent.
     value.__setstate__(
         {
             "__dict__": fields,
-            "__pydantic_fields_set__": {*fields, *kept}.intersection(entries.get("s", [*sent, *extra])),
+            "__pydantic_fields_set__": known.intersection(entries.get("s", (*sent, *extra))),
             "__pydantic_extra__": kept if policy == "allow" else None,
             "__pydantic_private__": _private_defaults(cls, fields),
         }
     )
     return value
+
+
+def _unknown(sent: Entries, fields: Entries) -> Entries:
+    return {name: item for name, item in sent.items() if name not in fields}
 
 
 def _model_default(field: FieldInfo, name: str, sent: Entries) -> Any:
@@ -176,12 +182,14 @@ def _model_default(field: FieldInfo, name: str, sent: Entries) -> Any:
 
 def _private_defaults(cls: type[BaseModel], fields: Entries) -> Entries | None:
     """Private attributes do not travel: they start from their defaults on every worker (C-15)."""
+    if not cls.__private_attributes__:
+        return None
     private: Entries = {}
     for name, attribute in cls.__private_attributes__.items():
         default = attribute.get_default(call_default_factory=True, validated_data={**fields, **private})
         if default is not PydanticUndefined:
             private[name] = default
-    return private if cls.__private_attributes__ else None
+    return private
 
 
 def _is_namedtuple(cls: type) -> bool:

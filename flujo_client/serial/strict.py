@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAX_DEPTH: Final = 64
 _TAG: Final = "$"
 _CUSTOM: Final = "custom"
+_CONTAINERS: Final = frozenset({dict, list})
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
 
@@ -214,6 +215,8 @@ def _decode_dict(tree: dict[str, Tree], resolve: Resolve) -> Any:
     key = ""
     try:
         for key, item in tree.items():
+            if type(item) not in _CONTAINERS:
+                continue  # most are leaves; a call for each would double the time
             value = _decode(item, resolve)
             if value is not item:
                 if out is tree:
@@ -230,6 +233,8 @@ def _decode_list(tree: list[Tree], resolve: Resolve) -> Any:
     index = 0
     try:
         for index, item in enumerate(tree):
+            if type(item) not in _CONTAINERS:
+                continue
             value = _decode(item, resolve)
             if value is not item:
                 if out is tree:
@@ -243,7 +248,11 @@ def _decode_list(tree: list[Tree], resolve: Resolve) -> Any:
 
 def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
     tag, ref = tree[_TAG], tree.get("c")
-    entries = {name: _decode(item, resolve) for name, item in tree.items() if name not in (_TAG, "c")}
+    entries = {
+        name: _decode(item, resolve) if type(item) in _CONTAINERS else item
+        for name, item in tree.items()
+        if name not in (_TAG, "c")
+    }
     try:
         if tag == _CUSTOM:
             return _deserializer(ref)(entries["v"])
