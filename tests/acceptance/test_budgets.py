@@ -70,7 +70,7 @@ def assert_never_passed(site, scope, *, usd, tokens):
         scope=scope,
     )
     assert (float(most["usd"]), most["tokens"], most["beyond"]) == (usd, tokens, 0)
-    assert most["versions"] > tokens / 10
+    assert most["versions"] >= 3, "opened, reserved, settled; groups do for many at once"
 
 
 def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
