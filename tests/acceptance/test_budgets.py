@@ -70,11 +70,7 @@ def assert_never_passed(site, scope, *, usd, tokens):
         scope=scope,
     )
     assert (float(most["usd"]), most["tokens"], most["beyond"]) == (usd, tokens, 0)
-<<<<<<< HEAD
-    assert most["versions"] > 2, "the trigger has seen it grow; workers reserve and settle for many branches at once"
-=======
     assert most["versions"] >= 3, "opened, reserved, settled; groups do for many at once"
->>>>>>> limits
 
 
 def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
