@@ -143,9 +143,8 @@ class Sender:
             self._post.send(envelopes)
         except DispatchError as error:
             logger.warning("%s and what goes with it left to the sweeper: %s", envelopes[0].key, error)
-            return
-        with self._lock:
-            self._sent.update((envelope.key, before) for envelope in envelopes)
+        else:
+            self._remember(envelopes, before)
 
     async def push(self, envelopes: Sequence[Envelope]) -> None:
         """Publish on an event loop; what the broker does not take stays in its rows."""
@@ -155,8 +154,12 @@ class Sender:
         except DispatchError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
         else:
-            with self._lock:
-                self._sent.update((envelope.key, before) for envelope in envelopes)
+            self._remember(envelopes, before)
+
+    def _remember(self, envelopes: Sequence[Envelope], sent_at: float) -> None:
+        """Have messages marked with the next batch."""
+        with self._lock:
+            self._sent.update((envelope.key, sent_at) for envelope in envelopes)
 
     def _mark_forever(self) -> None:
         while not self._stopping.wait(MARK_EVERY_S):

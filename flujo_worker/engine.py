@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -39,6 +40,10 @@ MOST_AT_ONCE = 64
 """How many are claimed, merged or sent together at most: all wait for the slowest."""
 
 
+CLOSING_S = 5.0
+"""How long the loop may take for its last thing, and to stop."""
+
+
 class Engine:
     """An event loop in a thread."""
 
@@ -55,10 +60,13 @@ class Engine:
             raise RuntimeError("the engine would wait for itself")
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
-    def close(self) -> None:
-        """Stop the loop; what it still works on is dropped, and swept by others."""
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Do one last thing, and stop the loop; what it still works on is dropped, and swept by others."""
+        if last is not None:
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(last, self.loop).result(CLOSING_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=CLOSING_S)
 
 
 def _end(waiting: asyncio.Future[None]) -> None:

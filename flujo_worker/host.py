@@ -216,7 +216,7 @@ class Host:
         self._heartbeat.end()
         self._watchdog.stop()
         if self.engine is not None:
-            self.engine.close()
+            self.engine.close(self._groups.close())
         self._loop.close()
         self._threads.shutdown()
         self._results.close()
@@ -273,9 +273,9 @@ class Host:
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:
         if engine is None:
             return BlockingEffects(self._store, self._sender.send)
-        groups = GroupedLedger(settings.database(), prepare=settings.prepare_statements)
-        engine.run(groups.open())
-        return LoopEffects(engine, self._store, groups, self._threads, self._sender.send, self._sender.push)
+        self._groups = GroupedLedger(settings.database(), prepare=settings.prepare_statements)
+        engine.run(self._groups.open())
+        return LoopEffects(engine, self._store, self._groups, self._threads, self._sender.send, self._sender.push)
 
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""

@@ -20,7 +20,6 @@ from celery.worker import state
 
 from flujo_worker.consumer.channel import Capacity, connection_for
 from flujo_worker.consumer.chord_parts import Part, count_parts
-from flujo_worker.engine import Gathering
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
@@ -101,7 +100,6 @@ class AttemptPool(TaskPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._parts: Gathering[Part, None] = Gathering(self._count_parts)
         self._taken = self._done = 0
         self._counting = threading.Lock()
         self._tasks: set[Any] = set()
@@ -162,7 +160,7 @@ class AttemptPool(TaskPool):
         try:
             counts = await carrier.carry_out(held.name, held.wire, task_id=held.id)
             if counts and held.part is not None:
-                await self._parts(held.part)
+                await carrier.effects.together(self._count_parts, held.part)
         except WireError as refused:
             await carrier.effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
         except Exception:
@@ -176,9 +174,8 @@ class AttemptPool(TaskPool):
             self._done += 1
         self._capacity.wake()
 
-    async def _count_parts(self, parts: Sequence[Part]) -> Sequence[None]:
-        assert self._carrier is not None
-        await self._carrier.effects.call(count_parts, self.app, parts)
+    def _count_parts(self, parts: Sequence[Part]) -> Sequence[None]:
+        count_parts(self.app, parts)
         return [None] * len(parts)
 
     @property

@@ -1,7 +1,7 @@
 """How the engine waits for what it asks of the world: the steps of an attempt are coroutines, and these are what they await.
 
 Two kinds: in the thread that calls, for Celery's own pools, for tests and tools (`BlockingEffects`), and on the engine's event loop, for
-the worker pool of our own (`loop_effects.py`). The engine's code is the same for both and must not know which it has.
+the worker pool of our own (`LoopEffects` in `engine.py`). The engine's code is the same for both and must not know which it has.
 """
 
 from __future__ import annotations

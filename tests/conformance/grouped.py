@@ -10,11 +10,15 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from flujo_worker.store.postgres import loop_connection
 from flujo_worker.store.postgres.groups import GroupedLedger
+from flujo_worker.store.postgres.statements import Statement, statement
 from flujo_worker.store.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
+
+    import pytest
 
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
@@ -116,3 +120,11 @@ def _of_no_run(decision: Decision, run: str) -> Decision:
     envelope = decision.notice.envelope
     elsewhere = replace(envelope, ticket=replace(envelope.ticket, run=run))
     return replace(decision, notice=replace(decision.notice, envelope=elsewhere))
+
+
+def break_statement(monkeypatch: pytest.MonkeyPatch, name: str, said: str, instead: str) -> None:
+    """Have groups execute a statement in which one thing is replaced by another."""
+    text, names = statement(name)
+    assert said.encode() in text
+    broken = Statement(text.replace(said.encode(), instead.encode()), names)
+    monkeypatch.setattr(loop_connection, "statement", lambda asked: broken if asked == name else statement(asked))

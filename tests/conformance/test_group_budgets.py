@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from builders import decided, enqueued, failed, pipeline_of, succeeded
-from grouped import grouped
+from grouped import break_statement, grouped
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from worlds import MAX_LOST, World, waits
@@ -16,8 +16,6 @@ from worlds import MAX_LOST, World, waits
 from flujo_client.contract.outcome import Correction, Outcome, Usage
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.ports import Claim, Committed
-from flujo_worker.store.postgres import loop_connection
-from flujo_worker.store.postgres.statements import Statement, statement
 
 pytestmark = pytest.mark.services
 
@@ -377,10 +375,7 @@ MUTANTS = {
 def test_a_mutant_is_found(place, database_url, monkeypatch, mutant):
     """The law sees a statement that breaks it."""
     name, said, instead = MUTANTS[mutant]
-    text, names = statement(name)
-    assert said.encode() in text
-    broken = Statement(text.replace(said.encode(), instead.encode()), names)
-    monkeypatch.setattr(loop_connection, "statement", lambda asked: broken if asked == name else statement(asked))
+    break_statement(monkeypatch, name, said, instead)
 
     with grouped(database_url) as groups:
         there = SimpleNamespace(world=place.world, groups=groups)

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from builders import SPENT, decided, enqueued, failed, pipeline_of, succeeded
-from grouped import grouped
+from grouped import break_statement, grouped
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import dict_row
@@ -17,8 +17,6 @@ from worlds import MAX_LOST, World
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.ports import Committed, PlanName
-from flujo_worker.store.postgres import loop_connection
-from flujo_worker.store.postgres.statements import Statement, statement
 
 pytestmark = pytest.mark.services
 
@@ -232,10 +230,7 @@ MUTANTS = {
 def test_a_mutant_is_found(place, database_url, monkeypatch, mutant):
     """The laws above see a statement that breaks a promise."""
     name, said, instead = MUTANTS[mutant]
-    text, names = statement(name)
-    assert said.encode() in text
-    broken = Statement(text.replace(said.encode(), instead.encode()), names)
-    monkeypatch.setattr(loop_connection, "statement", lambda asked: broken if asked == name else statement(asked))
+    break_statement(monkeypatch, name, said, instead)
     check, rows = (check_claims, CLAIMED) if name == "claim_many" else (check_merges, MERGED)
 
     with grouped(database_url) as groups:
