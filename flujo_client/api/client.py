@@ -103,7 +103,7 @@ class FlujoClient:
         Raises:
             PipelineError, MissingAgentError: all that is wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
-            IdempotencyConflict: the key stands for other work.
+            IdempotencyConflict: the key is in use for other work.
             ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
         """
         options: EnqueueOptions = {

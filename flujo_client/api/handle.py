@@ -180,7 +180,7 @@ class RunHandle:
         Raises:
             RetryError: the run is live, `RUN_IS_LIVE`; a child run, `CHILD_RUN`; or there is nothing to begin at, and where there is:
                 `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `NO_STEP_FAILED`, `CONTEXT_NOT_KEPT`.
-            IdempotencyConflict: the key stands for other work.
+            IdempotencyConflict: the key is in use for other work.
         """
         options: RetryOptions = {
             "idempotency_key": idempotency_key,

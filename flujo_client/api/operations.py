@@ -373,7 +373,7 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
 
 
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:
-    """Make the error about a key that stands for other work."""
+    """Make the error about a key that is in use for other work."""
     return IdempotencyConflict(
         f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
         suggestion="use a key of its own for other work",

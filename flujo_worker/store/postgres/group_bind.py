@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ClaimRequest(NamedTuple):
-    """An attempt that a worker wants, with the fan-outs that it stands in and what it asks from its budgets."""
+    """A request to claim an attempt: its key, the fan-outs around it and what it reserves from budgets."""
 
     key: str
     worker: str
