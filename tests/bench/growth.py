@@ -34,7 +34,9 @@ ALIVE: Final = "SELECT count(*) FROM flujo_workers WHERE lease_until > now()"
 class Running:
     """Services with workers, which this process is the client of."""
 
-    def __init__(self, embedded: Embedded, client: FlujoClient, fleet: Fleet, connection: psycopg.Connection[Any]) -> None:
+    def __init__(
+        self, embedded: Embedded, client: FlujoClient, fleet: Fleet, connection: psycopg.Connection[Any]
+    ) -> None:
         self.client, self.connection, self._fleet = client, connection, fleet
         self.url = embedded.database_url
         self._processor = Processor(psutil.Process().pid, embedded.postgres_pid, embedded.redis_pid)
@@ -111,13 +113,14 @@ def snapshot(_: argparse.Namespace) -> None:
 def in_parts(flujo: Running, every: int, what: str) -> None:
     """Tell each part of what is under way, until it ends."""
     base = done = flujo.ask(DONE)
-    used = flujo.used()
-    while flujo.ask(LIVE):
-        flujo.wait(lambda: flujo.ask(DONE) >= done + every or not flujo.ask(LIVE))
-        now, count = flujo.used(), flujo.ask(DONE)
-        if count > done:
+    used, is_live = flujo.used(), True
+    while is_live:
+        time.sleep(0.2)
+        count, is_live = flujo.ask(DONE), flujo.ask(LIVE)
+        if count >= done + (every if is_live else 1):
+            now = flujo.used()
             told(f"{what} {done - base} to {count - base}", count - done, used, now)
-        used, done = now, count
+            used, done = now, count
 
 
 def fans(_: argparse.Namespace) -> None:
@@ -140,15 +143,21 @@ def memory(options: argparse.Namespace) -> None:
             told(f"{done + 10_000} steps: {size:.1f} MB, {threads} threads", 10_000, before, flujo.used())
 
 
-def statements(options: argparse.Namespace) -> None:
-    """Every statement that is asked all the time, among few ended runs and among many."""
-    from tests.bench.growth_statements import compare
+def ended(options: argparse.Namespace) -> None:
+    """Runs of ten steps, and every statement that is asked all the time, among few ended runs and among many."""
+    from tests.bench.growth_statements import before_and_after
 
-    with Embedded(passable_folder() / "bench") as embedded:
-        compare(embedded.database_url, options.ended, ROUNDS)
+    with running(2) as flujo:
+
+        def work() -> None:
+            before = flujo.used()
+            flujo.run("ten", 500)
+            told("runs of ten steps", 5_000, before, flujo.used())
+
+        before_and_after(flujo.url, options.ended, ROUNDS, work)
 
 
-PARTS: Final = {each.__name__: each for each in (statements, loop, fans, snapshot, memory)}
+PARTS: Final = {each.__name__: each for each in (ended, loop, fans, snapshot, memory)}
 
 
 def main() -> None:

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 
 GROUP: Final = 8
 SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
-HOT: Final = frozenset(
-    "claim claim_many claim_limited hold_claim reserve_many open_budgets"  # claims
-    " conclude conclude_many conclude_tree settle settle_many hold_budgets release"  # merges
-    " scope children envelopes aborted_among signal_join live_join mark_sent"  # what merges ask, and publishing
-    " renew release_unowned neighbours"  # leases
-    " begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due"
-    " record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine".split()  # clients
-)
+_ASKED: Final = """
+    claim claim_many claim_limited hold_claim reserve_many open_budgets
+    conclude conclude_many conclude_tree settle settle_many hold_budgets release
+    scope children envelopes aborted_among signal_join live_join mark_sent
+    renew release_unowned neighbours
+    begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due
+    record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine
+"""
+HOT: Final = frozenset(_ASKED.split())
 """What `act_out` asks, among others."""
 
 
@@ -65,8 +66,10 @@ class Explained(NamedTuple):
         return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
 
     def walked(self) -> set[str]:
-        """Name the tables of which a whole index is read."""
-        return {node["Relation Name"] for node in self.nodes() if "Index Name" in node and "Index Cond" not in node}
+        """Name the tables of which a whole index is read; that of live runs has nothing but their status to look up by."""
+        scans = [node for node in self.nodes() if "Index Name" in node and "Relation Name" in node]
+        whole = [node for node in scans if "Index Cond" not in node or node["Index Name"] == "flujo_runs_live"]
+        return {node["Relation Name"] for node in whole}
 
 
 class Explainer:
@@ -113,7 +116,9 @@ class Explainer:
         connection = self._connection
         with connection.transaction(force_rollback=True):
             if request.bounds:
-                connection.execute(requests.statement(request.bounds.name, request.bounds.home), request.bounds.parameters)
+                connection.execute(
+                    requests.statement(request.bounds.name, request.bounds.home), request.bounds.parameters
+                )
             text = f"EXPLAIN ({self._options}) ".encode() + requests.statement(request.name, request.home)
             self._keep(request.name, connection.execute(text, request.parameters, prepare=False))
 
@@ -152,7 +157,9 @@ class Explainer:
 @cache
 def _names() -> dict[bytes, str]:
     """The statements of the store by their text."""
-    each = (path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql"))
+    each = (
+        path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql")
+    )
     return {statement(name).text: name for name in each}
 
 

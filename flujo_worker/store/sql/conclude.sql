@@ -24,7 +24,7 @@ moved AS (
 ),
 live AS (
     SELECT r.id FROM flujo_runs r
-    WHERE r.id = %(run)s::text AND r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+    WHERE r.id = %(run)s::text AND r.ended_at IS NULL AND r.status <> 'queued' AND r.cancel_requested_at IS NULL
       AND EXISTS (SELECT 1 FROM moved)
     FOR KEY SHARE OF r
 ),
