@@ -99,15 +99,20 @@ def loop(_: argparse.Namespace) -> None:
 
 
 def snapshot(_: argparse.Namespace) -> None:
-    """Runs of ten steps and a loop, while a transaction holds its snapshot; then without it."""
-    for name, runs, every in (("ten", 2_500, 5_000), ("loop", 5, 2_000)):
-        for is_held in (False, True):
-            with running(2) as flujo, psycopg.connect(flujo.url) as idle:
-                if is_held:
-                    idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                    idle.execute("SELECT count(*) FROM flujo_runs")
-                flujo.enqueue(name, runs)
-                in_parts(flujo, every, f"{name}, {'snapshot held' if is_held else 'no snapshot held'}, attempts")
+    """A hundred runs of ten steps at a time, and loops of a thousand iterations, without and with a transaction that holds its snapshot."""
+    for is_held in (False, True):
+        with running(2) as flujo, psycopg.connect(flujo.url) as idle:
+            if is_held:
+                idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                idle.execute("SELECT count(*) FROM flujo_runs")
+            what = "a snapshot held" if is_held else "no snapshot held"
+            for part in range(5):
+                before = flujo.used()
+                for _ in range(5):
+                    flujo.run("ten", 100)
+                told(f"{what}, ten, {5_000 * (part + 1)} steps", 5_000, before, flujo.used())
+            flujo.enqueue("loop", 3)
+            in_parts(flujo, 2_000, f"{what}, loop, attempts")
 
 
 def in_parts(flujo: Running, every: int, what: str) -> None:

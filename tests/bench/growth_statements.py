@@ -34,6 +34,7 @@ def before_and_after(url: str, ended: int, rounds: int, work: Callable[[], None]
         multiply(connection, run, ended)
         [size] = connection.execute("SELECT pg_size_pretty(pg_database_size(current_database()))").fetchone()
     print(f"{ended} ended runs, {size}", flush=True)
+    end_all(setting)
     work()
     many = measured(setting, url, rounds)
     store.close()
