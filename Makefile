@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-recovery races chaos docs clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-recovery races chaos docs pages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of ea
 
 docs: $(STAMP) ## build the documentation site into site/; a broken link or anchor is an error
 	@$(BIN)/zensical build --strict
+
+pages: $(STAMP) ## follow every page of the documentation in an empty folder, with the wheel alone
+	@$(ALONE) $(BIN)/python -m pytest -q -m pages -n $(TEST_PROCESSES) --dist worksteal tests/pages
 
 check: lint types imports docs test ## what CI runs
 
