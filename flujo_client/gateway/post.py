@@ -6,7 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from flujo_client.transport.broker import Broker, RedisError
+from flujo_client.transport.broker import Broker
+from flujo_client.transport.redis import RedisError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
