@@ -37,8 +37,6 @@ from flujo_worker.store.postgres.bind import (
     bind_lane_left,
     bind_settlement,
     bind_spend,
-    bind_tree,
-    is_plain,
 )
 from flujo_worker.store.postgres.blobs import Blobs
 from flujo_worker.store.postgres.budgets import (
@@ -160,8 +158,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         return claim if row is None or claim.fence is None else replace(claim, over=over(row, to_reserve))
 
     def commit(self, decision: Decision) -> Committed:
-        name = "conclude" if is_plain(decision) else "conclude_tree"
-        parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
+        parameters = bind_decision(decision)
         notice = decision.notice
         also = _optional_statements(decision)
         settled = bind_settlement(notice) if notice.envelope.ticket.limits is not None else None
@@ -170,7 +167,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         rest = _Rest(also, settled, ends=decision.end is not None)
         try:
             failpoints.hit("before_commit")
-            row = self._with_retry(lambda connection: _conclude(connection, name, parameters, rest))
+            row = self._with_retry(lambda connection: _conclude(connection, parameters, rest))
         except psycopg.Error as error:
             if error.sqlstate != UNDONE:
                 raise
@@ -345,14 +342,11 @@ class _Rest(NamedTuple):
 
 
 def _conclude(
-    connection: psycopg.Connection[dict[str, Any]],
-    name: str,
-    parameters: Mapping[str, Any],
-    rest: _Rest,
+    connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any], rest: _Rest
 ) -> dict[str, Any] | None:
     """Merge. What goes with it needs a transaction around it: it is kept with the merge or not at all."""
     with connection.transaction() if rest.also or rest.settled else nullcontext():
-        row = execute(connection, name, parameters).fetchone()
+        row = execute(connection, "conclude", parameters).fetchone()
         merged = row if row and row["merged"] else None
         for statement, given in rest.also.items() if merged else ():
             cursor = execute(connection, statement, given)
