@@ -1,7 +1,6 @@
 """The one aggregator: what was counted in, the report out (M-012, M-170). Pure.
 
-Nothing is sampled or estimated: each figure is a sum of the counters of `facts.py`. A healthy machine has no reason (M-188): each is there
-from a threshold on that ordinary work does not reach.
+Nothing is sampled or estimated: each figure is a sum of the counters of `facts.py`.
 """
 
 from __future__ import annotations
@@ -12,42 +11,22 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.health.advice import advise
-from flujo_client.health.report import (
-    Bucket,
-    Fact,
-    Figures,
-    HealthReport,
-    Machine,
-    Queue,
-    Reason,
-    Shadow,
-    Trend,
-    Verdict,
-    Window,
-    WindowPart,
-)
+from flujo_client.health.infrastructure import judge, machine_of
+from flujo_client.health.report import Bucket, Figures, HealthReport, Shadow, Trend, Window, WindowPart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from flujo_client.config.models import Health
     from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
     from flujo_client.health.query import HealthQuery
 
-
 STAGES: Final = ("extract", "syntactic", "tolerant", "semantic", "custom")
 _STAGE, _SHADOW_STAGE = "aros.coercion.stage.", "aros.shadow.coercion.stage."
 _SKIPPED, _TRANSFORM = "aros.soe.skipped.", "aros.coercion.transforms."
 
 BY_STEP, BY_MODEL, BY_AGENT = attrgetter("step"), attrgetter("model"), attrgetter("agent")
-_BAD: Final = {
-    "stuck_runs": "runs are stuck: nothing of them can go on, and nobody is asked",
-    "parked_runs": "runs are parked: no worker here has their code",
-    "orphans": "attempts are orphans: their worker is gone, and no sweep has taken them up",
-    "dead_workers": "workers died: their lease ran out, and they had not stopped in order",
-    "reservation_leaks": "reservations are held by what has ended, or a budget is not their sum",
-}
 
 
 def build(
@@ -236,63 +215,3 @@ def _nothing(question: HealthQuery, runs: int) -> list[str]:
     filtered = " that fits the filters" if question.pipeline is not None else ""
     when = f" in the last {question.since_hours:g} hours" if question.since_hours is not None else " yet"
     return [f"there is nothing to report: no run{filtered} has begun{when}"]
-
-
-def machine_of(facts: MachineFacts, depths: Depths) -> Machine:
-    """Put what Postgres and Redis say side by side."""
-    found = {
-        what: Fact(count=each.count, oldest_s=_rounded(each.oldest_s), named=each.named)
-        for what, each in facts.found.items()
-    }
-    names = sorted(facts.queues.keys() | depths.messages.keys())
-    return Machine(
-        **found,
-        queues={name: Queue(waiting=facts.queues.get(name, 0), messages=depths.messages.get(name)) for name in names},
-        broker_error=depths.error,
-        live_workers=facts.live_workers,
-        sweep_age_s=_rounded(facts.sweep_age_s),
-        sweep_lag_s=_rounded(facts.sweep_lag_s),
-        events_dropped=facts.events_dropped,
-    )
-
-
-def judge(machine: Machine, health: Health) -> Verdict:
-    """Tell whether somebody should look, and at what."""
-    reasons = tuple(_reasons(machine, health))
-    return Verdict(status="warn" if reasons else "ok", reasons=reasons)
-
-
-def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
-    for code, message in _BAD.items():
-        fact: Fact = getattr(machine, code)
-        if fact.count:
-            yield Reason(code=code, message=f"{fact.count} {message}", named=fact.named)
-    yield from _kept_waiting(machine, health)
-    for name, queue in machine.queues.items():
-        if queue.messages is not None and queue.messages >= health.queue_depth:
-            yield Reason(
-                code="queue_depth", message=f"{queue.messages} messages lie in the queue {name}", named=(name,)
-            )
-    if machine.sweep_lag_s is not None and machine.sweep_lag_s >= health.sweep_lag_s:
-        yield Reason(code="sweep_lag", message=f"nobody has swept for {machine.sweep_lag_s:g} s, though workers live")
-    if machine.events_dropped:
-        yield Reason(code="events_dropped", message=f"{machine.events_dropped} events were dropped")
-    if machine.broker_error is not None:
-        yield Reason(code="broker_unreachable", message=machine.broker_error)
-
-
-def _kept_waiting(machine: Machine, health: Health) -> Iterator[Reason]:
-    waiting = machine.waiting
-    if waiting.oldest_s is not None and waiting.oldest_s >= health.queued_s:
-        message = f"the oldest of {waiting.count} attempts that could begin waits since {waiting.oldest_s:g} s"
-        yield Reason(code="oldest_queued", message=message, named=waiting.named)
-    if waiting.count and not machine.live_workers:
-        yield Reason(code="no_worker", message=f"{waiting.count} attempts could begin, and no worker is alive")
-    pending = machine.owed_hooks
-    if pending.oldest_s is not None and pending.oldest_s >= health.queued_s:
-        message = f"the oldest of {pending.count} calls of hooks is owed since {pending.oldest_s:g} s"
-        yield Reason(code="owed_hooks", message=message, named=pending.named)
-
-
-def _rounded(seconds: float | None) -> float | None:
-    return None if seconds is None else round(max(seconds, 0.0), 1)
