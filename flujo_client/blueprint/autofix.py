@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import Finding
     from flujo_client.expressions.tokens import Token
 
-
 MOST: Final = 200
 """Mendings of one text."""
 

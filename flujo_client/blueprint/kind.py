@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.kinds import KindSpec
     from flujo_client.contract.validation import Finding
 
-
 INIT: Final = "init"
 """The changes of the context that a step begins with, and the name behind its own of the step that makes them."""
 

@@ -20,7 +20,6 @@ from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationE
 if TYPE_CHECKING:
     from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode
 
-
 MAX_DEPTH = 100
 """How deep a value may be nested that is written as text."""
 MAX_CHARACTERS = 10_000_000

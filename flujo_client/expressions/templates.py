@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from flujo_client.expressions.parser import Path
 
-
 Undefined = Literal["warn", "strict", "ignore"]
 
 MAX_LENGTH = 200_000

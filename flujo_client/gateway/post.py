@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.transport.dead_letters import Refused
 
-
 logger = logging.getLogger(__name__)
 
 FRESH_S = 1.0

@@ -23,7 +23,6 @@ from flujo_client.serial.tree import Tree, dumps, loads
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 COMPRESS_ABOVE: Final = 2048
 PARTS_ABOVE: Final = 256 * 1024
 MAX_BYTES: Final = 64 * 1024 * 1024

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from flujo_worker.agents.shaping import Shaping
 
-
 DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
 _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])
 

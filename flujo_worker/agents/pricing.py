@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.runtime.attempt_run import AttemptRun
 
-
 logger = logging.getLogger(__name__)
 
 FREE = ("function", "test")

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Shaping
     from flujo_worker.agents.tool import AcceptedCall, AgentTool
 
-
 _LONGEST: Final = 200
 _NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 

@@ -19,7 +19,6 @@ from flujo_worker.aros.scalars import REPAIR
 if TYPE_CHECKING:
     from flujo_worker.aros.scalars import ParseBudget
 
-
 DEEPEST: Final = 1000
 _FENCE = r"```+|~~~+"
 _TOKENS: Final = (

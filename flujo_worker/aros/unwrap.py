@@ -18,7 +18,6 @@ from flujo_worker.aros.extract import opens_string, string_end
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 _NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
 _TAG: Final = re.compile(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
 _MARK: Final = re.compile(rf"{_TAG.pattern}|[\"{{}}\[\]]", re.IGNORECASE)

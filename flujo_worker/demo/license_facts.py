@@ -31,7 +31,6 @@ from flujo_worker.demo.license_names import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-
 FIELD_CHARS = 4000
 FILE_CHARS = 3000
 MAX_FILES = 8

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Usage
 
-
 CODE = "USAGE_LIMIT_EXCEEDED"
 ZERO = Decimal(0)
 Place = tuple[str, str]

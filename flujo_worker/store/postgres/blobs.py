@@ -13,7 +13,6 @@ from flujo_client.serial import Manifest, Packed, digest_of, part_key, stored_ap
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-
 MOST_BYTES = 32 * 1024 * 1024
 
 

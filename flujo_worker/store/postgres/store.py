@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
 
-
 DAYS_AHEAD = 2, 7
 """The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
 
