@@ -50,7 +50,7 @@ from flujo_worker.store.postgres.budgets import (
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
-from flujo_worker.store.postgres.statements import UNDONE, execute
+from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
@@ -251,7 +251,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     # backlog
 
     def mark_sent(self, ages: Mapping[str, float]) -> None:
-        self._do("mark_sent", {"keys": list(ages), "ages": list(ages.values())})
+        self._do("mark_sent", {"keys": list(ages), "ages": list(ages.values())}, home=CLIENT)
 
     def begin_sweep(self, worker: str, every_s: float) -> bool:
         return bool(self._rows("begin_sweep", {"worker": worker, "every_s": every_s}))
