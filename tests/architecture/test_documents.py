@@ -123,6 +123,15 @@ def test_every_page_is_reached_from_the_index():
     assert set((ROOT / "docs").rglob("*.md")) - {index[0]} - linked == set()
 
 
+def test_the_site_shows_every_page_and_describes_every_public_name():
+    """Decisions are reached from their index."""
+    navigation = set(re.findall(r'"([\w/-]+\.md)"', text("zensical.toml")))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert navigation == {page for page in pages if not re.match(r"adr/\d", page)}
+    described = re.findall(r"^::: flujo_client\.(\w+)$", text("docs/reference/api.md"), re.MULTILINE)
+    assert sorted(described) == sorted(flujo_client.__all__)
+
+
 # decisions
 
 
