@@ -30,10 +30,9 @@ from flujo_client.gateway.effects import (
     RequestSweep,
     Sleep,
 )
-from flujo_client.gateway.post import ClientPublisher
+from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
-from flujo_client.gateway.sent_marks import Ages, MarkThread
 from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 import flujo_client
 from flujo_client import errors
 from flujo_client.cli.main import _OPERATORS, _OURS, cli
-from flujo_client.config import legacy_names
+from flujo_client.config.errors import LEGACY_VARIABLES
 from flujo_client.config.manager import _VARIABLES, ConfigManager, Settings, _flat
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker import errors as worker_errors
@@ -179,7 +179,7 @@ def written(default):
 
 def test_every_variable_of_the_original_that_is_refused_is_listed():
     rows = table("docs/reference/configuration.md", columns=2, heading="From the original project")
-    assert {name for row in rows for name in words(row[0])} == legacy_names._VARIABLES.keys()
+    assert {name for row in rows for name in words(row[0])} == LEGACY_VARIABLES.keys()
 
 
 def test_every_public_name_is_in_the_reference():
