@@ -92,6 +92,9 @@ bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds
 bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late results come
 	@$(ALONE) $(BIN)/python -m tests.bench.client
 
+bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps; BENCH="--only fans" chooses
+	@$(ALONE) PYTHONPATH=tests:tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
+
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --elsewhere
