@@ -273,7 +273,9 @@ class Host:
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:
         if engine is None:
             return BlockingEffects(self._store, self._sender.send)
-        self._groups = GroupedLedger(settings.database(), prepare=settings.prepare_statements)
+        self._groups = GroupedLedger(
+            settings.database(), prepare=settings.prepare_statements, is_alone=engine.carries_one
+        )
         engine.run(self._groups.open())
         return LoopEffects(engine, self._store, self._groups, self._threads, self._sender.send, self._sender.push)
 
