@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.api.operations import peek_at
-from flujo_client.cli.json_output import details_shape
+from flujo_client.cli.json_output import details_shape, tracebacks
 from flujo_client.cli.lookup import find_part, find_run
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.prompts import prompts_shape, prompts_text
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 _OPTIONS = (
     click.option("--show-input", is_flag=True, help="Also the input."),
     click.option("--show-output", is_flag=True, help="Also the output and the context."),
-    click.option("--show-error", is_flag=True, help="Also the whole error."),
+    click.option(
+        "--show-error", is_flag=True, help="Also the whole error, and the traceback of each step that failed."
+    ),
     click.option(
         "--prompt", "show_prompts", is_flag=True, help="Also what its models were sent and what they answered."
     ),
@@ -99,6 +101,9 @@ def _show(find: Find, run_id: str, *, timeout: float, final_output: bool, as_jso
         show(section(f"{each['path']}  {each['what']}", each["text"]))
     if asked["show_error"] and details["error"]:
         show(error_section(details["error"]))
+    if asked["show_error"]:
+        for path, traceback in tracebacks(seen.trace).items():
+            show(section(f"traceback of {path}", traceback))
 
 
 def _look(client: FlujoClient, handle: RunHandle, *, with_input: bool) -> Seen:

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -31,6 +34,7 @@ from flujo_client.errors import (
     TemplateResolutionError,
     ValidationError,
 )
+from flujo_client.tracebacks import traceback_of
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
 
 During = Literal["agent", "plugin", "validator", "system"]
@@ -108,6 +112,7 @@ _OUTAGES = {
 }
 _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
 """What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
+_keeping: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _OUTAGE_STATUS = {408, 429}
@@ -177,9 +182,21 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
 
 
 def fault_of(error: BaseException, during: During, timeout_s: float | None = None) -> Fault:
-    """Describe an exception as an outcome carries it."""
+    """Describe an exception as an outcome carries it, with the user's part of its traceback; control flow has none."""
     info = describe(error, during=during, timeout_s=timeout_s)
-    return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or ""})
+    traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
+    fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
+    return replace(fault, raised=error) if _keeping.get() else fault
+
+
+@contextmanager
+def keeping_errors() -> Iterator[None]:
+    """Keep each error in the fault that is made of it in this thread: where all is in one process, it can be raised again as a cause."""
+    token = _keeping.set(True)
+    try:
+        yield
+    finally:
+        _keeping.reset(token)
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
