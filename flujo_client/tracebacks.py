@@ -7,6 +7,7 @@ took part in has no traceback here. Reads source lines from their files, and not
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import traceback
 from itertools import groupby, islice
@@ -27,13 +28,11 @@ _MACHINERY: Final = frozenset({
     "billiard",
     "asyncio",
     "concurrent",
-    "threading",
-    "importlib",
     "anyio",
     "pydantic_ai",
     "pydantic_graph",
 })  # fmt: skip
-"""Packages and modules whose frames say nothing to whoever wrote the step."""
+"""Packages whose frames say nothing to whoever wrote the step; nor does what they call of the standard library."""
 _MODELS: Final = ("pydantic_ai.models.", "pydantic_ai.providers.")
 _CALL_USERS: Final = ("pydantic_ai.models.function", "pydantic_ai.models.test")
 _HEADER: Final = "Traceback (most recent call last):\n"
@@ -148,11 +147,13 @@ def _members(error: BaseException, left: list[int]) -> str:
 
 def _places(error: BaseException) -> list[_Place]:
     """List the places that an error went through, outermost first."""
-    places, at, in_a_client = list[_Place](), error.__traceback__, False
+    places, at, in_a_client, is_users = list[_Place](), error.__traceback__, False, False
     while at is not None:
         module = str(at.tb_frame.f_globals.get("__name__"))
         in_a_client = in_a_client or (module.startswith(_MODELS) and module not in _CALL_USERS)
-        is_users = not in_a_client and module.partition(".")[0] not in _MACHINERY
+        package = module.partition(".")[0]
+        is_foreign = in_a_client or package in _MACHINERY or (package in sys.stdlib_module_names and not is_users)
+        is_users = not is_foreign
         places.append(_Place(at.tb_frame.f_code, _line(at), at.tb_lasti, is_users))
         at = at.tb_next
     return places

@@ -224,12 +224,12 @@ class Host:
         self._cells.close()
         self._store.close()
 
-    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Carry out an attempt, as `carry_out` does, and wait for its end."""
+    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
+        """Carry out an attempt, as `carry_out` does, and wait for its end; return what became of it."""
         return self.effects.run(self._attempt(wire, task_id=task_id))
 
-    def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Carry out a join, as `carry_out` does, and wait for its end."""
+    def join(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
+        """Carry out a join, as `carry_out` does, and wait for its end; return what became of it."""
         return self.effects.run(self._join(wire, task_id=task_id))
 
     async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool:
@@ -242,9 +242,9 @@ class Host:
             WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
         """
         carry_out = self._join if task == TASK_JOIN else self._attempt
-        return await carry_out(wire, task_id=task_id)
+        return (await carry_out(wire, task_id=task_id)).counts
 
-    async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
+    async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         try:
             envelope = Envelope.from_wire(wire)
         except SerializationError as error:
@@ -261,7 +261,7 @@ class Host:
         """Call hooks in this process, which was started for it."""
         self._hook_delivery.call_hooks(call)
 
-    async def _join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
+    async def _join(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         try:
             join_signal = JoinSignal.from_wire(wire)
         except SerializationError as error:

@@ -131,7 +131,8 @@ class Outcomes:
                 return None
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
-            fault, usage = fault_of(failure.error, failure.during, failure.timeout_s), failure.usage
+            usage, has_asked = failure.usage, failure.usage.requests > 0
+            fault = fault_of(failure.error, failure.during, failure.timeout_s, has_asked=has_asked)
             _emit_left_behind(failure.error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
             fault, usage = fault_of(error, "system", None), run.spent

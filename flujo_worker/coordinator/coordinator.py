@@ -17,6 +17,7 @@ from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
+from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
@@ -127,6 +128,8 @@ class Coordinator:
         committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
+        if committed.verdict == "merged":
+            log_failures(decision)
         if decision.end is not None or any(each.question for each in decision.next):
             self._on_hooks_due()
         if committed.breach is not None:

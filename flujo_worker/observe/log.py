@@ -95,6 +95,11 @@ def emit(name: str, /, level: str = "info", **data: Any) -> None:
     """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
     line = structlog.contextvars.merge_contextvars(None, level, {"event": name, **data})
     _collect(level, line, _KNOWN - data.keys())
+    write_line(name, level, **data)
+
+
+def write_line(name: str, /, level: str, **data: Any) -> None:
+    """Write a line to the log that is no event."""
     kept = _collected.set([])
     try:
         getattr(structlog.get_logger(), level)(name, **data)
