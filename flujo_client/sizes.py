@@ -52,3 +52,6 @@ MAX_TRACEBACK_ERRORS: Final = 12
 """Errors that are kept in a traceback: the error, those behind it, and the members of groups."""
 MAX_TRACEBACK_BYTES: Final = 16_384
 """Bytes that are kept of a traceback."""
+
+MAX_STEP_OUTPUT_BYTES: Final = 65_536
+"""Bytes that are kept of what an attempt prints and logs."""

@@ -30,6 +30,8 @@ from flujo_client.redact import redact
 from flujo_client.tracebacks import shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import RenderableType
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
@@ -81,6 +83,12 @@ def say(text: str) -> None:
 def print_status(renderable: RenderableType) -> None:
     """Show the person something that is not data."""
     stderr.print(renderable, soft_wrap=isinstance(renderable, Text) and not stderr.is_terminal)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Show the person lines that somebody else has written."""
+    for line in lines:
+        print_status(Text(printable(line)))
 
 
 def exit_code(error: BaseException) -> int:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Event, Usage
+    from flujo_client.contract.outcome import Usage
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.claim import ClaimRequest
     from flujo_worker.attempts.isolation import Processes
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
+    from flujo_worker.observe.log import Story
     from flujo_worker.ports import Claim, Ledger, Room
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller
@@ -203,9 +204,7 @@ class Attempts:
             return find(ticket.reference, ticket.fingerprint)
         return await self._effects.call(find, ticket.reference, ticket.fingerprint)
 
-    async def _outcome(
-        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
-    ) -> Outcome | None:
+    async def _outcome(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
         try:
             return await self._outcomes.of(claimed, entry, story, run)
