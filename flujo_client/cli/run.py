@@ -13,7 +13,8 @@ from flujo_client.api.runner import Flujo
 from flujo_client.cli.format import counted, duration, in_a_line
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
-from flujo_client.cli.output import print_status, say, show_json, show_value, stderr
+from flujo_client.cli.output import print_lines, print_status, say, show_json, show_value, stderr
+from flujo_client.cli.step_output import OutputReader
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.errors import WaitTimedOut
@@ -98,18 +99,23 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> PipelineResult:
     """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes.
 
-    Each question to a person is told once, with the commands that answer it.
+    Each question to a person is told once, with the commands that answer it, and what steps print and log is shown with their names.
     """
     began, last_line, seen = time.monotonic(), "", set[str]()
+    output = OutputReader(run)
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began
             left = LOOK_EVERY_S if timeout is None else min(LOOK_EVERY_S, timeout - passed)
             try:
-                return run.result(timeout=max(left, 0))
+                result = run.result(timeout=max(left, 0))
             except WaitTimedOut as error:
                 if left < LOOK_EVERY_S:
                     raise _timed_out(run, timeout) from error
+            else:
+                print_lines(output.lines())
+                return result
+            print_lines(output.lines())
             now, approvals = _progress(run, client)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != last_line and not stderr.is_terminal:
