@@ -35,7 +35,7 @@ def cost(dollars: float) -> str:
 
 def counted(number: int, thing: str) -> str:
     """Write how many there are of a thing."""
-    plural = "es" if thing.endswith("ch") else "s"
+    plural = "es" if thing.endswith(("ch", "s")) else "s"
     return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 

@@ -168,7 +168,9 @@ def services_table(state: Mapping[str, Any]) -> Table:
         return table
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
     table.add_row("schema", str(state["schema"]), "")
-    table.add_row("workers", str(len(state["workers"])), slots if state["workers"] else "nothing moves without one")
+    others = f"; {counted(state['other_workers'], 'process')} more on other queues" if state["other_workers"] else ""
+    has_one = slots if state["workers"] else "nothing moves without one"
+    table.add_row("workers", str(len(state["workers"])), Text(has_one + others, overflow="fold"))
     for name, waiting in {**state["backlog"], "hooks owed": state["owed_hooks"]}.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for budget in state["budgets"]:

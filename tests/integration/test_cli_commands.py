@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +16,7 @@ from junk import JUNK, push
 from services import passable_folder
 
 from flujo_client.cli.main import cli
+from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway.door import SCHEMA
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
@@ -243,6 +245,33 @@ def test_status(flujo, read):
     assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
     assert list(state["backlog"]) == ["ready", "queued", "running"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
+
+
+def test_status_counts_only_workers_that_consume_our_queues(site, read, flujo, code):
+    """A worker of other queues runs nothing of ours; each says how many attempts it runs at once."""
+    fleet = site.workers(arguments=("-Q", "shop", "-c", "3"), code=code)
+    try:
+        state = wait_until(lambda: (found := read("status"))["other_workers"] and found, what=site.log)
+        assert [worker["queues"] for worker in state["workers"]] == [["flujo.attempts", "flujo.control"]]
+        assert "500 slots; 1 process more on other queues" in " ".join(flujo("status").stdout.split())
+
+        run = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "shop").stdout.strip()
+        site.client.get_run(run).result(timeout=60)
+        assert sorted(worker["slots"] for worker in read("status")["workers"])[-1] == 500
+    finally:
+        fleet.kill()
+
+
+def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
+    """Instead of waiting silently: by `flujo enqueue` at once, by `flujo run` and `result()` after some seconds and at the timeout."""
+    told = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "gpu")
+    assert "the run waits: no worker consumes its queue 'gpu'" in told.stderr
+    run = site.client.get_run(told.stdout.strip())
+    with pytest.raises(WaitTimedOut, match=r"still queued after 5.5 s; no worker consumes its queue 'gpu'") as timed_out:
+        run.result(timeout=5.5)
+    assert "flujo worker -Q gpu" in timed_out.value.suggestion
+    assert [f"run {run.id} does not move" in each.message for each in caplog.records if "api" in each.name] == [True]
+    run.cancel()
 
 
 def test_status_counts_refused_messages(site, flujo, read):
@@ -480,8 +509,11 @@ def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_
     """Why a run does not move is told while waiting and in the list (SYS-29)."""
     (tmp_path / "cli_elsewhere.py").write_text(PIPELINES)
     monkeypatch.syspath_prepend(tmp_path)
-    told = flujo("run", "cli_elsewhere:shout", "-i", "x", "--timeout", "1.5", code=1)
+    told = flujo("run", "cli_elsewhere:shout", "-i", "x", "--timeout", "5.5", code=1)
     assert "parked: this worker cannot load its pipeline" in told.stderr
+    assert f"this worker was started in {Path.cwd()}: start it in the folder that holds 'cli_elsewhere'" in told.stderr
+    assert "the run does not move: it is parked" in told.stderr
+    assert "it goes on by itself once a worker can load that code" in told.stderr
     assert [run["pipeline"] for run in read("lens", "list", "--status", "parked")] == ["shout"]
 
 
