@@ -45,7 +45,14 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.reference import bare, is_file, load_pipeline, reference_to, with_reference_options
+from flujo_client.pipeline.reference import (
+    bare,
+    default_name,
+    is_file,
+    load_pipeline,
+    reference_to,
+    with_reference_options,
+)
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
@@ -361,7 +368,7 @@ def find_pipeline(
         reference = reference_to(pipeline)
         live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
     check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
-    return FoundPipeline(compile_plan(live, default_name=reference.rpartition(":")[2]), reference, live.context_model)
+    return FoundPipeline(compile_plan(live, default_name=default_name(reference)), reference, live.context_model)
 
 
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:

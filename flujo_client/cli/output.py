@@ -34,6 +34,7 @@ OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 _REFUSED = (PipelineError, BlueprintError, MissingAgentError, PipelineContextInitializationError, SerializationError)
 # A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.
+UNBOUNDED = 10_000
 MAX_JSON_NODES, MAX_JSON_DEPTH = 10_000_000, 200
 
 
@@ -49,6 +50,11 @@ stderr = _Console(stderr=True)
 def show(renderable: RenderableType) -> None:
     """Print data for a person."""
     stdout.print(renderable)
+
+
+def show_rows(renderable: RenderableType) -> None:
+    """Print a table, a row in a line where a program reads it."""
+    stdout.print(renderable, width=None if stdout.is_terminal else UNBOUNDED)
 
 
 def show_value(value: Any) -> None:

@@ -12,7 +12,7 @@ from flujo_client.address import STEP
 from flujo_client.api.hold import hold
 from flujo_client.api.operations import FIRST_LOOK_S, look_at, timed_out
 from flujo_client.api.runner import Flujo
-from flujo_client.cli.format import counted, duration, in_a_line
+from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
 from flujo_client.cli.output import print_status, say, show_json, show_value, stderr
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
 
 LOOK_EVERY_S = 0.5
+START_S = 30.0
+"""How long a worker of our own may take to start before anything is said of it."""
 
 
 @click.command("run")
@@ -59,7 +61,7 @@ def command(
         run = flujo.start(value, initial_context_data=context)
         say(f"{run.id} enqueued")
         try:
-            result = _wait(run, timeout, flujo.client)
+            result = _wait(run, timeout, flujo.client, START_S if flujo.has_started_worker else FIRST_LOOK_S)
         except KeyboardInterrupt:
             say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
             raise
@@ -69,6 +71,8 @@ def command(
             show_json(details_shape(run.record(), trace, run.budgets(), **values))
         elif show_steps:
             print_status(steps_table(trace))
+        if not as_json:
+            say(f"trace: flujo lens trace {short(run.id)}")
         result.raise_for_status()
         if not as_json:
             show_value(result.output)
@@ -95,12 +99,12 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
     return f"{where} {last.status}{again}{others}"
 
 
-def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> PipelineResult:
+def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s: float) -> PipelineResult:
     """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes.
 
     Each question to a person is told once, with the commands that answer it; what holds the run, once some seconds have passed.
     """
-    began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client)
+    began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, patience_s)
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began
@@ -125,8 +129,8 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
 class _Holds:
     """Says what holds a run, once each time that it is something else."""
 
-    def __init__(self, client: FlujoClient) -> None:
-        self._client, self._told, self._look_at = client, "", time.monotonic() + FIRST_LOOK_S
+    def __init__(self, client: FlujoClient, patience_s: float) -> None:
+        self._client, self._told, self._look_at = client, "", time.monotonic() + patience_s
 
     def tell(self, run: RunRecord) -> None:
         """Say it, if it is time to look again."""

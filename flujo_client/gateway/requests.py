@@ -147,6 +147,7 @@ def run(run_id: str) -> Request[RunRecord | None]:
 def runs(  # noqa: PLR0913 - one for each filter
     *,
     prefix: str | None = None,
+    end: str | None = None,
     part: str | None = None,
     status: str | None = None,
     pipeline: str | None = None,
@@ -166,6 +167,7 @@ def runs(  # noqa: PLR0913 - one for each filter
     """
     parameters = {
         "prefix": prefix,
+        "end": end,
         "part": part,
         "status": status,
         "pipeline": pipeline,

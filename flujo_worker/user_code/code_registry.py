@@ -18,6 +18,7 @@ from flujo_client.pipeline.reference import (
     RESOURCES,
     bare,
     blueprint_reference,
+    default_name,
     is_blueprint,
     load,
     load_pipeline,
@@ -168,7 +169,7 @@ class CodeRegistry:
                 if is_blueprint(reference)
                 else load_pipeline(reference, allowed=self._allowed)
             )
-            plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
+            plan = compile_plan(pipeline, default_name=default_name(reference))
         except (CodeMismatch, WorkerError):
             raise
         except FlujoError as error:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -322,6 +323,33 @@ def test_lens_show(flujo, failed):
     assert [each for each in expected if each not in shown] == []
 
 
+def test_a_run_is_named_by_its_end_and_the_newest_by_nothing(flujo, read):
+    """No more than the end is to be typed, and nothing for the run just made; a child run is never meant."""
+    told = flujo("run", "cli_pipelines:shout", "-i", "first")
+    first = told.stderr.split()[0]
+    assert told.stderr.splitlines()[-1] == f"trace: flujo lens trace {first[-8:]}"
+    assert read("lens", "show", first[-8:])["id"] == first
+    second = flujo("run", "cli_pipelines:shout", "-i", "second").stderr.split()[0]
+    for named in ([], ["last"], ["-1"]):
+        assert read("lens", "show", *named)["id"] == second
+        assert second in flujo("lens", "trace", *named).stdout
+    assert read("lens", "show", "-2")["id"] == first
+    assert "begins or ends with 'zz'" in flujo("lens", "spans", "zz", code=1).stderr
+    assert "No such option '--nope'" in flujo("lens", "show", "--nope", code=2).stderr
+
+
+def test_took_counts_the_step_and_not_the_wait_for_a_worker(site, read, code):
+    """A step that waits long for its worker has not taken long."""
+    run = site.client.enqueue("cli_pipelines:shout", "x", queue="late")
+    time.sleep(1.5)
+    fleet = site.workers(arguments=("-Q", "late"), code=code)
+    try:
+        run.result(timeout=60)
+        assert site.client.get_run(run.id).trace().children[0].duration_s < 1.5
+    finally:
+        fleet.kill()
+
+
 def test_lens_show_prompt(flujo, read):
     """What a model was sent, and that secrets are hidden (§2.9)."""
     ran = read("run", "cli_pipelines:asks", "-i", "a sk-proj-abcdefghijklmnop key")
@@ -462,14 +490,14 @@ def test_a_beginning_that_several_runs_share_is_refused(flujo, failed):
     flujo("enqueue", "cli_pipelines:shout", "-i", "x")
     told = flujo("lens", "show", "run_", code=1)
     assert told.stderr.startswith("AMBIGUOUS_RUN 'run_' may be any of these runs:\n  run_")
-    assert told.stderr.endswith("→ write more of the id\n")
+    assert told.stderr.endswith("→ write more of the id, or its last characters\n")
 
 
 @pytest.mark.parametrize("command", ["lens show", "lens trace", "lens spans", "lens watch", "runs cancel"])
 def test_a_run_that_is_not_there(flujo, command):
     """A wrong id is a runtime error (§2.8)."""
     assert flujo(*command.split(), "run_none", code=1).stderr.startswith(
-        "RUN_NOT_FOUND no run's id begins with 'run_none'"
+        "RUN_NOT_FOUND no run's id begins or ends with 'run_none'"
     )
 
 
