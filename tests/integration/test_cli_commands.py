@@ -82,8 +82,8 @@ def flujo(site):
     """Call a command; what it printed and how it ended."""
     environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
 
-    def call(*arguments, code=0, **rest):
-        told = CliRunner().invoke(cli, arguments, env=environment, **{"input": "", **rest})
+    def call(*arguments, code=0, env=None, **rest):
+        told = CliRunner().invoke(cli, arguments, env=environment | (env or {}), **{"input": "", **rest})
         assert told.exit_code == code, told.output
         return told
 
@@ -275,6 +275,44 @@ def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
     assert "flujo worker -Q gpu" in timed_out.value.suggestion
     assert [f"run {run.id} does not move" in each.message for each in caplog.records if "api" in each.name] == [True]
     run.cancel()
+
+
+def test_doctor_says_what_will_not_work_and_the_line_to_change(site, flujo, read, monkeypatch, tmp_path):
+    """A queue that nobody consumes, code that no worker has, and a Redis that evicts; the worst finding is the exit code."""
+    (tmp_path / "cli_unknown.py").write_text(PIPELINES)
+    monkeypatch.syspath_prepend(tmp_path)
+    waits = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "nobodys").stdout.strip()
+    parked = flujo("enqueue", "cli_unknown:shout", "-i", "x").stdout.strip()
+    wait_until(lambda: site.client.get_run(parked).status() == "parked", what=site.log)
+    found = read("doctor", code=1)
+    errors = {each["thing"]: each for each in found["findings"] if each["level"] == "error"}
+    assert found["worst"] == "error"
+    assert errors["queues"]["change"] == "flujo worker -Q nobodys"
+    assert "of cli_unknown:shout" in errors["pipelines"]["what"]
+    assert {"signing keys", "settings"} <= {each["thing"] for each in found["findings"] if each["level"] == "warning"}
+    told = flujo("doctor", code=1)
+    assert all(len(line.rstrip()) <= 80 for line in told.stdout.splitlines())
+    assert "→ flujo worker -Q nobodys" in told.stdout
+    for run in (waits, parked):
+        site.client.get_run(run).cancel()
+    assert not [each for each in read("doctor")["findings"] if each["level"] == "error"]
+    flujo("doctor", "--fail-on-warn", code=1)
+
+
+def test_doctor_names_privileges_that_the_role_lacks(site, flujo):
+    with site.connection() as connection:
+        connection.execute("CREATE ROLE reader LOGIN")
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    url = site.settings.database().replace("postgres@", "reader@", 1)
+    try:
+        told = json.loads(flujo("doctor", "--json", code=1, env={"FLUJO_DATABASE_URL": url}).stdout)
+        [grants] = [each for each in told["findings"] if each["thing"] == "grants"]
+        assert "the role lacks" in grants["what"]
+        assert "INSERT on flujo_" in grants["what"] or "DELETE on flujo_" in grants["what"]
+    finally:
+        with site.connection() as connection:
+            connection.execute("DROP OWNED BY reader")
+            connection.execute("DROP ROLE reader")
 
 
 def test_status_counts_refused_messages(site, flujo, read):
