@@ -21,6 +21,7 @@ from flujo_client.gateway.effects import (
     AwaitRun,
     CountQueued,
     CountRefused,
+    DescribeBroker,
     Effect,
     MarkSent,
     Operation,
@@ -212,6 +213,8 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
             return post.depths(queues)
         case CountRefused():
             return post.refused()
+        case DescribeBroker():
+            return post.describe()
         case _:
             raise ClientError(f"no door for {effect}")
     return None
