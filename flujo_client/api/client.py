@@ -289,8 +289,9 @@ class AsyncFlujoClient:
     async def enqueue(
         self, pipeline: str | Pipeline | Step, value: Any = None, **options: Unpack[EnqueueOptions]
     ) -> AsyncRunHandle:
-        """Enqueue a pipeline, with the options of `FlujoClient.enqueue`; `connection` is a psycopg `AsyncConnection`, or SQLAlchemy's
-        `AsyncSession` or `AsyncConnection`.
+        """Enqueue a pipeline, with the options of `FlujoClient.enqueue`.
+
+        Its `connection` is a psycopg `AsyncConnection`, or a SQLAlchemy `AsyncSession` or `AsyncConnection` on psycopg.
         """
         return AsyncRunHandle(
             self, await self._door.perform(operations.enqueue(self.settings, pipeline, value, options))
