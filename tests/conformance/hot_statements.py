@@ -37,7 +37,7 @@ GROUP: Final = 8
 SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
 HOT: Final = frozenset(
     "claim claim_many claim_limited hold_claim reserve_many open_budgets"  # claims
-    " conclude conclude_many conclude_tree settle settle_many hold_budgets release"  # merges
+    " conclude conclude_many settle settle_many hold_budgets release"  # merges
     " scope children envelopes aborted_among signal_join live_join mark_sent"  # what merges ask, and publishing
     " renew release_unowned neighbours"  # leases
     " begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due"
@@ -113,7 +113,9 @@ class Explainer:
         connection = self._connection
         with connection.transaction(force_rollback=True):
             if request.bounds:
-                connection.execute(requests.statement(request.bounds.name, request.bounds.home), request.bounds.parameters)
+                connection.execute(
+                    requests.statement(request.bounds.name, request.bounds.home), request.bounds.parameters
+                )
             text = f"EXPLAIN ({self._options}) ".encode() + requests.statement(request.name, request.home)
             self._keep(request.name, connection.execute(text, request.parameters, prepare=False))
 
@@ -152,7 +154,9 @@ class Explainer:
 @cache
 def _names() -> dict[bytes, str]:
     """The statements of the store by their text."""
-    each = (path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql"))
+    each = (
+        path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql")
+    )
     return {statement(name).text: name for name in each}
 
 
