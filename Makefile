@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,7 +55,13 @@ laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of ea
 		tests/aros/test_aros_laws.py tests/laws \
 		tests/unit/client/test_trace.py tests/unit/client/test_results_containers.py
 
-check: lint types imports test ## what CI runs
+docs: $(STAMP) ## build the documentation site into site/; a broken link or anchor is an error
+	@$(BIN)/zensical build --strict
+
+pages: $(STAMP) ## follow every page of the documentation in an empty folder, with the wheel alone
+	@$(ALONE) $(BIN)/python -m pytest -q -m pages -n $(TEST_PROCESSES) --dist worksteal tests/pages
+
+check: lint types imports docs test ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .
@@ -102,4 +108,4 @@ chaos: $(STAMP) ## kill, flush and double at random for a while
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
 
 clean: ## remove what the targets made
-	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site
