@@ -18,7 +18,7 @@ from flujo_client.config.models import Health
 from flujo_client.contract.outcome import Usage
 from flujo_client.gateway import health, requests
 from flujo_client.gateway.stats import stats
-from flujo_client.health.query import HealthQuery
+from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
