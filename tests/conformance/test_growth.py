@@ -23,7 +23,7 @@ KNOWN = {("machine", "flujo_budgets")}
 LARGE = "SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples >= %s"
 EACH_STEP = {
     *("claim", "claim_limited", "hold_claim", "conclude", "settle", "hold_budgets"),
-    *("scope", "envelopes", "mark_sent", "aborted_among", "renew"),
+    *("scope", "envelopes", "aborted_among", "renew"),
 }
 
 
