@@ -1,6 +1,6 @@
 """What a tag of a template may pass its value through: `{{ context.tags | join(', ') | upper }}`. Pure.
 
-In: a value, and the arguments. Out: a value, or a `Fault`. A filter stands after a whole expression: `a or b | upper` is `(a or b) | upper`.
+In: a value, and the arguments. Out: a value, or an `EvaluationError`. A filter stands after a whole expression: `a or b | upper` is `(a or b) | upper`.
 """
 
 from __future__ import annotations

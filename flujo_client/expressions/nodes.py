@@ -1,6 +1,6 @@
 """What a read expression is made of, and how its values compare. Pure.
 
-In: a `Scope`. Out: a value, or a `Fault` that knows its place. Nodes are frozen and hold no state: one expression serves every thread.
+In: an `EvaluationScope`. Out: a value, or an `EvaluationError` that knows its place. Nodes are frozen and hold no state: one expression serves every thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     fields; and only values that have one order everywhere are ordered.
 
     Raises:
-        Fault: for values that have no order, a holder that holds nothing, or more work than is left.
+        EvaluationError: for values that have no order, a holder that holds nothing, or more work than is left.
     """
     if sign in {"==", "!="}:
         return _same(left, right, work) == (sign == "==")
