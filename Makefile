@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-recovery races chaos docs clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-recovery races chaos docs pages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,9 @@ laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of ea
 docs: $(STAMP) ## build the documentation site into site/; a broken link or anchor is an error
 	@$(BIN)/zensical build --strict
 
+pages: $(STAMP) ## follow every page of the documentation in an empty folder, with the wheel alone
+	@$(ALONE) $(BIN)/python -m pytest -q -m pages -n $(TEST_PROCESSES) --dist worksteal tests/pages
+
 check: lint types imports docs test ## what CI runs
 
 lint: $(STAMP)
@@ -88,6 +91,9 @@ bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds
 
 bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late results come
 	@$(ALONE) $(BIN)/python -m tests.bench.client
+
+bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps; BENCH="--only fans" chooses
+	@$(ALONE) PYTHONPATH=tests:tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
 
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery

@@ -218,13 +218,7 @@ def _feedback(last: AttemptRecord) -> str | None:
 def _failed(fault: Fault | None, reason: str | None) -> Failed | None:
     if fault is None:
         return None if reason is None else Failed(message=reason)
-    return Failed(
-        type_name=fault.type_name,
-        message=fault.message,
-        code=fault.code,
-        category=fault.category,
-        suggestion=fault.suggestion,
-    )
+    return Failed.of(fault)
 
 
 def plain(tree: Any) -> Any:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.config.manager import Settings
+    from flujo_client.contract.deployment import BrokerFacts
     from flujo_client.contract.envelope import Envelope
     from flujo_client.transport.dead_letters import Refused
 
@@ -75,6 +76,10 @@ class ClientPublisher:
     def refused(self) -> Refused:
         """Return how many messages workers have refused; raises ServiceUnreachable."""
         return self._broker.refused()
+
+    def describe(self) -> BrokerFacts:
+        """Ask the broker what it says of itself; raises ServiceUnreachable."""
+        return self._broker.describe()
 
     def close(self) -> None:
         """Close the connections to the broker."""

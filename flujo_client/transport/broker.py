@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from flujo_client.contract.deployment import BrokerFacts
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.errors import ServiceUnreachable
@@ -27,7 +28,7 @@ from flujo_client.transport.redis import RedisError, connect
 from flujo_client.transport.wire import CONTENT_TYPE, MAX_BYTES, dump
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
@@ -96,6 +97,30 @@ class Broker:
             return DeadLetters(self.redis, self._prefix).refused()
         except RedisError as error:
             raise self._unreachable(error) from error
+
+    def describe(self) -> BrokerFacts:
+        """Ask what Redis says of its version, its clock, its eviction and whether it keeps what it holds.
+
+        Raises:
+            ServiceUnreachable: the broker does not answer.
+        """
+        self.reach()
+        said, clock = self._told(self.redis.info) or {}, self._told(self.redis.time)
+        saves = (self._told(lambda: self.redis.config_get("save")) or {}).get(b"save", b"unknown")
+        is_kept = bool(said.get("aof_enabled")) or bool(saves)
+        return BrokerFacts(
+            version=said.get("valkey_version") or said.get("redis_version"),
+            clock=None if clock is None else clock[0] + clock[1] / 1e6,
+            eviction=said.get("maxmemory_policy"),
+            is_kept=None if saves == b"unknown" and not said.get("aof_enabled") else is_kept,
+        )
+
+    def _told(self, ask: Callable[[], Any]) -> Any:
+        """Give what Redis answers; None where it does not allow the question, as services of clouds do."""
+        try:
+            return ask()
+        except RedisError:
+            return None
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.

@@ -57,7 +57,7 @@ _AGES = {
     "attempts": "available_at sent_at started_at",
     "scopes": "opened_at closed_at",
     "runs": "deadline_at ended_at",
-    "sweeps": "swept_at",
+    "sweeps": "swept_at live_since looked_at",
     "broker_epochs": "started_at",
 }
 

@@ -17,7 +17,7 @@ from psycopg_pool import ConnectionPool, PoolClosed
 
 from flujo_client.transport.postgres import READ_ONLY, error_text, fate, options
 from flujo_worker.errors import StoreError
-from flujo_worker.store.postgres.statements import HOME, execute
+from flujo_worker.store.postgres.statements import HOME, execute, statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,4 +112,4 @@ class RetryingPool:
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:
     """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
-    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute(statement("connection_settings").text)
