@@ -118,20 +118,12 @@ def snapshot(_: argparse.Namespace) -> None:
 def in_parts(flujo: Running, every: int, what: str) -> None:
     """Tell each part of what is under way, until it ends."""
     base = done = flujo.ask(DONE)
-<<<<<<< HEAD
     used, is_live = flujo.used(), True
     while is_live:
         time.sleep(0.2)
         count, is_live = flujo.ask(DONE), flujo.ask(LIVE)
         if count >= done + (every if is_live else 1):
             now = flujo.used()
-=======
-    used = flujo.used()
-    while flujo.ask(LIVE):
-        flujo.wait(lambda wanted=done + every: flujo.ask(DONE) >= wanted or not flujo.ask(LIVE))
-        now, count = flujo.used(), flujo.ask(DONE)
-        if count > done:
->>>>>>> main
             told(f"{what} {done - base} to {count - base}", count - done, used, now)
             used, done = now, count
 

@@ -35,17 +35,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = 8
 SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
-<<<<<<< HEAD
-_ASKED: Final = """
-    claim claim_many claim_limited hold_claim reserve_many open_budgets
-    conclude conclude_many settle settle_many hold_budgets release
-    scope children envelopes aborted_among signal_join live_join mark_sent
-    renew release_unowned neighbours
-    begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due
-    record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine
-"""
-HOT: Final = frozenset(_ASKED.split())
-=======
 HOT: Final = frozenset(
     name
     for names in (
@@ -58,7 +47,6 @@ HOT: Final = frozenset(
     )
     for name in names.split()
 )
->>>>>>> main
 """What `act_out` asks, among others."""
 
 

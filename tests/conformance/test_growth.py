@@ -12,7 +12,7 @@ from services import drop_database, migrated_database
 from worlds import World
 
 from flujo_client.gateway import requests
-from flujo_worker.store.postgres.statements import statement
+from flujo_worker.store.postgres.statements import CLIENT, HOME, statement
 from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.services
@@ -23,7 +23,7 @@ KNOWN = {("machine", "flujo_budgets")}
 LARGE = "SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples >= %s"
 EACH_STEP = {
     *("claim", "claim_limited", "hold_claim", "conclude", "settle", "hold_budgets"),
-    *("scope", "envelopes", "aborted_among", "renew"),
+    *("scope", "envelopes", "mark_sent", "aborted_among", "renew"),
 }
 
 
@@ -64,7 +64,8 @@ def planned_on_empty_tables(url, name):
     """A worker plans once, perhaps before the first run."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement("connection_settings").text)
-        [(plan,)] = connection.execute(b"EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + statement(name).text).fetchone()
+        text = statement(name, CLIENT if name == "mark_sent" else HOME).text
+        [(plan,)] = connection.execute(b"EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + text).fetchone()
     return Explained(name, plan)
 
 
