@@ -19,6 +19,9 @@ COMMAND_S: Final = 120
 """Seconds for one command; a machine that runs other tests meanwhile starts services slowly."""
 
 
+_SAID: Final = {"model": "text", "tool": "arguments"}
+
+
 class Walk:
     """One user with one page.
 
@@ -47,7 +50,7 @@ class Walk:
             AssertionError: a command prints something else than the page shows, or ends otherwise; says which, and in which line.
         """
         with self._model:
-            self._environment["OPENAI_BASE_URL"] = f"{self._model.url}/v1"
+            self._environment["OPENAI_BASE_URL"] = self._model.url
             try:
                 for block in blocks(text):
                     self._do(block)
@@ -59,7 +62,7 @@ class Walk:
     def _do(self, block: Block) -> None:
         if block.noted("not run"):
             return
-        answers = [Said(text) for text in block.noted("model")] + [Said(arguments=text) for text in block.noted("tool")]
+        answers = [Said(**{_SAID[which]: what}) for which, what in block.notes if which in _SAID]
         if answers:
             self._model.answers = answers
             self._model.requests.clear()
