@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,7 +47,7 @@ test: $(STAMP) ## the tests; they start the services they need
 test-fast: $(STAMP) ## the tests that need no services, without the greatest sizes and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
-		-m "not services and not acceptance and not large and not pages and not chaos" \
+		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
 laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each
@@ -61,6 +61,9 @@ docs: $(STAMP) ## build the documentation site into site/; a broken link or anch
 
 pages: $(STAMP) ## follow every page of the documentation in an empty folder, with the wheel alone
 	@$(ALONE) $(BIN)/python -m pytest -q -m pages -n $(TEST_PROCESSES) --dist worksteal tests/pages
+
+release-check: $(STAMP) ## build wheel and sdist into dist/, try each in a clean environment, and write a bill of materials
+	@$(ALONE) $(BIN)/python -m pytest -q -m release tests/pages
 
 check: lint types imports docs test ## what CI runs
 
