@@ -54,10 +54,11 @@ class Story(list[Event]):
 
     def told(self) -> tuple[Event, ...]:
         """Give all events, with what was printed last."""
-        with _printing:
-            _print_whole(self, self.line)
-            self.line = ""
-            _flush(self)
+        if self.printed or self.line:
+            with _printing:
+                _print_whole(self, self.line)
+                self.line = ""
+                _flush(self)
         return tuple(self)
 
 
