@@ -49,7 +49,7 @@ from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from celery import Celery
 
@@ -70,6 +70,8 @@ class Host:
         is_own_app: whether it is ours, and not one that pipelines were attached to.
         is_child: whether a worker process started this one for one attempt, and so is the witness of its death.
         on_loop: whether attempts are coroutines on an event loop of their own; otherwise each runs in the thread that delivers it.
+        slots: how many attempts the process runs at once; `worker.concurrency` when None.
+        consumes: the queues it takes messages from.
 
     Attributes:
         steps: what the process does when code blocks its event loop, or too much of it does not end.
@@ -85,6 +87,8 @@ class Host:
         is_own_app: bool = True,
         is_child: bool = False,
         on_loop: bool = False,
+        slots: int | None = None,
+        consumes: Sequence[str] = (),
     ) -> None:
         database = settings.database()
         require_current(database)
@@ -114,7 +118,8 @@ class Host:
             effects=self.effects,
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
-        member = _this_process(own.concurrency, place)
+        self._slots, self._consumes = slots or own.concurrency, list(consumes)
+        member = _this_process(0 if is_child else self._slots, place)
         self._lease = Lease(
             self._store,
             member,
@@ -195,7 +200,8 @@ class Host:
         self._sweeper.start()
         self._hook_calls.start()
         self._system.start()
-        self._system.put(Event("worker.started", {"build": _build()}, at=time.time()))
+        told = {"build": _build(), "slots": self._slots, "queues": self._consumes}
+        self._system.put(Event("worker.started", told, at=time.time()))
         logger.info("worker %s is up", self._lease.worker)
 
     def stop(self) -> None:
@@ -278,7 +284,9 @@ class Host:
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:
         if engine is None:
             return BlockingEffects(self._store, self._sender.send)
-        self._groups = GroupedLedger(settings.database(), prepare=settings.prepare_statements)
+        self._groups = GroupedLedger(
+            settings.database(), prepare=settings.prepare_statements, is_alone=engine.carries_one
+        )
         engine.run(self._groups.open())
         return LoopEffects(engine, self._store, self._groups, self._threads, self._sender.send, self._sender.push)
 

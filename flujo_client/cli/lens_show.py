@@ -10,7 +10,7 @@ import click
 
 from flujo_client.api.operations import peek_at
 from flujo_client.cli.json_output import details_shape, tracebacks
-from flujo_client.cli.lookup import find_part, find_run
+from flujo_client.cli.lookup import find_part, find_run, run_argument
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.prompts import prompts_shape, prompts_text
 from flujo_client.cli.step_output import OutputReader
@@ -69,7 +69,7 @@ def _looking(act: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("show")
-@click.argument("run")
+@run_argument
 @_looking
 def show_run(*, run: str, **asked: Any) -> None:
     """Show one run: what it is, how it went, and its steps. RUN is the beginning of its id."""

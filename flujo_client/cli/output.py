@@ -40,6 +40,7 @@ LAST_FRAMES = 5
 """How many frames of a traceback are shown with an error."""
 _REFUSED = (PipelineError, BlueprintError, MissingAgentError, PipelineContextInitializationError, SerializationError)
 # A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.
+UNBOUNDED = 10_000
 MAX_JSON_NODES, MAX_JSON_DEPTH = 10_000_000, 200
 
 
@@ -55,6 +56,11 @@ stderr = _Console(stderr=True)
 def show(renderable: RenderableType) -> None:
     """Print data for a person."""
     stdout.print(renderable)
+
+
+def show_rows(renderable: RenderableType) -> None:
+    """Print a table, a row in a line where a program reads it."""
+    stdout.print(renderable, width=None if stdout.is_terminal else UNBOUNDED)
 
 
 def show_value(value: Any) -> None:

@@ -27,6 +27,9 @@ RESOURCES = "resources object"
 OURS: Final = ("PipelineContext", "safe_serialize")
 """What of this package a reference may name: a context's model, and the function that makes plain data of anything."""
 
+PIPELINE: Final = "pipeline"
+"""The attribute that says nothing of what the pipeline does."""
+
 _WITH = "?"
 _OPTIONS = "resources", "hooks"
 """What may stand behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
@@ -38,6 +41,13 @@ _BLUEPRINT = "blueprint:"
 def blueprint_reference(text: str) -> str:
     """Write the reference of a pipeline that is found by its blueprint: `blueprint:` and the SHA-256 of the text."""
     return f"{_BLUEPRINT}{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def default_name(reference: str) -> str:
+    """Name a pipeline that has no name of its own: by its attribute, or where that is just `pipeline`, by its module."""
+    module, _, attribute = bare(reference).rpartition(":")
+    names = [attribute, *reversed(module.split("."))]
+    return next((each for each in names if each != PIPELINE), PIPELINE)
 
 
 def is_file(named: str) -> bool:
@@ -81,7 +91,7 @@ def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
     own = () if is_blueprint(place) else pipeline.hooks
     hooks = (*own, *filter(None, options.get("hooks", "").split(",")))
     resources = options.get("resources", pipeline.resources)
-    return replace(pipeline, name=pipeline.name or place.rpartition(":")[2], resources=resources, hooks=hooks)
+    return replace(pipeline, name=pipeline.name or default_name(place), resources=resources, hooks=hooks)
 
 
 def reference_with_options(
