@@ -113,7 +113,9 @@ class Explainer:
         connection = self._connection
         with connection.transaction(force_rollback=True):
             if request.bounds:
-                connection.execute(requests.statement(request.bounds.name, request.bounds.home), request.bounds.parameters)
+                connection.execute(
+                    requests.statement(request.bounds.name, request.bounds.home), request.bounds.parameters
+                )
             text = f"EXPLAIN ({self._options}) ".encode() + requests.statement(request.name, request.home)
             self._keep(request.name, connection.execute(text, request.parameters, prepare=False))
 
@@ -152,7 +154,9 @@ class Explainer:
 @cache
 def _names() -> dict[bytes, str]:
     """The statements of the store by their text."""
-    each = (path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql"))
+    each = (
+        path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql")
+    )
     return {statement(name).text: name for name in each}
 
 

@@ -365,3 +365,12 @@ def test_the_last_frames_are_what_one_looks_at_first():
     assert "… 1 more frame" in text
     assert text.endswith("ValueError: outer")
     assert shortened("", 3) == ""
+
+
+def test_markers_that_would_be_folded_are_left_out():
+    def wide():
+        return [
+            divide(1) for _ in ["a long list of things that is written in one line", "and goes on beyond any terminal"]
+        ]
+
+    assert max(len(line) for line in told(wide).splitlines() if not line.strip(" ^~")) < 80
