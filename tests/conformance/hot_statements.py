@@ -37,7 +37,7 @@ GROUP: Final = 8
 SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
 HOT: Final = frozenset(
     "claim claim_many claim_limited hold_claim reserve_many open_budgets"  # claims
-    " conclude conclude_many conclude_tree settle settle_many hold_budgets release"  # merges
+    " conclude conclude_many settle settle_many hold_budgets release"  # merges
     " scope children envelopes aborted_among signal_join live_join mark_sent"  # what merges ask, and publishing
     " renew release_unowned neighbours"  # leases
     " begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due"
