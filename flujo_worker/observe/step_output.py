@@ -12,7 +12,7 @@ import sys
 from typing import IO, TYPE_CHECKING, Any
 
 from flujo_client.tracebacks import traceback_of
-from flujo_worker.observe.log import LOGGED, collect_logged, print_line
+from flujo_worker.observe.log import collect_logged, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,7 @@ class StepLogs(logging.Handler):
             error = record.exc_info[1] if record.exc_info else None
             if error is not None:
                 data["traceback"] = traceback_of(error) or f"{type(error).__name__}: {error}"
-            collect_logged(LOGGED, record.levelname.lower(), data)
+            collect_logged(record.levelname.lower(), data)
         except Exception:  # noqa: BLE001 - a record that cannot be written breaks no step
             self.handleError(record)
 

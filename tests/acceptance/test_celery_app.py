@@ -137,7 +137,7 @@ def test_a_failed_attempt_is_a_failed_task_and_its_chord_goes_on(site, shop):
             receiver.should_stop = True
             listener.join()
     [failed] = [each for each in heard if each["type"] == "task-failed"]
-    assert failed["uuid"] == f"{run.id}:both[bad]:bad:1"
+    assert failed["uuid"] == f"{run.id}:both/bad:bad:1"
     assert "StepFailed" in failed["exception"]
     assert "ValueError: a bad branch" in failed["exception"]
 
