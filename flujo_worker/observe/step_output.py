@@ -6,10 +6,9 @@ what is written inside an attempt is taken. Other threads that a step has starte
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.observe.log import collect_logged, print_line
@@ -24,14 +23,14 @@ _CHATTY = (
 """Libraries below steps that log each of their calls: only their warnings are taken."""
 
 
-class StepStdout(io.TextIOBase):
+class StepStdout:
     """Standard output: what an attempt prints becomes lines of its own, everything else goes on as it was.
 
     Args:
         beneath: where everything else goes.
     """
 
-    def __init__(self, beneath: IO[str]) -> None:
+    def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
 
     def write(self, text: str) -> int:
@@ -39,12 +38,9 @@ class StepStdout(io.TextIOBase):
             self.beneath.write(text)
         return len(text)
 
-    def writelines(self, lines: Iterable[str], /) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
-
-    def flush(self) -> None:
-        self.beneath.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.beneath, name)
@@ -87,12 +83,13 @@ _handler = StepLogs()
 def capture_step_output() -> None:
     """Take what steps print and log from now on."""
     if not isinstance(sys.stdout, StepStdout):
-        sys.stdout = StepStdout(sys.stdout)
+        sys.stdout = cast("TextIO", StepStdout(sys.stdout))
     logging.getLogger().addHandler(_handler)
 
 
 def release_step_output() -> None:
     """Leave standard output and logging as they were."""
-    if isinstance(sys.stdout, StepStdout):
-        sys.stdout = sys.stdout.beneath
+    out: Any = sys.stdout
+    if isinstance(out, StepStdout):
+        sys.stdout = out.beneath
     logging.getLogger().removeHandler(_handler)
