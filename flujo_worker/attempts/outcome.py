@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.event_loop import Loop
     from flujo_worker.frames import Place
-    from flujo_worker.observe.log import Story
+    from flujo_worker.observe.story import Story
     from flujo_worker.ports import Ledger, Reply
     from flujo_worker.runtime.attempt_run import AttemptRun, Done
     from flujo_worker.runtime.effects import Effects

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.observe.log import Story
+    from flujo_worker.observe.story import Story
     from flujo_worker.ports import Claim, Ledger, Room
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller

@@ -48,6 +48,8 @@ ELSEWHERE = {
     **dict.fromkeys(["attempt.isolated", "attempt.crashed"], "test_quarantine.py"),
     "step.blocked_loop": "test_left_behind.py",
     "step.left_behind": "test_left_behind.py",
+    **dict.fromkeys(["step.printed", "step.logged"], "test_step_output.py"),
+    "output.dropped": "test_step_output.py",
     "hook.failed": "test_hooks.py",
     "hook.lost": "test_hooks.py",
     "outcome.refused": "test_lost_workers.py",
