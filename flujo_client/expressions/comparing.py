@@ -1,6 +1,6 @@
 """How expressions compare data: equal, before or after, contained. Pure.
 
-In: two values and the `Work` that bounds it. Out: true or false, or a `Fault`. As in Python, with four differences: lists and tuples are
+In: two values and the `EvaluationBudget` that bounds it. Out: true or false, or an `EvaluationError`. As in Python, with four differences: lists and tuples are
 alike, an enumeration's member is its value, models are equal to models of their own class with equal fields, and only values that have one
 order everywhere are ordered.
 """
@@ -14,20 +14,20 @@ from typing import Any
 
 from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, bare, fields_of, has, kind
 
-_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
-SIGNS = ("==", "!=", *_ORDERS, "in", "not in")
+SIGNS = ("==", "!=", *ORDERS, "in", "not in")
 
 
 def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     """Compare two values by one of the SIGNS.
 
     Raises:
-        Fault: for values that have no order, a holder that holds nothing, or more work than is left.
+        EvaluationError: for values that have no order, a holder that holds nothing, or more work than is left.
     """
     if sign in {"==", "!="}:
         return _same(left, right, work) == (sign == "==")
@@ -76,7 +76,7 @@ def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     work.spend_on(left)
     try:
         if not any(isinstance(each, (*LISTS, AbstractSet, Mapping)) for each in (left, right)):
-            return bool(_ORDERS[sign](left, right))
+            return bool(ORDERS[sign](left, right))
     except (TypeError, ValueError, ArithmeticError):
         pass
     raise EvaluationError(
@@ -95,6 +95,9 @@ def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
     fields = fields_of(holder)
     if fields is None:
         raise EvaluationError(
-            f"{kind(holder)} holds nothing to look for", "`in` looks in texts, lists, mappings and models"
+            f"{kind(holder)} holds nothing to look for",
+            "say what stands for null: in (… | default([]))"
+            if holder is None
+            else "`in` looks in texts, lists, mappings and models",
         )
     return has(fields, item)

@@ -14,8 +14,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import redis
-from redis.exceptions import NoPermissionError
+from flujo_client.transport.redis import ConnectionLost, NoAnswer, RedisError, ResponseError, is_not_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +58,7 @@ class LoopPublisher:
             the message that was taken, as it lay in the list.
 
         Raises:
-            redis.RedisError: something may not have been published.
+            RedisError: something may not have been published.
         """
         done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Push(envelopes, take, done))
@@ -111,24 +110,24 @@ class LoopPublisher:
             self._fail(error)
         else:
             loop = asyncio.get_running_loop()
-            self._overdue = loop.call_later(ANSWER_S, self._fail, redis.TimeoutError("no answer from Redis"))
+            self._overdue = loop.call_later(ANSWER_S, self._fail, NoAnswer("no answer from Redis"))
 
     def _readable(self) -> None:
         try:
             while self._unanswered and self._connection.can_read(0):
                 self._answer = self._connection.read_response()
                 self._unanswered -= 1
-        except redis.ResponseError as error:
+        except ResponseError as error:
             self._refused(error)
             return
-        except redis.RedisError as error:
+        except RedisError as error:
             self._fail(error)
             return
         if self._under_way and not self._unanswered:
             self._finish(*self._done())
             self._send()
         elif not self._under_way:
-            self._fail(redis.ConnectionError("Redis closed the connection"))
+            self._fail(ConnectionLost("Redis closed the connection"))
 
     @property
     def _is_taking(self) -> bool:
@@ -143,11 +142,10 @@ class LoopPublisher:
         error = pushed if isinstance(pushed, BaseException) else None
         return error, taken if isinstance(taken, bytes) else None
 
-    def _refused(self, error: redis.ResponseError) -> None:
+    def _refused(self, error: ResponseError) -> None:
         """Redis refuses what was sent. A transaction has not happened then: the message is pushed once more, without one."""
         if self._is_taking:
-            if isinstance(error, NoPermissionError) or str(error).lower().startswith("unknown command"):
-                self._may_take = False
+            self._may_take = not is_not_allowed(error)
             self._waiting.appendleft(self._under_way.pop()._replace(take=False))
         self._fail(error)
 

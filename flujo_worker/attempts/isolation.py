@@ -12,7 +12,7 @@ import random
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from flujo_client.contract.outcome import Event
 
@@ -37,11 +37,25 @@ Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of a delivery; it crosses from a process that ran an attempt apart. `counts`: it is its chord's part. `in_company`: how often a suspect was lost so."""
+    """What became of a delivery; it crosses from a process that ran an attempt apart.
+
+    Attributes:
+        counts: it is its chord's part.
+        in_company: how often a suspect was lost so.
+        failure: what the attempt failed with; None if it did not fail.
+    """
 
     disposition: Verdict | Refusal | Disposition
     counts: bool = False
     in_company: int = 0
+    failure: Failure | None = None
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed, for those who listen to Celery."""
+
+    message: str
+    traceback: str
 
 
 class NoFreeSlot(Exception):
@@ -59,7 +73,7 @@ class Processes(Protocol):
         """Perform one attempt in a process of its own.
 
         Raises:
-            NoPlace: too many do already; try again later.
+            NoFreeSlot: too many do already; try again later.
             NoProcess: there is no such process here; the attempt was not touched.
         """
 
@@ -67,7 +81,7 @@ class Processes(Protocol):
         """Call hooks in a process of their own; False: it died.
 
         Raises:
-            NoPlace, NoProcess: as for `perform`.
+            NoFreeSlot, NoProcess: as for `perform`.
         """
 
 
@@ -145,7 +159,7 @@ class Isolation:
         """Do what was lost twice in a process of its own, or here as the only thing that this process does.
 
         Raises:
-            NoPlace: too much runs in processes of its own already; try again later.
+            NoFreeSlot: too much runs in processes of its own already; try again later.
         """
         try:
             if in_company < ALONE_AFTER:

@@ -17,7 +17,8 @@ import kombu
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 from kombu.utils.json import loads
-from redis.exceptions import NoPermissionError, ResponseError
+
+from flujo_client.transport.redis import ResponseError, is_not_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -190,7 +191,7 @@ class BulkChannel(stock.Channel):
         try:
             answer = self.client.connection.read_response()
         except ResponseError as error:
-            if asked != "BLMPOP" or not _is_missing(error):
+            if asked != "BLMPOP" or not is_not_allowed(error):
                 raise
             self.connection.knows_blmpop = False
             answer = None
@@ -259,7 +260,3 @@ def _read(item: bytes, _queue: str) -> Any:
 
 def _take_nothing(_message: Any, _queue: str) -> bool:
     return False
-
-
-def _is_missing(error: ResponseError) -> bool:
-    return isinstance(error, NoPermissionError) or str(error).lower().startswith("unknown command")
