@@ -21,14 +21,23 @@ from flujo_worker.threads import carried
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from concurrent.futures import Executor, Future
-    from typing import Unpack
+    from typing import Protocol, Unpack
 
     from flujo_client.contract.envelope import Envelope
-    from flujo_worker.dispatch import Sender
     from flujo_worker.domain.values import Decision, FanOut
     from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
+
+    class Outlet(Protocol):
+        """The way out to the broker: `flujo_worker.dispatch.Sender`."""
+
+        def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None: ...
+
+        async def push(self, envelopes: Sequence[Envelope], *, take: bool) -> bytes | None: ...
+
+        def put_back(self, message: bytes, like: Envelope) -> None: ...
+
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +168,7 @@ class LoopEffects:
         store: Store,
         groups: GroupedLedger,
         threads: Executor,
-        sender: Sender,
+        sender: Outlet,
     ) -> None:
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._sender, self.taker = sender, Taker()
