@@ -114,7 +114,7 @@ def act():
 def pool():
     register(())
     app = Celery(set_as_current=False)
-    app.task(act, name=TASK_ATTEMPT)
+    app.task(act, name=TASK_ATTEMPT, shared=False)
     pool = AttemptPool(limit=2)
     pool.begun = []
     inbox = SimpleNamespace(put=pool.begun.append)
