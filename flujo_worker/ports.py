@@ -398,8 +398,11 @@ class Publisher(Protocol):
         What stands in a fan-out is a member of its chord, whoever publishes it.
         """
 
-    async def push(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish as `send` does, on an event loop, always the same one."""
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+        """Publish as `send` does, on an event loop, always the same one; with `take`, give the next message of the list that they go to."""
+
+    def put_back(self, message: bytes, like: Envelope) -> None:
+        """Put back a message that was taken when this envelope was published; raises DispatchError."""
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
