@@ -7,8 +7,10 @@ that executions can be counted whatever becomes of the database. Nothing here kn
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -24,7 +26,6 @@ from flujo_client.config.manager import Settings
 from flujo_client.embedded.local import Fleet
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nursery import Forked
@@ -36,6 +37,10 @@ T = TypeVar("T")
 
 STEPS = Path(__file__).parent / "acceptance"
 FOLDER = "ACCEPTANCE_FOLDER"
+POOL = os.environ.get("TEST_POOL", "attempts")
+"""The pool of workers whose tests ask for no other one: `attempts`, `threads` or `prefork`."""
+
+CHILDREN = 4
 PATIENCE_S = 120.0
 BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.3}
 """A lease short enough that a test of lost workers need not wait for it."""
@@ -102,7 +107,7 @@ class Site:
     ) -> SiteFleet:
         """Start worker processes that import what is in `code`, and wait until they take work."""
         fleet = self.unready_workers(processes, arguments=arguments, failpoints=failpoints, code=code)
-        wait_until(lambda: fleet.pids <= self.live_pids(), what=self.log)
+        wait_until(lambda: self.works(fleet), what=self.log)
         return fleet
 
     def standing(self, processes: int = 1) -> SiteFleet:
@@ -110,7 +115,7 @@ class Site:
         if self._standing is None:
             self._standing = self.unready_workers(0)
         self._standing.grow(processes)
-        wait_until(lambda: self._standing.pids <= self.live_pids(), what=self.log)
+        wait_until(lambda: self.works(self._standing), what=self.log)
         return self._standing
 
     def unready_workers(
@@ -118,10 +123,17 @@ class Site:
     ) -> SiteFleet:
         """Start worker processes without waiting for them."""
         settings = self.settings.model_copy(update={"failpoints": failpoints})
-        fleet = SiteFleet(settings, processes, self.folder, code, arguments)
+        fleet = SiteFleet(settings, processes, self.folder, code, [*self._pool(arguments), *arguments])
         self._fleets.append(fleet)
         fleet.start()
         return fleet
+
+    def _pool(self, arguments: Sequence[str]) -> Sequence[str]:
+        """Choose the pool that all tests are run with, unless this one chooses. Prefork's slots are processes, so they are few."""
+        if "--pool" in arguments:
+            return ()
+        is_sized = POOL != "prefork" or "--concurrency" in arguments
+        return ("--pool", POOL) if is_sized else ("--pool", POOL, "--concurrency", str(CHILDREN))
 
     def dismiss(self) -> None:
         """End every worker as a power cut would."""
@@ -186,6 +198,11 @@ class Site:
         """The processes whose lease is alive."""
         return {row["pid"] for row in self.rows("SELECT pid FROM flujo_workers WHERE lease_until > now()")}
 
+    def works(self, fleet: SiteFleet) -> bool:
+        """Tell whether each process of a fleet takes work; with prefork, one of its children at least."""
+        live = self.live_pids()
+        return all(pid in live or live & children(pid) for pid in fleet.pids)
+
     def log(self) -> str:
         """The end of what the workers printed, for a failure's message."""
         log = self.folder / "workers.log"
@@ -228,10 +245,20 @@ class SiteFleet(Fleet):
     def kill(self) -> None:
         """End every process as a power cut would."""
         for process in self.processes:
-            process.kill()
+            for pid in (process.pid, *children(process.pid)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for process in self.processes:
             process.wait()
         self.processes.clear()
+
+
+def children(pid: int) -> set[int]:
+    """The processes that this one has started and that run; workers of the pools of threads have none."""
+    if POOL != "prefork":
+        return set()
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return {int(child) for child, parent in map(str.split, listed.splitlines()) if int(parent) == pid}
 
 
 def assert_merged_once(site: Site, run: RunHandle, steps: Sequence[str]) -> None:
