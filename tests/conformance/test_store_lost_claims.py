@@ -100,3 +100,15 @@ def test_a_claim_whose_answer_was_lost_is_merged(attempt):
 
     assert again.refusal == "busy"
     assert attempt.conclude(again, MORE) == "merged"
+
+
+def test_a_lost_worker_is_told_from_the_next_by_its_fence_too(world, attempt):
+    """Two claims of one moment, and of those from before claims were told apart by it."""
+    lost = attempt.claim("w1")
+    world.store.deregister_worker("w1")
+    second = attempt.claim("w2")
+
+    assert second.fence == lost.fence + 1
+    assert attempt.conclude(replace(lost, claimed_at=None), LESS) == "stale"
+    assert attempt.conclude(replace(lost, claimed_at=second.claimed_at), LESS) == "stale"
+    assert attempt.conclude(second, MORE) == "merged"
