@@ -41,6 +41,11 @@ POOL = os.environ.get("TEST_POOL", "attempts")
 """The pool of workers whose tests ask for no other one: `attempts`, `threads` or `prefork`."""
 
 CHILDREN = 4
+"""How many processes a prefork worker has in tests."""
+
+one_process = pytest.mark.skipif(
+    POOL == "prefork", reason="stops or counts processes that work, and prefork's are children"
+)
 PATIENCE_S = 120.0
 BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.3}
 """A lease short enough that a test of lost workers need not wait for it."""
@@ -122,6 +127,8 @@ class Site:
         self, processes: int = 1, *, arguments: Sequence[str] = (), failpoints: str = "", code: Path | str = STEPS
     ) -> SiteFleet:
         """Start worker processes without waiting for them."""
+        if failpoints and POOL == "prefork":
+            pytest.skip("a process that ends itself is a child, and its parent replaces it")
         settings = self.settings.model_copy(update={"failpoints": failpoints})
         fleet = SiteFleet(settings, processes, self.folder, code, [*self._pool(arguments), *arguments])
         self._fleets.append(fleet)
@@ -132,8 +139,12 @@ class Site:
         """Choose the pool that all tests are run with, unless this one chooses. Prefork's slots are processes, so they are few."""
         if "--pool" in arguments:
             return ()
-        is_sized = POOL != "prefork" or "--concurrency" in arguments
-        return ("--pool", POOL) if is_sized else ("--pool", POOL, "--concurrency", str(CHILDREN))
+        if POOL != "prefork" or "--concurrency" in arguments:
+            return ("--pool", POOL)
+        own = self.settings.worker
+        if "concurrency" in own.model_fields_set and own.concurrency > CHILDREN:
+            pytest.skip(f"needs {own.concurrency} attempts at once, and prefork has a process for each")
+        return ("--pool", POOL, "--concurrency", str(CHILDREN))
 
     def dismiss(self) -> None:
         """End every worker as a power cut would."""
@@ -240,7 +251,8 @@ class SiteFleet(Fleet):
     def signal(self, what: signal.Signals) -> None:
         """Send a signal to every process."""
         for pid in self.pids:
-            os.kill(pid, what)
+            for each in (pid, *children(pid)):
+                os.kill(each, what)
 
     def kill(self) -> None:
         """End every process as a power cut would."""
