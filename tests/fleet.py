@@ -47,6 +47,15 @@ one_process = pytest.mark.skipif(
     POOL == "prefork", reason="stops or counts processes that work, and prefork's are children"
 )
 PATIENCE_S = 120.0
+STUCK = """
+SELECT 'run' AS what, id FROM flujo_runs WHERE ended_at IS NULL
+UNION ALL SELECT 'attempt', key FROM flujo_attempts WHERE ended_at IS NULL
+UNION ALL SELECT 'scope', run_id || ' ' || address FROM flujo_scopes WHERE status = 'open'
+UNION ALL SELECT 'reservation', key FROM flujo_reservations WHERE held
+UNION ALL SELECT 'budget', scope FROM flujo_budgets WHERE (reserved_tokens, reserved_usd) <> (0, 0)
+"""
+"""Whatever has not ended, or is kept for something that has."""
+
 BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.3}
 """A lease short enough that a test of lost workers need not wait for it."""
 
@@ -204,6 +213,10 @@ class Site:
         """The run's events of these names."""
         events = "SELECT * FROM flujo_events WHERE run_id = %(run)s AND name = ANY(%(names)s) ORDER BY id"
         return self.rows(events, run=run, names=list(names))
+
+    def stuck(self) -> list[dict[str, Any]]:
+        """What is left once all runs should have ended."""
+        return self.rows(STUCK)
 
     def live_pids(self) -> set[int]:
         """The processes whose lease is alive."""

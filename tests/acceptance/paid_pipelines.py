@@ -45,5 +45,7 @@ def _pipeline(*steps: Step) -> Pipeline:
 row = _pipeline(*[Step(f"step{number}", pay) for number in range(3)])
 fan = _pipeline(Step.parallel("fan", {f"b{number}": Step("branch", pay) for number in range(4)}), Step("after", pay))
 rounds = _pipeline(Step.loop_until("rounds", Step("turn", pay), enough, max_loops=5))
+long = _pipeline(*[Step(f"step{number}", pay) for number in range(12)])
+wide = _pipeline(*[Step.parallel(f"fan{n}", {f"b{each}": Step("branch", pay) for each in range(4)}) for n in range(3)])
 CALLS = {"row": 3, "fan": 5, "rounds": 3}
-"""How many calls are merged in each."""
+"""How many calls are merged in each of those that end soon."""

@@ -17,13 +17,6 @@ LIMITS = UsageLimits(total_tokens_limit=10**12)
 """No run comes near it: all that it does is to have every call reserved and settled."""
 
 ORDERS = (("row", {}), ("fan", {}), ("rounds", {}), ("row", {"limits": LIMITS}))
-STUCK = """
-SELECT 'run' AS what, id FROM flujo_runs WHERE ended_at IS NULL
-UNION ALL SELECT 'attempt', key FROM flujo_attempts WHERE ended_at IS NULL
-UNION ALL SELECT 'scope', run_id || ' ' || address FROM flujo_scopes WHERE status = 'open'
-UNION ALL SELECT 'reservation', key FROM flujo_reservations WHERE held
-UNION ALL SELECT 'budget', scope FROM flujo_budgets WHERE (reserved_tokens, reserved_usd) <> (0, 0)
-"""
 MERGES = """
 SELECT run_id, count(*) AS merges, count(DISTINCT (address, step)) AS steps FROM flujo_attempts
 WHERE kind = 'step' AND status = 'succeeded' GROUP BY run_id
@@ -67,7 +60,7 @@ def crash_under_load(site, *, seed, runs, crashes):
         wait_until(lambda moment=moment: len(executions(site)) - before >= moment * calls, what=site.log)
         site.services.restart_postgres("immediate")
     results = [(shape, run.id, run.result(timeout=PATIENCE_S)) for shape, run in orders]
-    wait_until(lambda: not site.rows(STUCK), 30, what=lambda: f"{site.rows(STUCK)}\n{site.log()}")
+    wait_until(lambda: not site.stuck(), 30, what=lambda: f"{site.stuck()}\n{site.log()}")
     made = executions(site)
     assert_merged_once(site, results, made)
     assert_spent(site, made)

@@ -370,8 +370,8 @@ def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mappi
         with connection.transaction(), connection.pipeline():
             execute(connection, "wind_down_attempts", parameters)
             execute(connection, "wind_down_scopes", parameters)
-            execute(connection, "release", parameters)
             done = execute(connection, "wind_down_run", parameters)
+            execute(connection, "release", parameters)
         if done.rowcount or not execute(connection, "live_run", parameters).fetchone():
             return bool(done.rowcount)
 
