@@ -14,13 +14,13 @@ from typing import Any
 
 from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, bare, fields_of, has, kind
 
-_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
-SIGNS = ("==", "!=", *_ORDERS, "in", "not in")
+SIGNS = ("==", "!=", *ORDERS, "in", "not in")
 
 
 def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
@@ -76,7 +76,7 @@ def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     work.spend_on(left)
     try:
         if not any(isinstance(each, (*LISTS, AbstractSet, Mapping)) for each in (left, right)):
-            return bool(_ORDERS[sign](left, right))
+            return bool(ORDERS[sign](left, right))
     except (TypeError, ValueError, ArithmeticError):
         pass
     raise EvaluationError(
@@ -95,6 +95,9 @@ def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
     fields = fields_of(holder)
     if fields is None:
         raise EvaluationError(
-            f"{kind(holder)} holds nothing to look for", "`in` looks in texts, lists, mappings and models"
+            f"{kind(holder)} holds nothing to look for",
+            "say what stands for null: in (… | default([]))"
+            if holder is None
+            else "`in` looks in texts, lists, mappings and models",
         )
     return has(fields, item)

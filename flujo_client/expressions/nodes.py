@@ -8,20 +8,35 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flujo_client.expressions.comparing import compared
+from flujo_client.expressions.arithmetic import calculated, negated
+from flujo_client.expressions.comparing import ORDERS, compared
 from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, called, read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationScope:
-    """What an evaluation reads, what it may still do, and whether `or` goes on from what is missing, as it does in templates."""
+    """What an evaluation reads, and what it may still do.
+
+    `on_missing` is told a name that is missing where it counts as null: in `not`, `==`, `!=`, `in` and `not in`. None makes it an error there
+    too, as it is everywhere that `or` and `default` do not cover.
+    """
 
     names: Mapping[str, Any]
     work: EvaluationBudget = field(default_factory=EvaluationBudget)
-    or_covers_missing: bool = False
+    on_missing: Callable[[str], object] | None = None
+
+    def value_or(self, node: ExpressionNode, otherwise: Any) -> Any:
+        """Return the value of a node, or what stands for it if it is missing and may be."""
+        try:
+            return node.value(self)
+        except Missing as missing:
+            if self.on_missing is None:
+                raise
+            self.on_missing(missing.name)
+            return otherwise
 
 
 class ExpressionNode(Protocol):
@@ -99,7 +114,7 @@ class Not:
     of: ExpressionNode
 
     def value(self, scope: EvaluationScope) -> Any:
-        return not self.of.value(scope)
+        return not scope.value_or(self.of, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,8 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
+    """The first part that is true, else the last; a part that is missing is not true."""
+
     parts: tuple[ExpressionNode, ...]
 
     def value(self, scope: EvaluationScope) -> Any:
@@ -125,8 +142,7 @@ class Or:
                 if found := part.value(scope):
                     return found
             except Missing:
-                if not scope.or_covers_missing:
-                    raise
+                continue
         return last.value(scope)
 
 
@@ -138,9 +154,9 @@ class Comparison:
     rest: tuple[tuple[str, int, ExpressionNode], ...]
 
     def value(self, scope: EvaluationScope) -> Any:
-        left = self.first.value(scope)
+        left = _side(scope, self.first, self.rest[0][0], None)
         for sign, at, node in self.rest:
-            right = node.value(scope)
+            right = _side(scope, node, sign, () if sign in {"in", "not in"} else None)
             try:
                 if not compared(sign, left, right, scope.work):
                     return False
@@ -148,6 +164,41 @@ class Comparison:
                 raise placed(wrong, at) from None
             left = right
         return True
+
+
+def _side(scope: EvaluationScope, node: ExpressionNode, sign: str, otherwise: Any) -> Any:
+    return node.value(scope) if sign in ORDERS else scope.value_or(node, otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`first sign second sign third …`, of signs that bind alike: calculated from the left."""
+
+    first: ExpressionNode
+    rest: tuple[tuple[str, int, ExpressionNode], ...]
+
+    def value(self, scope: EvaluationScope) -> Any:
+        result = self.first.value(scope)
+        for sign, at, node in self.rest:
+            right = node.value(scope)
+            try:
+                result = calculated(sign, result, right, scope.work)
+            except EvaluationError as wrong:
+                raise placed(wrong, at) from None
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    of: ExpressionNode
+    at: int
+
+    def value(self, scope: EvaluationScope) -> Any:
+        value = self.of.value(scope)
+        try:
+            return negated(value, scope.work)
+        except EvaluationError as wrong:
+            raise placed(wrong, self.at) from None
 
 
 def placed(fault: EvaluationError, at: int) -> EvaluationError:

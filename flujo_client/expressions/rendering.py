@@ -30,15 +30,16 @@ class Rendering:
 
     def value(self, tag: Tag, names: Mapping[str, Any]) -> Any:
         """The value of a tag; null where it is missing and may be."""
+        scope = EvaluationScope(names, self._work, None if self._is_strict else self._note)
         try:
-            return tag.node.value(EvaluationScope(names, self._work, or_covers_missing=True))
-        except Missing as missing:
-            if self._is_strict:
-                raise
-            self.missing[missing.name] = None
-            return None
+            return scope.value_or(tag.node, None)
+        except Missing:
+            raise
         except EvaluationError as fault:
             raise placed(fault, tag.at) from None
+
+    def _note(self, name: str) -> None:
+        self.missing[name] = None
 
     def _texts(self, pieces: Sequence[Piece], names: Mapping[str, Any]) -> Iterator[str]:
         for piece in pieces:

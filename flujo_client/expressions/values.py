@@ -21,6 +21,9 @@ MAX_STEPS = 300_000
 """Steps of one evaluation: a value read, compared or written is one, and so are 64 characters of a text."""
 
 LISTS = (list, tuple)
+LENGTHS = ("length", "len", "size", "count")
+"""What other languages call the filter `length`."""
+
 SIMPLE = frozenset({str, int, float, bool, type(None)})
 """The classes of values that have no parts and no surprises; most are of these, and looking them up is quick."""
 
@@ -58,6 +61,8 @@ class Missing(EvaluationError):
     def way_out(self) -> str | None:
         """The nearest name that is there; looked for only when somebody is told."""
         fields = fields_of(self._holder)
+        if fields is None and self._key in LENGTHS and isinstance(self._holder, (str, *LISTS)):
+            return f"write {self.name.rpartition('.')[0]} | length"
         if fields is None or not isinstance(self._key, str):
             return None
         return did_you_mean(self._key, (each for each in islice(fields, MOST) if isinstance(each, str)))
