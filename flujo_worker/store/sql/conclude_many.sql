@@ -23,7 +23,7 @@ attempt AS (
           AND (d.claimed_at IS NULL OR (extract(epoch FROM a.started_at) * 1000000)::bigint = d.claimed_at)
         FOR NO KEY UPDATE SKIP LOCKED
     ) a
-    WHERE NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude_tree.sql gives it that
+    WHERE NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude.sql gives it that
         SELECT l.of FROM (
             SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out
         ) l
