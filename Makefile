@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages release-check clean
+.PHONY: help lock demo test test-pools test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,11 @@ demo: $(STAMP) ## audit the licence of every installed distribution: the main jo
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+
+test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and prefork
+	@for pool in threads prefork; do \
+		$(ALONE) TEST_POOL=$$pool $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/acceptance || exit 1; \
+	done
 
 test-fast: $(STAMP) ## the tests that need no services, without the greatest sizes and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker

@@ -197,7 +197,8 @@ class Outcomes:
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
-        self._threads.submit(self._ledger.spend, envelope.ticket.run, envelope.key, held.fence or 0, run.spent)
+        run_id, fence, at = envelope.ticket.run, held.fence or 0, held.claimed_at
+        self._threads.submit(self._ledger.spend, run_id, envelope.key, fence, run.spent, claimed_at=at)
 
     def _packed(self, envelope: Envelope, done: Done) -> tuple[Packed, Packed | None]:
         output = self._pack(done.output, f"output of step '{envelope.step}'", like=envelope.input)

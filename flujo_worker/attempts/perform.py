@@ -165,7 +165,7 @@ class Attempts:
         reply, started = wanted.reply, time.monotonic()
         unperformed = _unperformed(claim, wanted, started)
         if unperformed is not None:
-            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed), started)
+            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claimed_at), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = await self._effects.call(self._claims.reply, envelope)
         return await self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
@@ -195,7 +195,7 @@ class Attempts:
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
-        return await self._conclude(AttemptReport(envelope, fence, outcome), started)
+        return await self._conclude(AttemptReport(envelope, fence, outcome, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; what is not loaded yet may take long to import."""

@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from fleet import BRISK, STEPS, Site, wait_until
+from fleet import BRISK, STEPS, Site, one_process, wait_until
 
 from flujo_worker.consumer.intake import RETIRED
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, one_process]
 
 GRACE = {"agents": {"cancel_grace_s": 0.3}}
 
