@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.health.query import HealthQuery
+    from flujo_client.health.facts import HealthQuery
     from flujo_client.health.report import HealthReport
     from flujo_client.pipeline.fork import NewFork
     from flujo_client.pipeline.step import Step

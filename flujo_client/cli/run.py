@@ -15,7 +15,8 @@ from flujo_client.api.runner import Flujo
 from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
-from flujo_client.cli.output import print_status, say, show_json, show_value, stderr
+from flujo_client.cli.output import print_lines, print_status, say, show_json, show_value, stderr
+from flujo_client.cli.step_output import OutputReader
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.gateway import requests
@@ -102,14 +103,17 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s: float) -> PipelineResult:
     """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes.
 
-    Each question to a person is told once, with the commands that answer it; what holds the run, once some seconds have passed.
+    Each question to a person is told once, with the commands that answer it, and what steps print and log is shown with their names. What
+    holds the run is told once some seconds have passed.
     """
     began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, patience_s)
+    output = OutputReader(run)
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began
             left = LOOK_EVERY_S if timeout is None else min(LOOK_EVERY_S, timeout - passed)
             record: RunRecord = client.perform(look_at(run.id, max(left, 0)))
+            print_lines(output.lines())
             if not record.is_live:
                 return run.result()
             if left < LOOK_EVERY_S:

@@ -180,6 +180,7 @@ class _TraceBuilder:
             duration_s=_seconds(scope.opened_at, scope.closed_at),
             attributes=_set(
                 feedback=scope.fault.feedback if scope.fault else feedback,
+                traceback=scope.fault.traceback if scope.fault else None,
                 child_run=child_run,
                 **{"flujo.cache.hit": cache_hit},
                 tokens=scope.tokens + tokens,
@@ -256,6 +257,7 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
         worker=row.worker,
         reason=row.reason,
         feedback=row.fault.feedback if row.fault else None,
+        traceback=row.fault.traceback if row.fault else None,
         deliveries=row.fence if row.fence > 1 else None,
     )
 

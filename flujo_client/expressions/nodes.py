@@ -1,18 +1,116 @@
-"""What a read expression is made of. Pure.
+"""What a read expression is made of, and how its values compare. Pure.
 
 In: a `Scope`. Out: a value, or a `Fault` that knows its place. Nodes are frozen and hold no state: one expression serves every thread.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from flujo_client.expressions.comparing import compared
-from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, called, read
+from flujo_client.expressions.values import (
+    LISTS,
+    EvaluationBudget,
+    EvaluationError,
+    Missing,
+    bare,
+    called,
+    fields_of,
+    has,
+    kind,
+    read,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+SIGNS = ("==", "!=", *_ORDERS, "in", "not in")
+
+
+def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
+    """Compare two values by one of the SIGNS, as Python does, with four differences.
+
+    Lists and tuples are alike; an enumeration's member is its value; models are equal to models of their own class with equal
+    fields; and only values that have one order everywhere are ordered.
+
+    Raises:
+        Fault: for values that have no order, a holder that holds nothing, or more work than is left.
+    """
+    if sign in {"==", "!="}:
+        return _same(left, right, work) == (sign == "==")
+    if sign in {"in", "not in"}:
+        return _holds(right, left, work) == (sign == "in")
+    return _ordered(sign, left, right, work)
+
+
+def _same(left: Any, right: Any, work: EvaluationBudget) -> bool:
+    """Without recursion: a value that holds itself runs out of steps, not of stack."""
+    pairs = [(left, right)]
+    while pairs:
+        one, other = map(bare, pairs.pop())
+        if isinstance(one, LISTS) and isinstance(other, LISTS):
+            work.spend()
+            if len(one) != len(other):
+                return False
+            work.spend(len(one))
+            pairs.extend(zip(one, other, strict=True))
+        elif (fields := fields_of(one)) is not None and (others := fields_of(other)) is not None:
+            work.spend()
+            if not _alike(one, other) or len(fields) != len(others):
+                return False
+            work.spend(len(fields))
+            if fields.keys() != others.keys():
+                return False
+            pairs.extend((fields[key], others[key]) for key in fields)
+        elif not _equal(one, other, work):
+            return False
+    return True
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return type(one) is type(other) or (isinstance(one, Mapping) and isinstance(other, Mapping))
+
+
+def _equal(one: Any, other: Any, work: EvaluationBudget) -> bool:
+    work.spend_on(one)
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError, ArithmeticError) as wrong:
+        raise EvaluationError(f"{kind(one)} and {kind(other)} cannot be compared") from wrong
+
+
+def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
+    work.spend_on(left)
+    try:
+        if not any(isinstance(each, (*LISTS, AbstractSet, Mapping)) for each in (left, right)):
+            return bool(_ORDERS[sign](left, right))
+    except (TypeError, ValueError, ArithmeticError):
+        pass
+    raise EvaluationError(
+        f"{kind(left)} {sign} {kind(right)} has no answer", "compare numbers with numbers, and texts with texts"
+    )
+
+
+def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
+    if isinstance(holder, str):
+        if not isinstance(item, str):
+            raise EvaluationError(f"a text holds only texts, not {kind(item)}")
+        work.spend_on(holder)
+        return item in holder
+    if isinstance(holder, (*LISTS, AbstractSet)):
+        return any(_same(each, item, work) for each in holder)
+    fields = fields_of(holder)
+    if fields is None:
+        raise EvaluationError(
+            f"{kind(holder)} holds nothing to look for", "`in` looks in texts, lists, mappings and models"
+        )
+    return has(fields, item)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
-from flujo_client.expressions.comparing import SIGNS
 from flujo_client.expressions.nodes import (
+    SIGNS,
     And,
     Call,
     Comparison,

@@ -31,10 +31,9 @@ from flujo_client.gateway.effects import (
     RequestSweep,
     Sleep,
 )
-from flujo_client.gateway.post import ClientPublisher
+from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
-from flujo_client.gateway.sent_marks import Ages, MarkThread
 from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 20
+SCHEMA = 21
 """The schema this code reads and writes: the number of the newest migration."""
 
 VERSION = Query(schema_version())

@@ -16,7 +16,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import redis
 
 from flujo_client.contract.deployment import BrokerFacts
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
@@ -25,6 +24,7 @@ from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.chords import membership
 from flujo_client.transport.dead_letters import DeadLetters, Refused
+from flujo_client.transport.redis import RedisError, connect
 from flujo_client.transport.wire import CONTENT_TYPE, MAX_BYTES, dump
 
 if TYPE_CHECKING:
@@ -33,20 +33,12 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
 
-RedisError = redis.RedisError
-"""What publishing raises, for those who have no door to redis."""
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
 """What one push holds at most: Redis serves nobody else meanwhile."""
-_OPTIONS: dict[str, Any] = {
-    "socket_timeout": 10,
-    "socket_connect_timeout": 5,
-    "socket_keepalive": True,
-    "max_connections": 64,
-}
 _TAGS, _NUMBERS = uuid.uuid4().hex, count()
 """Delivery tags are unique by process and number: to draw each at random costs more than all else about a message."""
 _EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -64,7 +56,7 @@ class Broker:
         self._keys = settings.keys()
         self._max_bytes = settings.limits.message_max_bytes
         self._control = settings.worker.control_queue
-        self.redis = redis.Redis.from_url(self._url, **_OPTIONS)
+        self.redis = connect(self._url)
 
     def reach(self) -> None:
         """Make sure that the broker answers.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -154,6 +155,11 @@ def test_a_run_that_failed_ends_with_1(flujo):
     last = told.stderr.splitlines()[-1]
     assert last.startswith("RUN_FAILED run run_")
     assert last.endswith("failed: ValueError: nothing useful")
+    assert "Traceback (most recent call last):" in told.stderr
+    assert re.search(
+        r'File ".*cli_pipelines.py", line \d+, in fail\n    raise ValueError\("nothing useful"\)', told.stderr
+    )
+    assert "flujo_worker" not in told.stderr
 
 
 def test_run_gives_up_waiting(flujo, read):
@@ -359,6 +365,11 @@ def test_lens_show(flujo, failed):
     shown = flujo("lens", "show", failed[:-2], "--show-input", "--show-output", "--show-error", "-v").stdout
     expected = ("broken  failed", failed, "step 'check' failed", "input\n  x", "output\n  none", "type      ValueError")
     assert [each for each in expected if each not in shown] == []
+    assert re.search(r'traceback of check:1\n  Traceback .*\n    File ".*cli_pipelines.py", line \d+, in fail', shown)
+
+
+def test_lens_show_json_has_the_traceback(read, failed):
+    assert read("lens", "show", failed)["error"]["traceback"].endswith("ValueError: nothing useful\n")
 
 
 def test_a_run_is_named_by_its_end_and_the_newest_by_nothing(flujo, read):
@@ -405,6 +416,7 @@ def test_lens_trace_is_what_the_client_gives(site, flujo, read, failed):
     drawn = flujo("lens", "trace", failed).stdout
     assert "attempt 2  failed" in drawn
     assert "Agent execution failed with ValueError: nothing useful" in drawn
+    assert drawn.count("in fail") == 1  # once for both attempts
 
 
 def test_lens_get_finds_a_run_by_any_part_of_its_id(flujo, read, failed):
