@@ -18,6 +18,7 @@ from flujo_client.cli.plugins import load, no_worker
 
 GROUP = "flujo.commands"
 _OURS = {
+    "new": "Make a small project that runs at once.",
     "run": "Run a pipeline and wait for its result.",
     "validate": "Find all that is wrong with a pipeline.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
