@@ -26,10 +26,9 @@ def site(services, tmp_path):
 
 def made(tmp_path, name, template):
     """Make a project and return its folder."""
-    with CliRunner().isolated_filesystem(tmp_path) as here:
-        told = CliRunner().invoke(cli, ["new", name, "--template", template])
-        assert told.exit_code == 0, told.output
-        return Path(here) / name
+    told = CliRunner().invoke(cli, ["new", str(tmp_path / name), "--template", template])
+    assert told.exit_code == 0, told.output
+    return tmp_path / name
 
 
 def call(folder, environment, *command):
