@@ -97,14 +97,16 @@ class FlujoClient:
             metadata: kept with the run, for `list_runs`.
             trace_parent: a W3C trace context to carry.
             limits: what the run may spend with all its child runs; the project's `[budgets]` count besides, the smaller of each.
-            connection: your own psycopg connection: the run exists if and only if you commit. It is published by a sweep within
-                a second, or at once by `RunHandle.publish()` after your commit.
+            connection: your own transaction, as a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's
+                `connection`: the run exists if and only if you commit. It is published by a sweep within a second, or at once by
+                `RunHandle.publish()` after your commit.
 
         Raises:
             PipelineError, MissingAgentError: all that is wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
             IdempotencyConflict: the key is in use for other work.
             ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
+            ClientError: `connection` is none that a transaction can be shared with; says what to pass.
         """
         options: EnqueueOptions = {
             "context": context,
@@ -289,7 +291,10 @@ class AsyncFlujoClient:
     async def enqueue(
         self, pipeline: str | Pipeline | Step, value: Any = None, **options: Unpack[EnqueueOptions]
     ) -> AsyncRunHandle:
-        """Enqueue a pipeline, with the options of `FlujoClient.enqueue`; `connection` is a psycopg AsyncConnection."""
+        """Enqueue a pipeline, with the options of `FlujoClient.enqueue`.
+
+        Its `connection` is a psycopg `AsyncConnection`, or a SQLAlchemy `AsyncSession` or `AsyncConnection` on psycopg.
+        """
         return AsyncRunHandle(
             self, await self._door.perform(operations.enqueue(self.settings, pipeline, value, options))
         )

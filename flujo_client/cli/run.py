@@ -110,8 +110,8 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s: float) -> PipelineResult:
     """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes.
 
-    Each question to a person is told once, with the commands that answer it, and what steps print and log is shown with their names. What
-    holds the run is told once some seconds have passed.
+    Each question to a person is told once, with the commands that answer it; what holds the run, once some seconds have passed. What
+    steps print and log is shown with their names.
     """
     began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, patience_s)
     output = OutputReader(run)

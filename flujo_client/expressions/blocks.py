@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
-from flujo_client.expressions.filters import FILTERS, Filtered
 from flujo_client.expressions.parser import Parser
 from flujo_client.expressions.tokens import refused, shown, tokens
 
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 MAX_NESTED = 16
 """How deep blocks may be nested."""
-
-MAX_FILTERS = 16
-"""How many filters a tag may have."""
 
 EACH_NAMES = ("this", "index")
 """What `#each` names: the item, and its place from 0."""
@@ -155,16 +151,13 @@ class _Reader:
         self._pieces.append(closed)
 
     def _tag(self, start: int, at: int) -> tuple[Tag, int]:
-        """Read an expression and its filters, up to the end of the tag."""
+        """Read an expression, up to the end of the tag."""
         is_each = any(block.kind == "each" and block.otherwise is None for block in self._open)
         allowed = (*self._allowed, *EACH_NAMES) if is_each else self._allowed
+        if self._text.startswith("{{-", start):
+            self._stop(start, "'{{-' has no meaning", "blanks are not trimmed; for a negative number write {{ -1 }}")
         parser = Parser(self._text, tokens(self._text, at, closed_by="}}"), allowed)
         node = parser.expression()
-        filters = 0
-        while bar := parser.take("|"):
-            if (filters := filters + 1) > MAX_FILTERS:
-                parser.stop(bar, f"a tag has more than {MAX_FILTERS} filters", "do this in a step")
-            node = _filtered(node, parser)
         self.paths |= {path for path in parser.paths if not (is_each and path[0] in EACH_NAMES)}
         return Tag(node, start), parser.end().end
 
@@ -178,14 +171,3 @@ class _Reader:
 
     def _stop(self, at: int, what: str, way_out: str | None = None) -> NoReturn:
         raise refused(self._text, at, what, way_out)
-
-
-def _filtered(of: ExpressionNode, parser: Parser) -> ExpressionNode:
-    name = parser.word
-    if name.text not in FILTERS:
-        what = f"unknown filter {name}" if name.kind == "name" else f"expected a filter after '|', not {name}"
-        parser.stop(name, what, did_you_mean(name.text, FILTERS) or f"known: {', '.join(FILTERS)}")
-    parser.advance()
-    arguments = parser.arguments() if parser.take("(") else ()
-    parser.demand(name, len(arguments), *FILTERS[name.text])
-    return Filtered(of, name.text, arguments, name.at)

@@ -1,83 +1,23 @@
-"""What a tag of a template may pass its value through: `{{ context.tags | join(', ') | upper }}`. Pure.
+"""What a value may be passed through: `context.tags | length > 2`, `{{ context.tags | join(', ') | upper }}`. Pure.
 
-In: a value, and the arguments. Out: a value, or a `Fault`. A filter stands after a whole expression: `a or b | upper` is `(a or b) | upper`.
+In: a value, and the arguments. Out: a value, or an `EvaluationError`. A filter takes the value before it and binds more closely than any
+operator but a minus sign: `a or b | upper` is `a or (b | upper)`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
+from flujo_client.expressions.arithmetic import MAX_CHARACTERS
 from flujo_client.expressions.nodes import placed
-from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, Missing, fields_of, kind
+from flujo_client.expressions.values import LENGTHS, LISTS, EvaluationBudget, EvaluationError, Missing, fields_of, kind
+from flujo_client.expressions.writing import as_json, as_text
 
 if TYPE_CHECKING:
     from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode
-
-MAX_DEPTH = 100
-"""How deep a value may be nested that is written as text."""
-MAX_CHARACTERS = 10_000_000
-"""The longest text that `join` makes."""
-
-
-def as_text(value: Any, work: EvaluationBudget) -> str:
-    """Write a value as it stands in a rendered template: a text as it is, null as nothing, all else as JSON.
-
-    It is the same in every process: a set is written in the order of its members' texts.
-    """
-    data = _plain(value, work)
-    if isinstance(data, str):
-        return data
-    return "" if data is None else _json(data)
-
-
-def as_json(value: Any, work: EvaluationBudget) -> str:
-    """Write a value as JSON, on one line, without escapes for letters that are not ASCII."""
-    return _json(_plain(value, work))
-
-
-def _json(data: Any) -> str:
-    try:
-        return json.dumps(data, ensure_ascii=False)
-    except ValueError:
-        raise EvaluationError("a number with more than 4 300 digits cannot be written") from None
-
-
-def _plain(value: Any, work: EvaluationBudget, depth: int = 0) -> Any:
-    """Make a value what JSON knows. Fields that their model excludes are left out."""
-    work.spend_on(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if depth == MAX_DEPTH:
-        raise EvaluationError(f"nested deeper than {MAX_DEPTH}", "write a part of it")
-    if isinstance(value, LISTS):
-        return [_plain(each, work, depth + 1) for each in value]
-    if isinstance(value, AbstractSet):
-        return sorted((_plain(each, work, depth + 1) for each in value), key=_json)
-    fields = fields_of(value)
-    if fields is None:
-        return _leaf(value)
-    hidden = _excluded(value)
-    return {as_text(key, work): _plain(fields[key], work, depth + 1) for key in fields if key not in hidden}
-
-
-def _excluded(value: Any) -> AbstractSet[str]:
-    if not isinstance(value, BaseModel):
-        return frozenset()
-    return {name for name, field in type(value).model_fields.items() if field.exclude}
-
-
-def _leaf(value: Any) -> Any:
-    try:
-        return to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError):
-        raise EvaluationError(f"{kind(value)} cannot be written as text") from None
 
 
 def _upper(value: Any, work: EvaluationBudget) -> str:
@@ -90,9 +30,13 @@ def _lower(value: Any, work: EvaluationBudget) -> str:
 
 def _length(value: Any, work: EvaluationBudget) -> int:
     work.spend()
-    if isinstance(value, (str, *LISTS, AbstractSet, Mapping)):
+    if isinstance(value, (str, *LISTS, AbstractSet)):
         return len(value)
-    raise EvaluationError(f"{kind(value)} has no length", "texts, lists and mappings have")
+    if (fields := fields_of(value)) is not None:
+        return len(fields)
+    if value is None:
+        raise EvaluationError("null has no length", "say what stands for null: … | default([]) | length")
+    raise EvaluationError(f"{kind(value)} has no length", "texts, lists, mappings and models have")
 
 
 def _join(value: Any, work: EvaluationBudget, between: Any = "") -> str:
@@ -115,30 +59,62 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "tojson": as_json,
     "join": _join,
 }
-FILTERS = {"upper": (0, 0), "lower": (0, 0), "default": (1, 1), "length": (0, 0), "tojson": (0, 0), "join": (0, 1)}
+FILTERS = {"upper": (0, 0), "lower": (0, 0), "default": (1, 2), "length": (0, 0), "tojson": (0, 0), "join": (0, 1)}
 """The filters, with the fewest and the most arguments."""
+
+INSTEAD = {
+    **dict.fromkeys(LENGTHS, "write | length"),
+    "d": "write | default(…)",
+    "trim": "write .strip() after the value",
+    "first": "write [0] after the list",
+    "last": "write [-1] after the list",
+    "json": "write | tojson",
+    "string": "write it in a template, or | tojson",
+}
+"""What to write for filters of other languages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    name: str
+    arguments: tuple[ExpressionNode, ...]
+    at: int
+
+    def applied(self, value: Any, scope: EvaluationScope) -> Any:
+        arguments = [each.value(scope) for each in self.arguments]
+        try:
+            return _FILTERS[self.name](value, scope.work, *arguments)
+        except EvaluationError as wrong:
+            raise placed(wrong, self.at) from None
+
+    def default(self, value: Any, scope: EvaluationScope) -> Any:
+        """Return the first argument for null; if the second is true, for anything false."""
+        otherwise, *any_false = self.arguments
+        is_kept = value if any_false and any_false[0].value(scope) else value is not None
+        return value if is_kept else otherwise.value(scope)
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
+    """`of | filter | filter …`. What is missing passes every filter up to a `default`."""
+
     of: ExpressionNode
-    filter: str
-    arguments: tuple[ExpressionNode, ...]
-    at: int
+    filters: tuple[Filter, ...]
 
     def value(self, scope: EvaluationScope) -> Any:
-        if self.filter == "default":
-            return self._or_default(scope)
-        value = self.of.value(scope)
-        arguments = [each.value(scope) for each in self.arguments]
-        try:
-            return _FILTERS[self.filter](value, scope.work, *arguments)
-        except EvaluationError as wrong:
-            raise placed(wrong, self.at) from None
+        value, missing = _tried(self.of.value, scope)
+        for each in self.filters:
+            if each.name == "default":
+                value, missing = each.default(value, scope), None
+            elif missing is None:
+                value, missing = _tried(each.applied, value, scope)
+        if missing is not None:
+            raise missing
+        return value
 
-    def _or_default(self, scope: EvaluationScope) -> Any:
-        try:
-            value = self.of.value(scope)
-        except Missing:
-            value = None
-        return self.arguments[0].value(scope) if value is None else value
+
+def _tried(read: Callable[..., Any], *arguments: Any) -> tuple[Any, Missing | None]:
+    try:
+        return read(*arguments), None
+    except Missing as missing:
+        return None, missing

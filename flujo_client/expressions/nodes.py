@@ -1,125 +1,43 @@
-"""What a read expression is made of, and how its values compare. Pure.
+"""What a read expression is made of. Pure.
 
-In: a `Scope`. Out: a value, or a `Fault` that knows its place. Nodes are frozen and hold no state: one expression serves every thread.
+In: an `EvaluationScope`. Out: a value, or an `EvaluationError` that knows its place. Nodes are frozen and hold no state: one expression
+serves every thread.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from flujo_client.expressions.values import (
-    LISTS,
-    EvaluationBudget,
-    EvaluationError,
-    Missing,
-    bare,
-    called,
-    fields_of,
-    has,
-    kind,
-    read,
-)
+from flujo_client.expressions.arithmetic import calculated, negated
+from flujo_client.expressions.comparing import ORDERS, compared
+from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, called, read
 
-_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-SIGNS = ("==", "!=", *_ORDERS, "in", "not in")
-
-
-def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
-    """Compare two values by one of the SIGNS, as Python does, with four differences.
-
-    Lists and tuples are alike; an enumeration's member is its value; models are equal to models of their own class with equal
-    fields; and only values that have one order everywhere are ordered.
-
-    Raises:
-        Fault: for values that have no order, a holder that holds nothing, or more work than is left.
-    """
-    if sign in {"==", "!="}:
-        return _same(left, right, work) == (sign == "==")
-    if sign in {"in", "not in"}:
-        return _holds(right, left, work) == (sign == "in")
-    return _ordered(sign, left, right, work)
-
-
-def _same(left: Any, right: Any, work: EvaluationBudget) -> bool:
-    """Without recursion: a value that holds itself runs out of steps, not of stack."""
-    pairs = [(left, right)]
-    while pairs:
-        one, other = map(bare, pairs.pop())
-        if isinstance(one, LISTS) and isinstance(other, LISTS):
-            work.spend()
-            if len(one) != len(other):
-                return False
-            work.spend(len(one))
-            pairs.extend(zip(one, other, strict=True))
-        elif (fields := fields_of(one)) is not None and (others := fields_of(other)) is not None:
-            work.spend()
-            if not _alike(one, other) or len(fields) != len(others):
-                return False
-            work.spend(len(fields))
-            if fields.keys() != others.keys():
-                return False
-            pairs.extend((fields[key], others[key]) for key in fields)
-        elif not _equal(one, other, work):
-            return False
-    return True
-
-
-def _alike(one: Any, other: Any) -> bool:
-    return type(one) is type(other) or (isinstance(one, Mapping) and isinstance(other, Mapping))
-
-
-def _equal(one: Any, other: Any, work: EvaluationBudget) -> bool:
-    work.spend_on(one)
-    try:
-        return bool(one == other)
-    except (TypeError, ValueError, ArithmeticError) as wrong:
-        raise EvaluationError(f"{kind(one)} and {kind(other)} cannot be compared") from wrong
-
-
-def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
-    work.spend_on(left)
-    try:
-        if not any(isinstance(each, (*LISTS, AbstractSet, Mapping)) for each in (left, right)):
-            return bool(_ORDERS[sign](left, right))
-    except (TypeError, ValueError, ArithmeticError):
-        pass
-    raise EvaluationError(
-        f"{kind(left)} {sign} {kind(right)} has no answer", "compare numbers with numbers, and texts with texts"
-    )
-
-
-def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
-    if isinstance(holder, str):
-        if not isinstance(item, str):
-            raise EvaluationError(f"a text holds only texts, not {kind(item)}")
-        work.spend_on(holder)
-        return item in holder
-    if isinstance(holder, (*LISTS, AbstractSet)):
-        return any(_same(each, item, work) for each in holder)
-    fields = fields_of(holder)
-    if fields is None:
-        raise EvaluationError(
-            f"{kind(holder)} holds nothing to look for", "`in` looks in texts, lists, mappings and models"
-        )
-    return has(fields, item)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationScope:
-    """What an evaluation reads, what it may still do, and whether `or` goes on from what is missing, as it does in templates."""
+    """What an evaluation reads, and what it may still do.
+
+    `on_missing` is told a name that is missing where it counts as null: in `not`, `==`, `!=`, `in` and `not in`. None makes it an error there
+    too, as it is everywhere that `or` and `default` do not cover.
+    """
 
     names: Mapping[str, Any]
     work: EvaluationBudget = field(default_factory=EvaluationBudget)
-    or_covers_missing: bool = False
+    on_missing: Callable[[str], object] | None = None
+
+    def value_or(self, node: ExpressionNode, otherwise: Any) -> Any:
+        """Return the value of a node, or what stands for it if it is missing and may be."""
+        try:
+            return node.value(self)
+        except Missing as missing:
+            if self.on_missing is None:
+                raise
+            self.on_missing(missing.name)
+            return otherwise
 
 
 class ExpressionNode(Protocol):
@@ -197,7 +115,7 @@ class Not:
     of: ExpressionNode
 
     def value(self, scope: EvaluationScope) -> Any:
-        return not self.of.value(scope)
+        return not scope.value_or(self.of, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +132,8 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
+    """The first part that is true, else the last; a part that is missing is not true."""
+
     parts: tuple[ExpressionNode, ...]
 
     def value(self, scope: EvaluationScope) -> Any:
@@ -223,8 +143,7 @@ class Or:
                 if found := part.value(scope):
                     return found
             except Missing:
-                if not scope.or_covers_missing:
-                    raise
+                continue
         return last.value(scope)
 
 
@@ -236,9 +155,9 @@ class Comparison:
     rest: tuple[tuple[str, int, ExpressionNode], ...]
 
     def value(self, scope: EvaluationScope) -> Any:
-        left = self.first.value(scope)
+        left = _side(scope, self.first, self.rest[0][0], None)
         for sign, at, node in self.rest:
-            right = node.value(scope)
+            right = _side(scope, node, sign, () if sign in {"in", "not in"} else None)
             try:
                 if not compared(sign, left, right, scope.work):
                     return False
@@ -246,6 +165,41 @@ class Comparison:
                 raise placed(wrong, at) from None
             left = right
         return True
+
+
+def _side(scope: EvaluationScope, node: ExpressionNode, sign: str, otherwise: Any) -> Any:
+    return node.value(scope) if sign in ORDERS else scope.value_or(node, otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`first sign second sign third …`, of signs that bind alike: calculated from the left."""
+
+    first: ExpressionNode
+    rest: tuple[tuple[str, int, ExpressionNode], ...]
+
+    def value(self, scope: EvaluationScope) -> Any:
+        result = self.first.value(scope)
+        for sign, at, node in self.rest:
+            right = node.value(scope)
+            try:
+                result = calculated(sign, result, right, scope.work)
+            except EvaluationError as wrong:
+                raise placed(wrong, at) from None
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    of: ExpressionNode
+    at: int
+
+    def value(self, scope: EvaluationScope) -> Any:
+        value = self.of.value(scope)
+        try:
+            return negated(value, scope.work)
+        except EvaluationError as wrong:
+            raise placed(wrong, self.at) from None
 
 
 def placed(fault: EvaluationError, at: int) -> EvaluationError:

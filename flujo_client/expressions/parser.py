@@ -1,7 +1,8 @@
 """From the words of an expression to its nodes. Pure.
 
 In: words and the names that may stand in them. Out: a node, and the paths it reads; or a `BlueprintTextError`. Recursive descent, never
-deeper than `MAX_DEPTH`. What is not in the table of docs/reference/expressions.md is refused here, before anything runs.
+deeper than `MAX_DEPTH`. What is not in the table of docs/reference/expressions.md is refused here, before anything runs; and so is a part
+that reads no name and fails whenever it is evaluated, with the error of its evaluation.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
+from flujo_client.expressions.arithmetic import PRODUCTS, SUMS
+from flujo_client.expressions.comparing import SIGNS
+from flujo_client.expressions.filters import FILTERS, INSTEAD, Filter, Filtered
 from flujo_client.expressions.nodes import (
-    SIGNS,
     And,
+    Arithmetic,
     Call,
     Comparison,
+    EvaluationScope,
     ExpressionNode,
     ListNode,
     Literal,
     NameNode,
+    Negative,
     Not,
     Or,
     PartNode,
 )
 from flujo_client.expressions.tokens import Token, refused, shown, text_of
-from flujo_client.expressions.values import METHODS
+from flujo_client.expressions.values import LENGTHS, METHODS, EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -31,18 +37,21 @@ if TYPE_CHECKING:
 MAX_DEPTH = 16
 """How deep parentheses, lists and `not` may be nested, and how many parts a path may have: together they bound the stack."""
 
+MAX_FILTERS = 16
+"""How many filters a value may pass."""
+
 Path = tuple[str, ...]
 
 ALIASES = {"output": "previous_step"}
 _CONSTANTS = {"true": True, "True": True, "false": False, "False": False, "null": None, "none": None, "None": None}
 _WORDS = {"and", "or", "not", "in"}
 _FOREIGN = {
-    "is": "write == null, or != null",
+    "is": "write == null or != null; `'key' in context` says whether something is there",
     "if": "write `a and b or c`, or #if in a template",
-    "|": "filters stand in templates only, once after all else",
     "for": "do this in a step, or with #each in a template",
 }
 _CALLS = "only get, lower, upper, strip, startswith and endswith can be called, each on a value: name.lower()"
+_LENGTH = "write | length after the value"
 
 
 class Parser:
@@ -52,7 +61,7 @@ class Parser:
         self._text, self._words = text, words
         aliases = {alias: name for alias, name in ALIASES.items() if name in names}
         self._roots = aliases | {name: name for name in names}
-        self._next = self._depth = 0
+        self._next = self._depth = self._reads = 0
         self.paths: set[Path] = set()
 
     @property
@@ -102,11 +111,63 @@ class Parser:
         return Not(self._nested(self._negation)) if self.take("not") else self._comparison()
 
     def _comparison(self) -> ExpressionNode:
-        first = self._path()
+        return self._tried(self._compared)
+
+    def _compared(self) -> ExpressionNode:
+        first = self._tried(self._sum)
         rest: list[tuple[str, int, ExpressionNode]] = []
         while sign := self._sign():
-            rest.append((*sign, self._path()))
+            rest.append((*sign, self._tried(self._sum)))
         return Comparison(first, tuple(rest)) if rest else first
+
+    def _tried(self, read: Callable[[], ExpressionNode]) -> ExpressionNode:
+        """Read a part, and refuse it if it reads no name and cannot be evaluated: it would fail in every run."""
+        start, reads = self.word, self._reads
+        node = read()
+        if reads == self._reads and not isinstance(node, Literal):
+            try:
+                node.value(EvaluationScope({}))
+            except EvaluationError as fault:
+                at = start.at if fault.at is None else fault.at
+                raise refused(self._text, at, fault.what, fault.way_out()) from None
+        return node
+
+    def _sum(self) -> ExpressionNode:
+        return self._calculation(SUMS, self._product)
+
+    def _product(self) -> ExpressionNode:
+        return self._calculation(PRODUCTS, self._filtered)
+
+    def _calculation(self, signs: tuple[str, ...], operand: Callable[[], ExpressionNode]) -> ExpressionNode:
+        first = self._tried(operand)
+        rest: list[tuple[str, int, ExpressionNode]] = []
+        while sign := self.take(*signs):
+            rest.append((sign.text, sign.at, self._tried(operand)))
+        return Arithmetic(first, tuple(rest)) if rest else first
+
+    def _filtered(self) -> ExpressionNode:
+        node = self._signed()
+        filters: list[Filter] = []
+        while bar := self.take("|"):
+            if len(filters) == MAX_FILTERS:
+                self.stop(bar, f"a value has more than {MAX_FILTERS} filters", "do this in a step")
+            filters.append(self._filter())
+        return Filtered(node, tuple(filters)) if filters else node
+
+    def _filter(self) -> Filter:
+        name = self.word
+        if name.text not in FILTERS:
+            what = f"unknown filter {name}" if name.kind == "name" else f"expected a filter after '|', not {name}"
+            known = did_you_mean(name.text, FILTERS) or f"known: {', '.join(FILTERS)}"
+            self.stop(name, what, INSTEAD.get(name.text, known))
+        self.advance()
+        arguments = self.arguments() if self.take("(") else ()
+        self._demand(name, len(arguments), *FILTERS[name.text])
+        return Filter(name.text, arguments, name.at)
+
+    def _signed(self) -> ExpressionNode:
+        minus = self.take("-")
+        return Negative(self._nested(self._signed), minus.at) if minus else self._path()
 
     def _sign(self) -> tuple[str, int] | None:
         at = self.word.at
@@ -147,9 +208,10 @@ class Parser:
 
     def _call(self, of: ExpressionNode, name: Token) -> ExpressionNode:
         if name.text not in METHODS:
-            self.stop(name, f"{shown(name.text)} cannot be called", did_you_mean(name.text, METHODS) or _CALLS)
+            near = _LENGTH if name.text in LENGTHS else did_you_mean(name.text, METHODS)
+            self.stop(name, f"{shown(name.text)} cannot be called", near or _CALLS)
         arguments = self.arguments()
-        self.demand(name, len(arguments), *METHODS[name.text])
+        self._demand(name, len(arguments), *METHODS[name.text])
         return Call(of, name.text, arguments, name.at)
 
     def _item(self, of: ExpressionNode, start: Token) -> ExpressionNode:
@@ -166,8 +228,6 @@ class Parser:
             return Literal(text_of(self._text, word))
         if word.kind == "name" and word.text not in _WORDS:
             return Literal(_CONSTANTS[word.text]) if word.text in _CONSTANTS else self._root(word)
-        if word.text == "-" and self.word.kind == "number":
-            return Literal(-_number(self.advance().text))
         if word.text == "(":
             inner = self._nested(self.expression)
             self.expect(")")
@@ -178,9 +238,12 @@ class Parser:
 
     def _root(self, word: Token) -> ExpressionNode:
         if root := self._roots.get(word.text):
+            self._reads += 1
             return NameNode(root, word.text, word.at)
         if self.word.text == "(":
-            self.stop(word, f"{shown(word.text)} cannot be called", _CALLS)
+            self.stop(word, f"{shown(word.text)} cannot be called", _LENGTH if word.text in LENGTHS else _CALLS)
+        if self._text[word.at - 2 : word.at - 1].isalnum() and self._text[word.at - 1] == "-":
+            self.stop(word, f"unknown name {shown(word.text)}", "a key with a hyphen is read as ['…-…']")
         known = f"known: {', '.join(self._roots)}"
         way_out = _FOREIGN.get(word.text) or did_you_mean(word.text, self._roots) or known
         return self.stop(word, f"unknown name {shown(word.text)}", way_out)
@@ -193,7 +256,7 @@ class Parser:
         self._depth -= 1
         return node
 
-    def demand(self, name: Token, given: int, fewest: int, most: int) -> None:
+    def _demand(self, name: Token, given: int, fewest: int, most: int) -> None:
         """Demand that a method or a filter is given as many arguments as it takes."""
         if not fewest <= given <= most:
             wanted = f"{fewest}" if fewest == most else f"{fewest} or {most}"

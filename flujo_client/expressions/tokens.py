@@ -20,12 +20,15 @@ _TOKEN = re.compile(
     r"""(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<number>(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
     |(?P<text>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
-    |(?P<sign>==|!=|<=|>=|[-<>.,()\[\]]|\|(?!\|))""",
+    |(?P<sign>==|!=|<=|>=|//|\*(?!\*)|[-+/%<>.,()\[\]]|\|(?!\|))""",
     re.VERBOSE,
 )
-_FOREIGN = re.compile(r"&&|\|\||:=|[-+*/%&^~!=?:;{}@#$`\\]|'|\"|.", re.DOTALL)
+_FOREIGN = re.compile(r"&&|\|\||\*\*|:=|[&^~!=?:;{}@#$`\\]|'|\"|.", re.DOTALL)
 _WAYS_OUT = {
-    **dict.fromkeys("+-*/%", "there is no arithmetic: do this in a step"),
+    "**": "there are no powers: multiply, or do this in a step",
+    "~": "write + to join two texts; in a template, write the tags one after the other",
+    ":": "there are no slices and no mappings: do this in a step",
+    "?": "write `a and b or c`, or #if in a template",
     "=": "write == to compare",
     "&&": "write and",
     "||": "write or",

@@ -1,7 +1,7 @@
 """How expressions and templates read data. Pure.
 
-In: values that travel (mappings, models, dataclasses, lists, texts, numbers, dates) and a `Work` that bounds what is done with them. Out:
-values, or a `Fault`. Only data is read: keys, fields and places in lists, never an attribute of a class.
+In: values that travel (mappings, models, dataclasses, lists, texts, numbers, dates) and an `EvaluationBudget` that bounds what is done with them. Out:
+values, or an `EvaluationError`. Only data is read: keys, fields and places in lists, never an attribute of a class.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ MAX_STEPS = 300_000
 """Steps of one evaluation: a value read, compared or written is one, and so are 64 characters of a text."""
 
 LISTS = (list, tuple)
+LENGTHS = ("length", "len", "size", "count")
+"""What other languages call the filter `length`."""
+
 SIMPLE = frozenset({str, int, float, bool, type(None)})
 """The classes of values that have no parts and no surprises; most are of these, and looking them up is quick."""
 
@@ -58,6 +61,8 @@ class Missing(EvaluationError):
     def way_out(self) -> str | None:
         """The nearest name that is there; looked for only when somebody is told."""
         fields = fields_of(self._holder)
+        if fields is None and self._key in LENGTHS and isinstance(self._holder, (str, *LISTS)):
+            return f"write {self.name.rpartition('.')[0]} | length"
         if fields is None or not isinstance(self._key, str):
             return None
         return did_you_mean(self._key, (each for each in islice(fields, MOST) if isinstance(each, str)))

@@ -28,6 +28,7 @@ from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, 
 from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher, Unmarked
 from flujo_client.gateway.requests import mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
+from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,10 @@ class AsyncRunner:
     async def _do(self, effect: Effect) -> Any:
         match effect:
             case Query(connection=connection):
-                return await (self._answer(effect) if connection is None else _answer(connection, effect))
+                if connection is None:
+                    return await self._answer(effect)
+                with flujo_tables_expected():
+                    return await _answer(await async_connection(connection), effect)
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
             case AwaitRun():

@@ -34,6 +34,7 @@ from flujo_client.gateway.effects import (
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
+from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
 from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
@@ -102,7 +103,10 @@ class SyncRunner:
     def _do(self, effect: Effect) -> Any:
         match effect:
             case Query(connection=connection):
-                return self._answer(effect) if connection is None else _answer(connection, effect)
+                if connection is None:
+                    return self._answer(effect)
+                with flujo_tables_expected():
+                    return _answer(sync_connection(connection), effect)
             case Sleep(seconds):
                 time.sleep(seconds)
             case AwaitRun(run_id, statuses, seconds):

@@ -34,7 +34,9 @@ ALIVE: Final = "SELECT count(*) FROM flujo_workers WHERE lease_until > now()"
 class Running:
     """Services with workers, which this process is the client of."""
 
-    def __init__(self, embedded: Embedded, client: FlujoClient, fleet: Fleet, connection: psycopg.Connection[Any]) -> None:
+    def __init__(
+        self, embedded: Embedded, client: FlujoClient, fleet: Fleet, connection: psycopg.Connection[Any]
+    ) -> None:
         self.client, self.connection, self._fleet = client, connection, fleet
         self.url = embedded.database_url
         self._processor = Processor(psutil.Process().pid, embedded.postgres_pid, embedded.redis_pid)
@@ -113,7 +115,7 @@ def in_parts(flujo: Running, every: int, what: str) -> None:
     base = done = flujo.ask(DONE)
     used = flujo.used()
     while flujo.ask(LIVE):
-        flujo.wait(lambda: flujo.ask(DONE) >= done + every or not flujo.ask(LIVE))
+        flujo.wait(lambda wanted=done + every: flujo.ask(DONE) >= wanted or not flujo.ask(LIVE))
         now, count = flujo.used(), flujo.ask(DONE)
         if count > done:
             told(f"{what} {done - base} to {count - base}", count - done, used, now)

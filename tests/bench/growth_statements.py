@@ -41,7 +41,10 @@ def compare(url: str, ended: int, rounds: int) -> None:
         store.close()
     for name in sorted(few):
         (ms, pages), (later_ms, later_pages) = few[name], many[name]
-        print(f"{name:20} {ms:8.3f} ms {later_ms:8.3f} ms {later_ms / ms:6.2f}   {pages:6.0f} {later_pages:6.0f} pages", flush=True)
+        print(
+            f"{name:20} {ms:8.3f} ms {later_ms:8.3f} ms {later_ms / ms:6.2f}   {pages:6.0f} {later_pages:6.0f} pages",
+            flush=True,
+        )
     total, later = (sum(ms for ms, _ in figures.values()) for figures in (few, many))
     print(f"{'all':20} {total:8.3f} ms {later:8.3f} ms {later / total:6.2f}")
 

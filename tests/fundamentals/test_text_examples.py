@@ -10,7 +10,18 @@ from typing import get_args
 import pytest
 
 from flujo_client.errors import FlujoError
-from flujo_client.expressions import blocks, comparing, expressions, filters, parser, templates, tokens, values, writing
+from flujo_client.expressions import (
+    arithmetic,
+    blocks,
+    comparing,
+    expressions,
+    filters,
+    parser,
+    templates,
+    tokens,
+    values,
+    writing,
+)
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 EXPRESSIONS = (REFERENCE / "expressions.md").read_text(encoding="utf-8")
@@ -26,9 +37,14 @@ def rows(page, *head):
     """The rows of every table with this head, as cells."""
     found = []
     for table in re.findall(r"^\| .*(?:\n\|.*)*", page, re.MULTILINE):
-        first, _, *rest = ([cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines())
+        first, _, *rest = (cells_of(line) for line in table.splitlines())
         found += rest if first == list(head) else []
     return found
+
+
+def cells_of(line):
+    """The cells of a row; a bar in a cell is written as `\\|`."""
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
 
 
 def code(cell):
@@ -79,9 +95,15 @@ def test_the_words_are_those_of_the_code():
         "steps",
         "resume_input",
     }
-    assert names(row[0] for row in rows(EXPRESSIONS, "operator", "value"))[3:] == list(comparing.SIGNS)
+    assert names(row[0] for row in rows(EXPRESSIONS, "operator", "value"))[3:] == [
+        *comparing.SIGNS,
+        *arithmetic.SUMS,
+        *arithmetic.PRODUCTS,
+        "-",
+        "|",
+    ]
     assert names(row[0] for row in rows(EXPRESSIONS, "method", "of", "value")) == list(values.METHODS)
-    assert names(row[0] for row in rows(TEMPLATES, "filter", "value")) == list(filters.FILTERS)
+    assert names(row[0] for row in rows(EXPRESSIONS, "filter", "value")) == list(filters.FILTERS)
     assert set(names(row[0] for row in rows(TEMPLATES, "`undefined`", "what becomes of it"))) == set(
         get_args(templates.Undefined)
     )
@@ -90,8 +112,8 @@ def test_the_words_are_those_of_the_code():
 def test_the_bounds_are_those_of_the_code():
     depth, steps = parser.MAX_DEPTH, values.MAX_STEPS
     of_expressions = [int(row[1]) for row in rows(EXPRESSIONS, "what", "at most")]
-    assert of_expressions == [tokens.MAX_LENGTH, depth, depth, steps]
+    assert of_expressions == [tokens.MAX_LENGTH, depth, depth, parser.MAX_FILTERS, steps]
     of_templates = [int(row[1]) for row in rows(TEMPLATES, "what", "at most")]
     assert of_templates == [
-        templates.MAX_LENGTH, tokens.MAX_LENGTH, templates.MAX_OUTPUT, steps, blocks.MAX_NESTED, blocks.MAX_FILTERS, writing.MAX_DEPTH
+        templates.MAX_LENGTH, tokens.MAX_LENGTH, templates.MAX_OUTPUT, steps, blocks.MAX_NESTED, writing.MAX_DEPTH
     ]  # fmt: skip

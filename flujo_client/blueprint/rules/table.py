@@ -103,6 +103,7 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-T4": Rule("`steps.x`, and no step has that name"),
     "V-T5": Rule("`steps.x` where that step cannot have run yet", "warning"),
     "V-T6": Rule("a field of an output that its schema does not have"),
+    "V-T7": Rule("`{% … %}` in a template: blocks are written `{{#if …}}` and `{{#each …}}`", "warning"),
     "HITL-NESTED-001": Rule(
         "a person is asked where no answer can come or count: an import that asks nobody, a cached step"
     ),

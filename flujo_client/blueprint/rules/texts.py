@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.finding import nearest, shown
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
 
     from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, TextNode
 
+_JINJA_BLOCK = re.compile(
+    r"\{%[-+]?\s*(if|elif|else|endif|for|endfor|set|raw|block|macro|include|filter|with)\b[^%\n]{0,40}%\}"
+)
+_BLOCKS = {
+    **dict.fromkeys(("if", "elif", "else", "endif"), "write {{#if …}}…{{else}}…{{/if}}"),
+    **dict.fromkeys(("for", "endfor"), "write {{#each list}}{{ this }}{{/each}}"),
+}
+
 _MOST_ALIKE = 50
 """Steps of one name that are looked at; of more, nothing is said."""
 
@@ -21,6 +30,9 @@ _MOST_ALIKE = 50
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every path that a text reads."""
     for text in doc.texts:
+        if block := _JINJA_BLOCK.search(text.text):
+            message = f"'{block[0]}' is plain text here, and is sent as it is"
+            yield RuleFinding("V-T7", text.path, message, _BLOCKS.get(block[1], "blocks are {{#if …}} and {{#each …}}"))
         for names in sorted(text.names):
             yield from _ASKED.get(names[0], _nothing)(doc, text, names)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from types import SimpleNamespace
 
@@ -82,6 +83,26 @@ def value_of(text, **values):
         "context.rows[0] == steps or context.rows[0] == context.rows[1]": False,
         "context.rows == [context.rows[0], context.rows[1]]": True,
         "'x' == 1": False,
+        "context.score * 10 + output.n - 2 == 10.0": True,
+        "7 / 2 + 7 // 2 + 7 % 4 * 2": 12.5,
+        "output.n-1 < -output.n + 6": True,
+        "2 - 3 - 4": -5,
+        "- - 2 + -(1 + 1)": 0,
+        "'a' + 'b' in ['ab']": True,
+        "[1] + output.tags": [1, "draft", "bees"],
+        "output.tags | length > 1 and context.rows | length == 2": True,
+        "3 > output.tags | length": True,
+        "(context.gone | default(0)) + 1": 1,
+        "context.gone | default(0) + 1": 1,
+        "output.none | default(5)": 5,
+        "context.flag | default('x')": False,
+        "context.flag | default('x', true)": "x",
+        "context.gone.deeper | upper | default(7, false)": 7,
+        "context.gone or output.n": 3,
+        "context.gone and 1 or context.gone.deeper or 2": 2,
+        "'draft' in (context.gone | default([]))": False,
+        "output.text | upper | lower": " hello ",
+        "context | length": 4,
     }.items(),
 )  # fmt: skip
 def test_it_says(text, value):
@@ -149,13 +170,22 @@ REFUSED = {
     "context.__class__": (9, "begins with _"),
     "output._id": (8, "begins with _"),
     "().__class__": (2, "expected a value"),
-    "context.score + 1": (15, "no arithmetic"),
+    "context.score ** 2": (15, "there are no powers"),
+    "context.score +": (16, "expected a value, not the end"),
+    "output.text ~ 'a'": (13, "write + to join"),
+    "steps.fact-check.output": (12, "a key with a hyphen is read as ['…-…']"),
     "output.n = 3": (10, "write =="),
     "output.n is None": (10, "write == null"),
+    "output.n is defined": (10, "`'key' in context` says whether"),
     "output && context": (8, "write and"),
     "output || context": (8, "write or"),
-    "output.n | length": (10, "filters stand in templates"),
-    "len(output)": (1, "'len' cannot be called"),
+    "output.n | lenght": (12, "did you mean 'length'"),
+    "output.n | count > 1": (12, "write | length"),
+    "output.text | trim": (15, "write .strip()"),
+    "output.n" + " | upper" * 17: (138, "more than 16 filters"),
+    "len(output)": (1, "'len' cannot be called\n  → write | length"),
+    "output.tags.length()": (13, "'length' cannot be called\n  → write | length"),
+    "range(3)": (1, "only get, lower"),
     "output.n.format()": (10, "'format' cannot be called"),
     "output.lowr()": (8, "did you mean 'lower'"),
     "output.get()": (8, "get takes 1 or 2 arguments, not 0"),
@@ -177,6 +207,15 @@ REFUSED = {
     "\u043eutput": (1, "U+043E"),
     "output.größe": (10, "read any other as ['…']"),
     "output\xa0== 1": (7, "U+00A0"),
+    "output.n > 1 or 'a' + 1 == 2": (21, "a text + a number has no answer\n  → arithmetic takes numbers"),
+    "output.n + 1 / 0": (14, "division by zero"),
+    "1 < 'a' or true": (3, "a number < a text has no answer"),
+    "'a' in 1": (5, "a number holds nothing"),
+    "3 | length": (5, "a number has no length"),
+    "'a'.get('b')": (5, "a text has no get()"),
+    "-null": (1, "-null has no answer"),
+    "'a' * 3": (5, "arithmetic takes numbers"),
+    "1e300 * 1e300": (7, "no finite number"),
     "output == not true": (11, "expected a value, not 'not'"),
     "a" * 4_001: (1, "longer than 4000"),
     "(" * 100: (18, "deeper than 16"),
@@ -205,7 +244,15 @@ UNRESOLVED = {
     "steps.gone.output": (7, "steps.gone", "is a mapping"),
     "output.n.x": (10, "output.n.x", "is a number"),
     "resume_input == 1": (1, "resume_input", "is not there"),
-    "context.gone or 1": (9, "context.gone", "is not there"),
+    "1 + context.gone": (13, "context.gone", "is not there"),
+    "not context.gone": (13, "context.gone", "is not there"),
+    "context.gone == null": (9, "context.gone", "is not there"),
+    "output.tags.length > 1": (13, "output.tags.length", "write output.tags | length"),
+    "output.none + 1": (13, None, "say what stands for null: (… | default(0))"),
+    "1 in output.none": (3, None, "say what stands for null: in (… | default([]))"),
+    "output.none | length": (15, None, "say what stands for null"),
+    "output.text + output.n": (13, None, "a text + a number has no answer"),
+    "output.n / (output.n - 3)": (10, None, "division by zero"),
     "output.tags < 3": (13, None, "a list < a number has no answer"),
     "output.n > 'x'": (10, None, "a number > a text"),
     "output.tags > output.tags": (13, None, "has no answer"),
@@ -224,6 +271,24 @@ def test_values_that_do_not_fit_are_told_with_their_place(text, column, missing,
     assert isinstance(wrong.value, ValidationError)
     assert said in str(wrong.value)
     assert (wrong.value.column, wrong.value.missing) == (column, missing)
+
+
+@pytest.mark.parametrize("text", ["context * context", "context + 1", "context * 2.0"])
+def test_numbers_stay_of_a_size_that_can_be_written(text):
+    with pytest.raises(TemplateResolutionError, match=r"bits|has no answer"):
+        value_of(text, context=10**4300)
+
+
+def test_numbers_of_other_classes_are_numbers():
+    assert value_of("context * 2 - output", context=Decimal("1.10"), previous_step=1) == Decimal("1.20")
+    with pytest.raises(TemplateResolutionError, match="has no answer here"):
+        value_of("context * 2.0", context=Decimal("1.10"))
+
+
+@pytest.mark.parametrize("text", ["context + context" + " + context" * 20, "[1] + context + context"])
+def test_what_is_joined_is_work(text):
+    with pytest.raises(TemplateResolutionError, match=r"takes more than|would make more than"):
+        value_of(text, context="x" * 999_999 if "[" not in text else [0] * 200_000)
 
 
 def test_no_value_is_in_an_error():

@@ -45,6 +45,11 @@ def rendered(text, missing=None, **options):
         "{{ 'A' | lower }}": "a",
         "{{ context.gone or context.none or 'nothing' }}": "nothing",
         "{{ context.gone or context.tone | upper }}": "KIND",
+        "{{ context.tone or previous_step | upper }}": "kind",
+        "{{ (context.tone or previous_step) | upper }}": "KIND",
+        "{{ context.n + 1 }} of {{ context.tags | length * 2 }}": "4 of 4",
+        "{{ context.none | default('') + 'x' }}": "x",
+        "{{ '' | default('x', true) }}": "x",
         "{{ context.gone | default('x') }}": "x",
         "{{ context.gone.deeper | upper | default(context.n) }}": "3",
         "{{ context.none | default('x') }}|{{ context.n | default(context.gone) }}": "x|3",
@@ -141,6 +146,30 @@ def test_a_missing_name_leaves_a_gap_and_is_told_once():
     assert told == ["context.gone", "steps.gone", "resume_input"]
 
 
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    {
+        "not context.gone": "yes",
+        "not (context.n and context.gone)": "yes",
+        "context.gone == null": "yes",
+        "context.gone != 'done'": "yes",
+        "'a' not in context.gone": "yes",
+        "context.gone not in ['a']": "yes",
+        "context.gone": "no",
+        "context.gone == 'done'": "no",
+        "'a' in context.gone": "no",
+        "context.gone > 3": "no",
+        "context.gone + 1 == 1": "no",
+    }.items(),
+)
+def test_a_missing_name_counts_as_null_in_a_condition_and_is_told(condition, shown):
+    told = []
+    assert rendered(f"{{{{#if {condition}}}}}yes{{{{else}}}}no{{{{/if}}}}", missing=told.append) == shown
+    assert told == ["context.gone"]
+    with pytest.raises(TemplateResolutionError, match="is not there"):
+        rendered(f"{{{{#if {condition}}}}}yes{{{{/if}}}}", undefined="strict")
+
+
 def test_a_missing_name_can_be_ignored():
     told = []
     assert rendered("|".join(GAPS), missing=told.append, undefined="ignore") == "|y||"
@@ -224,9 +253,11 @@ REFUSED = {
     "{{ output n }}": (1, 11, "expected an operator or the end, not 'n'"),
     "{{ output | uper }}": (1, 13, "did you mean 'upper'"),
     "{{ output | upper(1) }}": (1, 13, "upper takes 0 arguments, not 1"),
-    "{{ output | default }}": (1, 13, "default takes 1 argument, not 0"),
+    "{{ output | default }}": (1, 13, "default takes 1 or 2 arguments, not 0"),
     "{{ output | }}": (1, 13, "expected a filter after '|', not the end"),
     "{{ 1" + " | upper" * 17 + " }}": (1, 134, "more than 16 filters"),
+    "{{- output }}": (1, 1, "blanks are not trimmed"),
+    "{{ output -}}": (1, 12, "expected a value, not the end"),
     "{{ this }}": (1, 4, "unknown name 'this'"),
     "{{#each output}}{{else}}{{ this }}{{/each}}": (1, 28, "unknown name 'this'"),
     "{{#if output}}": (1, 1, "#if is not closed"),

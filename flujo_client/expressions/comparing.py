@@ -1,0 +1,103 @@
+"""How expressions compare data: equal, before or after, contained. Pure.
+
+In: two values and the `EvaluationBudget` that bounds it. Out: true or false, or an `EvaluationError`. As in Python, with four differences: lists and tuples are
+alike, an enumeration's member is its value, models are equal to models of their own class with equal fields, and only values that have one
+order everywhere are ordered.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, bare, fields_of, has, kind
+
+ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+SIGNS = ("==", "!=", *ORDERS, "in", "not in")
+
+
+def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
+    """Compare two values by one of the SIGNS.
+
+    Raises:
+        EvaluationError: for values that have no order, a holder that holds nothing, or more work than is left.
+    """
+    if sign in {"==", "!="}:
+        return _same(left, right, work) == (sign == "==")
+    if sign in {"in", "not in"}:
+        return _holds(right, left, work) == (sign == "in")
+    return _ordered(sign, left, right, work)
+
+
+def _same(left: Any, right: Any, work: EvaluationBudget) -> bool:
+    """Without recursion: a value that holds itself runs out of steps, not of stack."""
+    pairs = [(left, right)]
+    while pairs:
+        one, other = map(bare, pairs.pop())
+        if isinstance(one, LISTS) and isinstance(other, LISTS):
+            work.spend()
+            if len(one) != len(other):
+                return False
+            work.spend(len(one))
+            pairs.extend(zip(one, other, strict=True))
+        elif (fields := fields_of(one)) is not None and (others := fields_of(other)) is not None:
+            work.spend()
+            if not _alike(one, other) or len(fields) != len(others):
+                return False
+            work.spend(len(fields))
+            if fields.keys() != others.keys():
+                return False
+            pairs.extend((fields[key], others[key]) for key in fields)
+        elif not _equal(one, other, work):
+            return False
+    return True
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return type(one) is type(other) or (isinstance(one, Mapping) and isinstance(other, Mapping))
+
+
+def _equal(one: Any, other: Any, work: EvaluationBudget) -> bool:
+    work.spend_on(one)
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError, ArithmeticError) as wrong:
+        raise EvaluationError(f"{kind(one)} and {kind(other)} cannot be compared") from wrong
+
+
+def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
+    work.spend_on(left)
+    try:
+        if not any(isinstance(each, (*LISTS, AbstractSet, Mapping)) for each in (left, right)):
+            return bool(ORDERS[sign](left, right))
+    except (TypeError, ValueError, ArithmeticError):
+        pass
+    raise EvaluationError(
+        f"{kind(left)} {sign} {kind(right)} has no answer", "compare numbers with numbers, and texts with texts"
+    )
+
+
+def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
+    if isinstance(holder, str):
+        if not isinstance(item, str):
+            raise EvaluationError(f"a text holds only texts, not {kind(item)}")
+        work.spend_on(holder)
+        return item in holder
+    if isinstance(holder, (*LISTS, AbstractSet)):
+        return any(_same(each, item, work) for each in holder)
+    fields = fields_of(holder)
+    if fields is None:
+        raise EvaluationError(
+            f"{kind(holder)} holds nothing to look for",
+            "say what stands for null: in (… | default([]))"
+            if holder is None
+            else "`in` looks in texts, lists, mappings and models",
+        )
+    return has(fields, item)

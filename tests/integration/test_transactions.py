@@ -1,0 +1,197 @@
+"""Runs enqueued inside the transactions of SQLAlchemy and Django: there if and only if these commit (design §7)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+
+import django
+import psycopg
+import pytest
+import sqlalchemy
+from django.conf import settings as django_settings
+from django.db import IntegrityError, connections, transaction
+from django.db import connection as django_connection
+from fleet import Site
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from examples import in_a_session, in_django
+from flujo_client import AsyncFlujoClient, Pipeline, Step
+from flujo_client.errors import ClientError, SchemaVersionError
+
+pytestmark = pytest.mark.services
+
+
+def ship(data):
+    return data
+
+
+fine = Pipeline([Step("ship", ship)])
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    """No workers: what is enqueued stays."""
+    with Site(services, tmp_path_factory.mktemp("transactions")) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def url(site):
+    """Return the database as SQLAlchemy is told it, on psycopg."""
+    return sqlalchemy.make_url(site.settings.database()).set(drivername="postgresql+psycopg")
+
+
+@pytest.fixture(scope="module")
+def engine(url):
+    engine = sqlalchemy.create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def django_site(site):
+    """Django on the same database."""
+    info = psycopg.conninfo.conninfo_to_dict(site.settings.database())
+    database = {
+        "ENGINE": "django.db.backends.postgresql",
+        **{name: info.pop(own, "") for name, own in {"NAME": "dbname", "USER": "user", "PASSWORD": "password"}.items()},
+        **{name: info.pop(own, "") for name, own in {"HOST": "host", "PORT": "port"}.items()},
+        "OPTIONS": info,
+    }
+    django_settings.configure(DATABASES={"default": database}, USE_TZ=True)
+    django.setup()
+    yield site
+    connections.close_all()
+
+
+def run_ids(site):
+    return {row["id"] for row in site.rows("SELECT id FROM flujo_runs")}
+
+
+@contextmanager
+def sessions(engine):
+    with Session(engine) as session:
+        yield session
+
+
+@contextmanager
+def scoped_sessions(engine):
+    session = scoped_session(sessionmaker(engine))
+    yield session
+    session.remove()
+
+
+@contextmanager
+def sqlalchemy_connections(engine):
+    with engine.connect() as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("opened", [sessions, scoped_sessions, sqlalchemy_connections])
+def test_a_run_is_part_of_a_transaction_of_sqlalchemy(site, engine, opened):
+    before = run_ids(site)
+    with opened(engine) as given:
+        undone = site.client.enqueue(fine, 1, connection=given)
+        assert run_ids(site) == before
+        given.rollback()
+        kept = site.client.enqueue(fine, 2, connection=given, idempotency_key=f"{opened.__name__}")
+        many = site.client.enqueue_many(fine, [3, 4], connection=given)
+        again = site.client.enqueue(fine, 2, connection=given, idempotency_key=f"{opened.__name__}")
+        assert run_ids(site) == before
+        given.commit()
+    assert again.id == kept.id
+    assert run_ids(site) - before == {kept.id, *(each.id for each in many)}
+    assert undone.id not in run_ids(site)
+    kept.publish()
+    assert site.rows("SELECT status FROM flujo_attempts WHERE run_id = %(run)s", run=kept.id) == [{"status": "queued"}]
+
+
+def test_a_run_is_part_of_a_transaction_of_sqlalchemy_that_is_awaited(site, url):
+    async def enqueue():
+        engine = create_async_engine(url)
+        async with AsyncFlujoClient(site.settings) as client, AsyncSession(engine) as session:
+            await client.enqueue(fine, 1, connection=session)
+            await session.rollback()
+            kept = [await client.enqueue(fine, 2, connection=session)]
+            await session.commit()
+            async with engine.begin() as connection:
+                kept.append(await client.enqueue(fine, 3, connection=connection))
+            with pytest.raises(ClientError, match=r"must be .* AsyncSession .*, got a sqlalchemy Engine"):
+                await client.enqueue(fine, 4, connection=engine.sync_engine)
+            with pytest.raises(ClientError, match="got a sqlalchemy Session") as wrong:
+                await client.enqueue(fine, 4, connection=Session(engine.sync_engine))
+            assert "give it to FlujoClient.enqueue" in str(wrong.value)
+        await engine.dispose()
+        return {each.id for each in kept}
+
+    before = run_ids(site)
+    kept = asyncio.run(enqueue())
+    assert run_ids(site) - before == kept
+
+
+def test_a_run_is_part_of_a_transaction_of_django(django_site):
+    site, runs = django_site, []
+    before = run_ids(site)
+    with transaction.atomic():
+        site.client.enqueue(fine, 1, connection=django_connection)
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        runs.append(site.client.enqueue(fine, 2, connection=connections["default"], idempotency_key="django"))
+        runs.extend(site.client.enqueue_many(fine, [3, 4], connection=django_connection))
+        assert site.client.enqueue(fine, 2, connection=django_connection, idempotency_key="django").id == runs[0].id
+        transaction.on_commit(runs[0].publish)
+        assert run_ids(site) == before
+    assert run_ids(site) - before == {each.id for each in runs}
+    assert site.rows("SELECT status FROM flujo_attempts WHERE run_id = %(run)s", run=runs[0].id) == [
+        {"status": "queued"}
+    ]
+
+
+class Connection:
+    """A connection of another driver, as SQLAlchemy has it below."""
+
+
+Connection.__module__ = "asyncpg.connection"
+
+
+def test_orders_are_placed_as_the_examples_place_them(django_site, engine):
+    """As "enqueue inside a transaction" shows it."""
+    site, before = django_site, run_ids(django_site)
+    with site.connection() as connection:
+        connection.execute("CREATE TABLE orders (customer text UNIQUE)")
+    with Session(engine) as session:
+        runs = [in_a_session.place_order(site.client, session, "ada")]
+        with pytest.raises(sqlalchemy.exc.IntegrityError):
+            in_a_session.place_order(site.client, session, "ada")
+    runs.append(in_django.place_order(site.client, "eve"))
+    with pytest.raises(IntegrityError):
+        in_django.place_order(site.client, "eve")
+    assert run_ids(site) - before == {run.id for run in runs}
+
+
+def test_what_has_no_transaction_of_psycopg_is_refused_in_words(site, engine, url):
+    before = run_ids(site)
+    wrong = {
+        "sqlite": sqlalchemy.create_engine("sqlite://").connect(),
+        "SQLAlchemy Session or Connection, or Django's connection, got a sqlalchemy Engine": engine,
+        "got a sqlalchemy AsyncSession": AsyncSession(create_async_engine(url)),
+        "got a str": site.settings.database(),
+        "got an asyncpg Connection": Connection(),
+    }
+    for said, given in wrong.items():
+        with pytest.raises(ClientError, match=said):
+            site.client.enqueue(fine, 1, connection=given)
+    with pytest.raises(ClientError) as refused:
+        site.client.enqueue(fine, 1, connection=AsyncSession(create_async_engine(url)))
+    assert "give it to AsyncFlujoClient.enqueue" in str(refused.value)
+    assert run_ids(site) == before
+
+
+def test_a_transaction_without_our_tables_is_told(site, engine):
+    with Session(engine) as session:
+        session.execute(sqlalchemy.text("SET LOCAL search_path TO pg_catalog"))
+        with pytest.raises(SchemaVersionError, match="no flujo tables") as wrong:
+            site.client.enqueue(fine, 1, connection=session)
+    assert "search_path" in str(wrong.value)
