@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections import Counter
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -161,7 +161,7 @@ class WatchedAudit:
 def _say_next(run: RunHandle) -> None:
     """Say what to type next, with `flujo` where it is."""
     flujo = Path(sys.executable).with_name("flujo")
-    if which("flujo") == str(flujo):
+    if shutil.which("flujo") == str(flujo):
         program = "flujo"
     else:
         program = str(flujo.relative_to(Path.cwd()) if flujo.is_relative_to(Path.cwd()) else flujo)
