@@ -21,6 +21,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml requirements.lock
+	@echo "installing $$(grep -c '^[a-z0-9]' requirements.lock) packages into $(VENV): a minute or two, and once" >&2
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
 		uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock && \
@@ -38,7 +39,7 @@ lock: ## write requirements.lock anew from pyproject.toml (needs uv)
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
-	@$(ALONE) $(BIN)/flujo demo
+	@$(ALONE) $(BIN)/flujo demo --kill
 
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker

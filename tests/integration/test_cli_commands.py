@@ -19,6 +19,7 @@ from services import passable_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
+from flujo_client.gateway import requests
 from flujo_client.gateway.door import SCHEMA
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
@@ -80,9 +81,10 @@ def code():
 
 @pytest.fixture(scope="module")
 def site(services, code):
-    """A migrated database with one worker process."""
+    """A migrated database with one worker process, which has said what it consumes."""
     with Site(services, code) as site:
         site.workers(code=code)
+        wait_until(lambda: all(worker.queues for worker in site.client.ask(requests.workers())), what=site.log)
         yield site
 
 
