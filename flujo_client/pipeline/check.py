@@ -22,7 +22,7 @@ from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
-from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.pipeline.step import Step, StepConfig, as_a_step, described
 from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
 if TYPE_CHECKING:
@@ -126,12 +126,7 @@ class _Reading:
             yield from hooks_findings(body.hooks, self._allowed)
 
     def _sequence(self, body: Body, location: _CheckLocation) -> Iterator[PipelineFinding]:
-        given: Sequence[Any] = steps_of(body)
-        steps = [each for each in given if isinstance(each, Step)]
-        for index, each in enumerate(given):
-            if not isinstance(each, Step):
-                where = f"in '{location.above.removesuffix('/')}', " if location.above else ""
-                yield PipelineFinding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
+        steps = steps_of(body)
         for name, count in Counter(step.name for step in steps).items():
             if count > 1:
                 text = f"{count} steps have this name; names are addresses, so each needs its own"
@@ -176,7 +171,8 @@ def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
 def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
     """What is wrong with a body itself, and a reason not to look into it."""
     if not isinstance(body, Pipeline | Step):
-        return f"is a {type(body).__name__}, neither a Pipeline nor a Step"
+        way_out = f"; {advice}" if (advice := as_a_step(body)) else ""
+        return f"is a {type(body).__name__}, neither a Pipeline nor a Step{way_out}"
     if not steps_of(body):
         return "has no steps"
     if circle := _circle(inside.trail):
@@ -266,3 +262,15 @@ def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
         yield f"its agent, a {type(agent).__name__}, is no callable and has no run"
     elif inspect.isclass(agent):
         yield f"its agent is the class {agent.__name__}; give an instance"
+    elif _takes_nothing(getattr(agent, "run", agent)):
+        yield f"its agent, {described(agent)}, takes no argument; it is called with the output of the step before"
+
+
+def _takes_nothing(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind_partial(None)
+    except ValueError:  # compiled functions hide their parameters
+        return False
+    except TypeError:
+        return callable(function)
+    return False

@@ -10,7 +10,7 @@ from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_client.pipeline.forward import forward
-from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig
+from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig, as_a_step, described
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:
@@ -48,6 +48,15 @@ class Pipeline:
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
     blueprint: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse steps that are none, where they are written; raises PipelineError."""
+        given: Any = self.steps
+        if not isinstance(given, list | tuple):
+            raise PipelineError(f"`steps` must be a list of steps, got {described(given)}", suggestion=_as_list(given))
+        for index, each in enumerate(given):
+            if not isinstance(each, Step):
+                raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -119,7 +128,7 @@ class Pipeline:
         return _blueprints().to_text(self)
 
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        if isinstance(other, Step):
+        if not isinstance(other, Pipeline):
             return replace(self, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
@@ -130,14 +139,21 @@ class Pipeline:
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
 
 
+def _as_list(given: Any) -> str | None:
+    if isinstance(given, str):
+        return "to name a pipeline by its module, give the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
+    return "write Pipeline([step]), or a >> b" if isinstance(given, Step) else as_a_step(given)
+
+
 Body: TypeAlias = Pipeline | Step
 """What a container may run: a step is a pipeline of one."""
 
 
-def steps_of(body: Body) -> Sequence[Step]:
+def steps_of(body: Any) -> Sequence[Step]:
     """Give the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
-    given: Sequence[Any] = [body] if isinstance(body, Step) else body.steps
-    return [_unfolded(each) if isinstance(each, Step) else each for each in given]
+    if isinstance(body, Pipeline):
+        return [_unfolded(each) for each in body.steps]
+    return [_unfolded(body)] if isinstance(body, Step) else []  # of anything else `check` tells
 
 
 def _unfolded(step: Step) -> Step:

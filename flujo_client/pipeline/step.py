@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from flujo_client.contract import kinds
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
-from flujo_client.errors import BlueprintError, StepInvocationError
+from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.identity import defaults_of
@@ -120,6 +120,9 @@ class Step(Factories):
     validate_fields: bool = False
 
     def __post_init__(self) -> None:
+        if callable(self.name) or callable(getattr(self.name, "run", None)):
+            message = f"a step's first argument is its name, got {described(self.name)}"
+            raise PipelineError(message, suggestion=as_a_step(self.name))
         if "processing" in self.meta:
             if self.processing is not None:
                 raise BlueprintError(f"step '{self.name}': `processing` is given, and again in `meta`")
@@ -152,9 +155,10 @@ class Step(Factories):
         )
 
     def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        if isinstance(other, Step):
-            return forward.pipeline([self, other])
-        return replace(other, steps=[self, *other.steps], blueprint=None)
+        following: Any = other
+        if hasattr(following, "steps"):
+            return replace(following, steps=[self, *following.steps], blueprint=None)
+        return forward.pipeline([self, following])
 
     @property
     def kind(self) -> str:
@@ -208,6 +212,33 @@ class Step(Factories):
     def from_callable(cls, func: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:
         """A step that runs `func`, under its own name when none is given."""
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
+
+
+def described(given: Any) -> str:
+    """Say what was given where a step was expected."""
+    name = getattr(given, "__name__", None)
+    if isinstance(given, type):
+        return f"the class {name}"
+    if callable(given) and name:
+        return f"the function {name}"
+    kind = type(given).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def as_a_step(given: Any) -> str | None:
+    """Say how a step is made of what was given; None if it is not known."""
+    if hasattr(given, "as_step"):
+        return "write `a >> b` to join pipelines, or nest one with pipeline.as_step(name)"
+    if callable(getattr(given, "run", None)):
+        return 'write Step("name", agent)'
+    if callable(given):
+        name = str(getattr(given, "__name__", ""))
+        return (
+            f'write Step("{name}", {name}), or @step above it'
+            if name.isidentifier()
+            else 'write Step("name", function)'
+        )
+    return "list steps, or join them with >>" if isinstance(given, list | tuple) else None
 
 
 _NOT_CONFIG = (
