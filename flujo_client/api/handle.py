@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from flujo_client.api import approvals, operations, retry
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 CANCEL_PATIENCE_S = 30.0
 
 
-class RunHandle:
-    """One run, seen from the client.
+class RunHandle(Generic[OutputT, ContextT]):
+    """One run, seen from the client; generic in its output and its context, as its pipeline is.
 
     Attributes:
         id: the run's id.
@@ -56,7 +57,7 @@ class RunHandle:
         """Read the run's row."""
         return self._client.perform(operations.record_of(self.id))
 
-    def result(self, timeout: float | None = None) -> PipelineResult:
+    def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
 
         Raises:
@@ -194,7 +195,7 @@ class RunHandle:
         return RunHandle(self._client, forked)
 
 
-class AsyncRunHandle:
+class AsyncRunHandle(Generic[OutputT, ContextT]):
     """One run; the same names as RunHandle, awaited."""
 
     def __init__(self, client: AsyncFlujoClient, enqueued: Enqueued) -> None:
@@ -218,7 +219,7 @@ class AsyncRunHandle:
         """Read the run's row."""
         return await self._client.perform(operations.record_of(self.id))
 
-    async def result(self, timeout: float | None = None) -> PipelineResult:  # noqa: ASYNC109 - the sync client's name
+    async def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:  # noqa: ASYNC109 - the sync client's name
         """Wait for the run's end and read its result; raises WaitTimedOut."""
         return await self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
 

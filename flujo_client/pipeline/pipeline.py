@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
+StepOutputT = TypeVar("StepOutputT")
+
 
 @dataclass(frozen=True, eq=False)
-class Pipeline:
+class Pipeline(Generic[OutputT, ContextT]):
     """Steps to run one after the other, each with the output of the one before.
+
+    Type checkers know it by its output and its context: `Pipeline[Summary, MyContext]`. The context is that of `context_model`; the output is
+    known of `from_step` and of `a >> b`, and otherwise what you annotate.
 
     Args:
         steps: what to run, in order.
@@ -44,7 +50,7 @@ class Pipeline:
     steps: Sequence[Step]
     name: str | None = None
     version: str = "latest"
-    context_model: type[BaseModel] | None = None
+    context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
     blueprint: str | None = field(default=None, repr=False)
@@ -115,9 +121,9 @@ class Pipeline:
         return report
 
     @classmethod
-    def from_step(cls, step: Step, **rest: Any) -> Pipeline:
+    def from_step(cls, step: Step[StepOutputT], **rest: Any) -> Pipeline[StepOutputT]:
         """A pipeline of one step."""
-        return cls([step], **rest)
+        return Pipeline([step], **rest)
 
     def to_yaml(self) -> str:
         """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
@@ -127,12 +133,14 @@ class Pipeline:
         """
         return _blueprints().to_text(self)
 
-    def __rshift__(self, other: Step | Pipeline) -> Pipeline:
+    def __rshift__(self, other: Step[StepOutputT] | Pipeline[StepOutputT, Any]) -> Pipeline[StepOutputT, ContextT]:
+        ours: Any = self
         if not isinstance(other, Pipeline):
-            return replace(self, steps=[*self.steps, other], blueprint=None)
+            return replace(ours, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
-        return replace(self, steps=[*self.steps, *other.steps], resources=resources, hooks=hooks, blueprint=None)
+        steps = [*self.steps, *other.steps]
+        return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from flujo_client.contract import kinds
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
@@ -16,12 +17,14 @@ from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.identity import defaults_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body, Pipeline
 
+
+NextOutputT = TypeVar("NextOutputT")
 
 BACKGROUND: Final = "background"
 """The execution mode of a step that runs as a run of its own."""
@@ -75,8 +78,10 @@ class AgentProcessors:
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Factories):
+class Step(Factories, Generic[OutputT]):
     """One piece of work in a pipeline.
+
+    Type checkers know it by its output: that of the function under `@step`, else what you annotate, `Step[Summary]`.
 
     Args:
         name: unique in its pipeline; it becomes part of addresses, so no `/`, `:`, `#` or control characters.
@@ -154,11 +159,11 @@ class Step(Factories):
             suggestion="put it in a pipeline and enqueue that; to test the agent alone, call `step.agent`",
         )
 
-    def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        following: Any = other
-        if hasattr(following, "steps"):
-            return replace(following, steps=[self, *following.steps], blueprint=None)
-        return forward.pipeline([self, following])
+    def __rshift__(self, other: Step[NextOutputT] | Pipeline[NextOutputT, ContextT]) -> Pipeline[NextOutputT, ContextT]:
+        if isinstance(other, forward.pipeline):
+            return replace(other, steps=[self, *other.steps], blueprint=None)
+        steps: Any = [self, other]  # whether the other is one, its pipeline finds out
+        return forward.pipeline(steps)
 
     @property
     def kind(self) -> str:
@@ -257,7 +262,9 @@ _NOT_CONFIG = (
 
 
 @overload
-def step(func: Callable[..., Any], /) -> Step: ...
+def step(func: Callable[..., Coroutine[Any, Any, NextOutputT]], /) -> Step[NextOutputT]: ...
+@overload
+def step(func: Callable[..., NextOutputT], /) -> Step[NextOutputT]: ...
 @overload
 def step(
     *,
