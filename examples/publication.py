@@ -38,6 +38,6 @@ pipeline = Pipeline([Step("write", write), approve, Step("publish", publish)], c
 
 
 def approve_all(client: FlujoClient, actor: str) -> list[str]:
-    for asked in client.approvals(pipeline="pipeline"):
+    for asked in client.approvals(pipeline="publication"):
         client.get_run(asked.run_id).resume({"approved": True}, step=asked.step, actor=actor)
     return [run.id for run in client.list_runs(status="paused")]

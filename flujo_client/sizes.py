@@ -45,3 +45,13 @@ MAX_ERROR_WORD: Final = 300
 """Characters that are kept of an error's class, module and code."""
 MAX_ERROR_TEXT: Final = 10_000
 """Characters that are kept of each text of an error: its message, its feedback, its suggestion."""
+
+MAX_TRACEBACK_FRAMES: Final = 30
+"""Frames that are kept of each error's traceback, those that repeat counted once."""
+MAX_TRACEBACK_ERRORS: Final = 12
+"""Errors that are kept in a traceback: the error, those behind it, and the members of groups."""
+MAX_TRACEBACK_BYTES: Final = 16_384
+"""Bytes that are kept of a traceback."""
+
+MAX_STEP_OUTPUT_BYTES: Final = 65_536
+"""Bytes that are kept of what an attempt prints and logs."""

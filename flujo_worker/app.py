@@ -59,6 +59,8 @@ class FlujoWorker:
         self._is_own = app is None
         self._hosts: dict[int, Host] = {}
         self._pool: AttemptPool | None = None
+        self._slots: int | None = None
+        self._search_path = list(sys.path)
         self._lock = threading.Lock()
         _carry(self.app, self.host, self.settings, is_alone=self._is_own)
         self._listen()
@@ -77,7 +79,12 @@ class FlujoWorker:
             if host is None:
                 self._hosts.clear()
                 host = self._hosts[os.getpid()] = Host(
-                    self.settings, self.app, is_own_app=self._is_own, on_loop=self._pool is not None
+                    self.settings,
+                    self.app,
+                    is_own_app=self._is_own,
+                    on_loop=self._pool is not None,
+                    slots=self._slots,
+                    consumes=sorted(self.app.amqp.queues.consume_from),
                 )
                 host.start()
             return host
@@ -95,6 +102,8 @@ class FlujoWorker:
         if instance is None or instance.app is not self.app:
             return
         self._require_readiness()
+        # Celery takes the working directory off the path again once it has found the app.
+        sys.path.extend(folder for folder in self._search_path if folder not in sys.path)
         for queue in self.queues:
             self.app.amqp.queues.select_add(queue)
 
@@ -116,6 +125,7 @@ class FlujoWorker:
         configure(self.settings.log)
 
     def _start_in_child(self, **_: Any) -> None:
+        self._slots = 1
         self.host().steps.retire = lambda _: retire_parent()
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
@@ -125,6 +135,7 @@ class FlujoWorker:
             return
         if isinstance(sender.pool, AttemptPool):
             self._pool = sender.pool
+        self._slots = sender.pool.num_processes
         host = self.host()
         if self._pool is not None and host.engine is not None:
             self._pool.serve(host, host.engine)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker, RedisError
+from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.transport.chords import group_of
 from flujo_client.transport.loop_publisher import LoopPublisher
+from flujo_client.transport.redis import RedisError
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError
 

@@ -50,8 +50,19 @@ class Engine:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.inbox = Inbox(self.loop)
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
         self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, object]) -> None:
+        """Carry out work that nobody waits for. Called on the loop."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def carries_one(self) -> bool:
+        """Tell whether there is just one such work under way, so that nobody else can ask for what it asks for."""
+        return len(self._tasks) == 1
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry out work on the loop, and wait for it in another thread."""

@@ -4,6 +4,7 @@ WorkerError
 ├── StoreError              Postgres said no, or did not answer
 ├── Unreadable              a row of ours is missing, or holds what nobody can read; its run is failed
 ├── DispatchError           a message could not be published
+├── StepFailed              what Celery's listeners are told of an attempt that failed
 ├── WireError               a message that is not ours, is not signed, or does not fit its own headers
 └── IllegalTransition       a bug: something was decided that the table does not allow
 """
@@ -48,6 +49,12 @@ class WireError(WorkerError):
     def __init__(self, message: str, *, reason: Reason = "mismatched", cause: BaseException | None = None) -> None:
         super().__init__(message, cause=cause)
         self.reason = reason
+
+
+class StepFailed(WorkerError):
+    """An attempt has failed, and that is recorded: what a task raises then tells Celery, and those who listen to it."""
+
+    code = "STEP_FAILED"
 
 
 class IllegalTransition(WorkerError):

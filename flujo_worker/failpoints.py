@@ -10,7 +10,7 @@ import os
 import signal
 from pathlib import Path
 
-import psycopg
+from flujo_client.transport.postgres import lost
 
 NAMES = (
     "after_claim",
@@ -51,4 +51,4 @@ def _fire(action: str, marker: Path) -> None:
         return
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    raise psycopg.OperationalError("the answer was lost")
+    raise lost("the answer was lost")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from flujo_client.health.aggregate import build
-from flujo_client.health.facts import Depths
-from flujo_client.health.query import HealthQuery
+from flujo_client.health.facts import Depths, HealthQuery
 from flujo_worker.errors import DispatchError
 
 if TYPE_CHECKING:

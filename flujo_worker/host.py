@@ -20,6 +20,7 @@ from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
 from flujo_worker.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
@@ -33,6 +34,7 @@ from flujo_worker.import_trials import ImportTrials
 from flujo_worker.liveness.heartbeat import Heartbeat
 from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.watchdog import Steps, Watchdog
+from flujo_worker.observe.step_output import capture_step_output, release_step_output
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.quarantine import Quarantine
@@ -47,7 +49,7 @@ from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from celery import Celery
 
@@ -68,6 +70,8 @@ class Host:
         is_own_app: whether it is ours, and not one that pipelines were attached to.
         is_child: whether a worker process started this one for one attempt, and so is the witness of its death.
         on_loop: whether attempts are coroutines on an event loop of their own; otherwise each runs in the thread that delivers it.
+        slots: how many attempts the process runs at once; `worker.concurrency` when None.
+        consumes: the queues it takes messages from.
 
     Attributes:
         steps: what the process does when code blocks its event loop, or too much of it does not end.
@@ -83,6 +87,8 @@ class Host:
         is_own_app: bool = True,
         is_child: bool = False,
         on_loop: bool = False,
+        slots: int | None = None,
+        consumes: Sequence[str] = (),
     ) -> None:
         database = settings.database()
         require_current(database)
@@ -108,10 +114,12 @@ class Host:
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
             on_hooks_due=hooks_due.set,
+            on_merged=log_failures,
             effects=self.effects,
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
-        member = _this_process(own.concurrency, place)
+        self._slots, self._consumes = slots or own.concurrency, list(consumes)
+        member = _this_process(0 if is_child else self._slots, place)
         self._lease = Lease(
             self._store,
             member,
@@ -180,6 +188,7 @@ class Host:
 
     def begin(self) -> None:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
+        capture_step_output()
         self._store.open()
         self._lease.start()
         self._watchdog.start()
@@ -191,7 +200,8 @@ class Host:
         self._sweeper.start()
         self._hook_calls.start()
         self._system.start()
-        self._system.put(Event("worker.started", {"build": _build()}, at=time.time()))
+        told = {"build": _build(), "slots": self._slots, "queues": self._consumes}
+        self._system.put(Event("worker.started", told, at=time.time()))
         logger.info("worker %s is up", self._lease.worker)
 
     def stop(self) -> None:
@@ -211,6 +221,7 @@ class Host:
 
     def end(self) -> None:
         """Undo what `begin` did."""
+        release_step_output()
         self._sender.stop()
         self._lease.stop()
         self._heartbeat.end()
@@ -224,12 +235,12 @@ class Host:
         self._cells.close()
         self._store.close()
 
-    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Carry out an attempt, as `carry_out` does, and wait for its end."""
+    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
+        """Carry out an attempt, as `carry_out` does, and wait for its end; return what became of it."""
         return self.effects.run(self._attempt(wire, task_id=task_id))
 
-    def join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Carry out a join, as `carry_out` does, and wait for its end."""
+    def join(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
+        """Carry out a join, as `carry_out` does, and wait for its end; return what became of it."""
         return self.effects.run(self._join(wire, task_id=task_id))
 
     async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool:
@@ -242,9 +253,9 @@ class Host:
             WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
         """
         carry_out = self._join if task == TASK_JOIN else self._attempt
-        return await carry_out(wire, task_id=task_id)
+        return (await carry_out(wire, task_id=task_id)).counts
 
-    async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
+    async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         try:
             envelope = Envelope.from_wire(wire)
         except SerializationError as error:
@@ -261,7 +272,7 @@ class Host:
         """Call hooks in this process, which was started for it."""
         self._hook_delivery.call_hooks(call)
 
-    async def _join(self, wire: Mapping[str, Any], *, task_id: str) -> bool:
+    async def _join(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         try:
             join_signal = JoinSignal.from_wire(wire)
         except SerializationError as error:
@@ -273,7 +284,9 @@ class Host:
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:
         if engine is None:
             return BlockingEffects(self._store, self._sender.send)
-        self._groups = GroupedLedger(settings.database(), prepare=settings.prepare_statements)
+        self._groups = GroupedLedger(
+            settings.database(), prepare=settings.prepare_statements, is_alone=engine.carries_one
+        )
         engine.run(self._groups.open())
         return LoopEffects(engine, self._store, self._groups, self._threads, self._sender.send, self._sender.push)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.outcome import Event
-from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
+from flujo_worker.attempts.isolation import DeliveryResult, Failure, NoFreeSlot, NoProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +74,8 @@ class Quarantine:
             message = self._follow(process, partial(self._crashed, envelope))
         if message is None:
             return DeliveryResult("waiting" if self._is_stopping else "crashed")
-        return DeliveryResult(message["disposition"], message["counts"])
+        failure = message["failure"]
+        return DeliveryResult(message["disposition"], message["counts"], failure=failure and Failure(*failure))
 
     def call_hooks(self, call: PendingHookCall) -> bool:
         with self._started({"call": asdict(call)}) as process:

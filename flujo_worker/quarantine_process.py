@@ -105,7 +105,7 @@ def _done(host: Host, order: dict[str, Any]) -> dict[str, Any]:
         host.call_hooks(PendingHookCall(**order["call"]))
         return {}
     delivered = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
-    return {"disposition": delivered.disposition, "counts": delivered.counts}
+    return {"disposition": delivered.disposition, "counts": delivered.counts, "failure": delivered.failure}
 
 
 def _settings() -> Settings:

@@ -2,6 +2,9 @@
 
 Their names are few and constant, because an unknown name in a header hangs its chord. Of the deliveries that belong to a chord, one
 for each lane is its part: the last. All others leave the chord, and Celery acknowledges them without counting a part.
+
+A task whose attempt failed raises `StepFailed`: that is how Celery's events, signals and instrumentations learn of it. What follows from
+the failure is committed by then. The pool leaves the tracer out where nobody listens, and then nothing is raised.
 """
 
 from __future__ import annotations
@@ -22,14 +25,16 @@ from flujo_client.contract.envelope import (
     TASKS,
 )
 from flujo_client.transport.wire import SERIALIZER
+from flujo_worker.consumer.chord_parts import Part, count_parts
 from flujo_worker.consumer.strategy import strategy
-from flujo_worker.errors import WireError
+from flujo_worker.errors import StepFailed, WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery import Celery
 
+    from flujo_worker.attempts.isolation import DeliveryResult
     from flujo_worker.consumer.refusals import Refusals
     from flujo_worker.host import Host
 
@@ -41,6 +46,7 @@ _OPTIONS: dict[str, Any] = {
     "acks_late": True,
     "reject_on_worker_lost": True,
     "max_retries": 0,
+    "throws": (StepFailed,),  # expected: Celery logs a line for it, and we have logged more
     "typing": False,
     "shared": False,  # Celery would give them to every other app of the process as well, with this one's host
 }
@@ -79,18 +85,26 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals) -> None:
     register(health_check, name=TASK_HEALTH_CHECK)
 
 
-def _deliver(task: Any, carry_out: Callable[[], bool], refusals: Refusals) -> None:
+def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refusals) -> None:
     """Carry out a delivery; one that does not count as a part of its chord is none of the chord's any more when it returns.
 
     A message that is refused is recorded, and no part. An error is no part either: it would fail the chord for good, while the
     sweeper has the work done by another delivery. It raises Ignore, as Celery means it; what goes well does not, for that costs
     fifty times as much, in copies of the traceback.
+
+    Raises:
+        StepFailed: the attempt failed. A part that fails would fail its chord, so it is counted here.
     """
+    counts, failure = False, None
     try:
-        counts = carry_out()
+        delivered = carry_out()
+        counts, failure = delivered.counts, delivered.failure
+        if failure is not None and counts and task.request.group:
+            counts = False
+            request = task.request
+            count_parts(task.app, [Part(request.id, request.group, request.group_index, request.chord)])
     except WireError as refused:
         refusals.record(refused, str(task.request.id).encode(), queue=_queue_of(task.request))
-        counts = False
     except Exception as error:
         if not task.request.group:
             raise
@@ -101,6 +115,11 @@ def _deliver(task: Any, carry_out: Callable[[], bool], refusals: Refusals) -> No
             request
         ) in task.request_stack.stack:  # a class of the application's with a __call__ of its own has made a copy
             request.chord = None
+    if failure is not None:
+        failed = StepFailed(failure.message)
+        if failure.traceback:
+            failed.add_note(failure.traceback)
+        raise failed
 
 
 def _queue_of(request: Any) -> str:

@@ -4,7 +4,8 @@
     result = engine.run(pipeline, "input", context={"topic": "bees"})
 
 Each attempt is an envelope that is turned into bytes and back before it is performed; the store is in memory and keeps the same
-promises as Postgres. Time stands still but for the waits between attempts, which it skips.
+promises as Postgres. Time stands still but for the waits between attempts, which it skips. What a step raised is the `__cause__` of
+what `raise_for_status` raises.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from flujo_worker.guards.cells import MemoryCells
 from flujo_worker.hook_delivery import HookDelivery
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.ports import BrokerSnapshot, Member
+from flujo_worker.runtime.faults import keeping_errors
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.threads import Threads
 from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
@@ -258,7 +260,8 @@ class LocalEngine:
                 return "unknown"
         else:
             envelope = Envelope.from_wire(wire)
-        delivered = self.attempts.perform(envelope)
+        with keeping_errors():
+            delivered = self.attempts.perform(envelope)
         if delivered.counts:
             self._send_join_signal(self._chords.part(envelope))
         return delivered.disposition

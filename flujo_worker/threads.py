@@ -13,11 +13,14 @@ import time
 from collections import deque
 from concurrent.futures import Executor, Future
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+IDLE_S = 30.0
+"""How long a thread waits for its next call before it ends: a burst must not leave as many threads as it had calls."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,13 +91,25 @@ class Threads(Executor):
             return inbox
 
     def _serve(self, inbox: _Inbox) -> None:
-        while (work := inbox.get()) is not None:
+        while (work := self._next(inbox)) is not None:
             _call(*work)
             self._at_work.pop(work[0], None)
             del work  # an idle thread must hold nobody's values
             if self._is_closed:
                 return
             self._idle.append(inbox)
+
+    def _next(self, inbox: _Inbox) -> tuple[_TrackedFuture[Any], Callable[[], Any]] | None:
+        """Wait for the next call; None when there was none for so long that the thread may go."""
+        try:
+            return inbox.get(timeout=IDLE_S)
+        except Empty:
+            pass
+        try:
+            self._idle.remove(inbox)
+        except ValueError:  # somebody has just taken it
+            return inbox.get()
+        return None
 
 
 def _call(future: Future[Any], call: Callable[[], Any]) -> None:

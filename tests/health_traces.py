@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from flujo_client.gateway.requests import Request
-    from flujo_client.health.facts import ArosFacts, MachineFacts
-    from flujo_client.health.query import HealthQuery
+    from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 """When the golden reports were made."""

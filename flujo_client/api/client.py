@@ -163,6 +163,7 @@ class FlujoClient:
         tenant: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         prefix: str | None = None,
+        end: str | None = None,
         part: str | None = None,
         parent: str | None = None,
         background: bool | None = None,
@@ -171,7 +172,7 @@ class FlujoClient:
     ) -> list[RunRecord]:
         """List runs, newest first, child runs among them.
 
-        `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `part` those whose id has it anywhere;
+        `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `end` those whose id ends with it; `part` those whose id has it anywhere;
         `parent` the child runs of a run, or with an empty text all that are no child runs; `background` those of background steps,
         or with False all others.
         """
@@ -181,6 +182,7 @@ class FlujoClient:
             tenant=tenant,
             metadata=metadata,
             prefix=prefix,
+            end=end,
             part=part,
             parent=parent,
             background=background,

@@ -5,12 +5,14 @@ Values in, values out. Nothing here waits, connects or reads a clock but through
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
+from flujo_client.api.hold import hold
 from flujo_client.contract.approval import OPEN
 from flujo_client.contract.approval_token import signed
 from flujo_client.contract.read import read_result, references
@@ -43,7 +45,14 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.reference import bare, is_file, load_pipeline, reference_to, with_reference_options
+from flujo_client.pipeline.reference import (
+    bare,
+    default_name,
+    is_file,
+    load_pipeline,
+    reference_to,
+    with_reference_options,
+)
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
@@ -59,23 +68,21 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
-    from flujo_client.health.query import HealthQuery
+    from flujo_client.health.facts import HealthQuery
     from flujo_client.health.report import HealthReport
     from flujo_client.pipeline.fork import NewFork
     from flujo_client.pipeline.step import Step
     from flujo_client.serial import Packed
 
 
+logger = logging.getLogger(__name__)
+
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
 """How long nobody is believed who says that a run's status has not changed."""
 EVENTS_AT_ONCE = 10_000
-_HINTS = {
-    "queued": "is a worker running? `flujo status` tells",
-    "running": "`flujo lens trace` shows how far it is",
-    "parked": "`flujo lens show` tells what it waits for",
-    "paused": "it waits for a person; `flujo approvals list` shows the question",
-}
+FIRST_LOOK_S = 5.0
+"""A run that has not ended after so long may be held by something; `LOOK_AGAIN_S` apart it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +200,40 @@ def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True)
         WaitTimedOut: it has not within `timeout` seconds; it goes on.
     """
     until = None if timeout is None else time.monotonic() + timeout
+    look_s, told = FIRST_LOOK_S, None
     waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
     run = yield from record_of(run_id)
     while run.status in waits:
-        left = LOOK_AGAIN_S if until is None else min(LOOK_AGAIN_S, until - time.monotonic())
+        left = look_s if until is None else min(look_s, until - time.monotonic())
         if left <= 0:
-            raise WaitTimedOut(
-                f"run {run_id} is still {run.status} after {timeout:g} s; it goes on", suggestion=_HINTS[run.status]
-            )
+            raise (yield from timed_out(run, timeout or 0.0))
+        began = time.monotonic()
         yield AwaitRun(run_id, waits, left)
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
             run = yield from record_of(run_id)
+            if run.status in waits and time.monotonic() - began >= look_s:
+                look_s = LOOK_AGAIN_S
+                found = yield from hold(run)
+                if found is not None and found != told:
+                    logger.warning("run %s does not move: %s", run_id, found)
+                told = found
     return run
+
+
+def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
+    """Make the error about a run that was waited for so many seconds: what holds it, and the way out."""
+    found = None
+    with suppress(ServiceUnreachable):
+        found = yield from hold(run)
+    how = "it goes on" if found is None else found.why
+    way_out = f"`flujo lens trace {run.id}` shows how far it is" if found is None else found.way_out
+    return WaitTimedOut(f"run {run.id} is still {run.status} after {timeout:g} s; {how}", suggestion=way_out)
+
+
+def look_at(run_id: str, seconds: float) -> Operation[RunRecord]:
+    """Wait until a run has ended or its time is over, and read it."""
+    yield AwaitRun(run_id, LIVE_RUN, seconds)
+    return (yield from record_of(run_id))
 
 
 def result_of(
@@ -339,7 +368,7 @@ def find_pipeline(
         reference = reference_to(pipeline)
         live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
     check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
-    return FoundPipeline(compile_plan(live, default_name=reference.rpartition(":")[2]), reference, live.context_model)
+    return FoundPipeline(compile_plan(live, default_name=default_name(reference)), reference, live.context_model)
 
 
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:

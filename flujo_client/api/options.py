@@ -52,6 +52,7 @@ class RunFilters(TypedDict, total=False):
     tenant: str | None
     metadata: Mapping[str, Any] | None
     prefix: str | None
+    end: str | None
     part: str | None
     parent: str | None
     background: bool | None

@@ -108,6 +108,11 @@ class Flujo(Generic[OutputT, ContextT]):
         """The client this facade enqueues through."""
         return self._client
 
+    @property
+    def has_started_worker(self) -> bool:
+        """Tell whether this facade runs a worker process of its own."""
+        return self._fleet is not None
+
     def close(self) -> None:
         """Stop what this facade started."""
         if self._fleet is not None:

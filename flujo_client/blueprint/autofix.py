@@ -8,22 +8,24 @@ anything else in the data is left out. In: a text, and who finds what is wrong w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.editor import json_schema
-from flujo_client.blueprint.paths import path_replaced
 from flujo_client.blueprint.read import read
 from flujo_client.blueprint.shapes import IN_QUOTES
 from flujo_client.blueprint.token_spans import Edit, SourceEntry, entry_at
-from flujo_client.errors import BlueprintError
+from flujo_client.errors import BlueprintError, BlueprintTextError
+from flujo_client.expressions.tokens import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.contract.validation import Finding
+    from flujo_client.expressions.tokens import Token
 
 MOST: Final = 200
 """Mendings of one text."""
@@ -44,6 +46,8 @@ MENDED: Final[Mapping[str, str]] = {
     "V-T6": "a field of an output, one slip from one property of its schema: it is replaced",
 }
 """What is mended, by the rule that finds it."""
+_OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")
+_OTHER_TAG: Final = re.compile(r"\{\{[ \t\r\n]*(?:/if|/each|else)[ \t\r\n]*\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +176,36 @@ def _differences(one: Any, other: Any) -> int:
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         return sum(_differences(*pair) for pair in zip(one, other, strict=True))
     return int(type(one) is not type(other) or one != other)
+
+
+def path_replaced(entry: SourceEntry, path: Sequence[str], other: Sequence[str]) -> Edit | None:
+    """Write another path in the first place at which one is read; None where it is not written out as `a.b.c`.
+
+    What only looks like it stays: a text in quotes, what stands between tags, the middle of a longer path.
+    """
+    try:
+        words = list(_path_words(entry.value))
+    except BlueprintTextError:
+        return None
+    wanted = [word for part in path for word in (part, ".")][:-1]
+    for index, word in enumerate(words):
+        is_root = index == 0 or words[index - 1].text != "."
+        if is_root and [each.text for each in words[index : index + len(wanted)]] == wanted:
+            return entry.part_replaced(word.at, words[index + len(wanted) - 1].end, ".".join(other))
+    return None
+
+
+def _path_words(text: str) -> Iterator[Token]:
+    """Give the words of an expression, or of every tag of a template."""
+    if "{{" not in text:
+        yield from tokens(text)
+        return
+    at = 0
+    while opening := _OPENING.search(text, at):
+        other = _OTHER_TAG.match(text, opening.start())
+        if other is not None:
+            at = other.end()
+            continue
+        words = tokens(text, opening.end(), closed_by="}}")
+        yield from words
+        at = words[-1].end

@@ -6,14 +6,13 @@ The package `kinds` fills the table, a module for each kind. It must not build o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.key_paths import KeyPath, key_paths
-from flujo_client.blueprint.shapes import ANY, TEXT, Key, ListOf, MapOf, OneOf, Table
+from flujo_client.blueprint.shapes import ANY, INSIDE, TEXT, AnyOf, Key, ListOf, MapOf, OneOf, Table
 from flujo_client.blueprint.value_types import Model
 from flujo_client.contract import kinds
 from flujo_client.contract.limits import UsageLimits
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
     from flujo_client.blueprint.rules.table import RuleFinding
-    from flujo_client.blueprint.shapes import DocumentLocation
+    from flujo_client.blueprint.shapes import DocumentLocation, FieldType
     from flujo_client.contract.kinds import KindSpec
     from flujo_client.contract.validation import Finding
 
@@ -32,6 +31,37 @@ INIT: Final = "init"
 """The changes of the context that a step begins with, and the name behind its own of the step that makes them."""
 
 Data: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPath:
+    """Where a value of a shape may stand.
+
+    Attributes:
+        shape: what stands there.
+        path: keys from the table down; `*` is any key or index.
+        runs: how the steps there run beside each other, as `Key.runs`.
+        after: whether texts there are read when the steps inside have run.
+    """
+
+    shape: FieldType
+    path: tuple[str, ...] = ()
+    runs: str = INSIDE
+    after: bool = False
+
+
+def key_paths(top: KeyPath) -> Iterator[KeyPath]:
+    """Yield a path and every path below it, once for each shape that may stand there."""
+    yield top
+    shape = top.shape
+    if isinstance(shape, Table):
+        for name, key in shape.keys.items():
+            yield from key_paths(KeyPath(key.shape, (*top.path, name), key.runs, top.after or key.after))
+    elif isinstance(shape, ListOf | MapOf):
+        yield from key_paths(replace(top, shape=shape.each, path=(*top.path, "*")))
+    elif isinstance(shape, AnyOf):
+        for each in shape.shapes:
+            yield from key_paths(replace(top, shape=each))
 
 
 def _none(*_: Any) -> Iterator[Any]:

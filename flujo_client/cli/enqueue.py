@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.api.hold import hold
 from flujo_client.cli.inputs import input_options, json_lines_option, limit_options
 from flujo_client.cli.output import say, show_json, show_value
-from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,5 +68,5 @@ def command(
                 show_value(run.id)
         if not all(run.is_new for run in runs):
             say("enqueued before, under this key")
-        if not any(worker.is_live for worker in client.ask(requests.workers())):
-            say("no worker is running: the run waits for `flujo worker` or `flujo up`")
+        if runs and (held := client.perform(hold(runs[0].record()))) is not None:
+            say(f"{'the run waits' if len(runs) == 1 else 'the runs wait'}: {held}")

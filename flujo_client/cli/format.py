@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+SHORT = 8
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 
@@ -33,9 +34,14 @@ def cost(dollars: float) -> str:
     return f"${f'{dollars:.6f}'.rstrip('0').rstrip('.')}"
 
 
+def short(run_id: str) -> str:
+    """Write the end of a run's id, which names it wherever a run is asked for: 32 random bits."""
+    return run_id[-SHORT:]
+
+
 def counted(number: int, thing: str) -> str:
     """Write how many there are of a thing."""
-    plural = "es" if thing.endswith("ch") else "s"
+    plural = "es" if thing.endswith(("ch", "s")) else "s"
     return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 

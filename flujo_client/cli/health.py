@@ -19,7 +19,7 @@ from flujo_client.config.manager import FILE_NAME, ConfigManager
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health.export import to_csv, to_json
-from flujo_client.health.query import NEWEST, HealthQuery
+from flujo_client.health.facts import NEWEST, HealthQuery
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings

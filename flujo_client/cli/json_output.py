@@ -2,10 +2,10 @@
 
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
              deadline_at, cancel_requested_at, forked_from, from_step, duration_s, tokens, cost_usd, parent, background, retry_of
-    details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step)
+    details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step), logs (lines)
     budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
-    error    type, message, code, category, suggestion, feedback; or null
+    error    type, message, code, category, suggestion, feedback, traceback; or null
     trace    name, kind, status, offset_s, duration_s, attributes, events, children; an event has name, level, offset_s, data
     span     path, offset_s, and the keys of a step
     stats    since, until, runs, by_status, success_rate, duration_p50_s, duration_p95_s, tokens, cost_usd, failing_steps
@@ -121,6 +121,22 @@ def feedback_of(node: TraceNode) -> str | None:
     return feedback
 
 
+def tracebacks(trace: TraceNode) -> dict[str, str]:
+    """The tracebacks of a trace by the path of the first place that each was raised at; attempts that raise the same have one."""
+    first: dict[str, str] = {}
+    for path, node in _places(trace, ""):
+        first.setdefault(node.attributes.get("traceback", ""), path)
+    return {path: traceback for traceback, path in first.items() if traceback}
+
+
+def _places(node: TraceNode, above: str) -> Iterator[tuple[str, TraceNode]]:
+    """Walk through the places of a trace, those inside a place before itself: containers repeat what was raised in them."""
+    for child in node.children:
+        path = path_of(node, child, above)
+        yield from _places(child, path)
+        yield path, child
+
+
 def _spans(node: TraceNode, above: str) -> Iterator[dict[str, Any]]:
     for child in node.children:
         path = path_of(node, child, above)
@@ -147,4 +163,5 @@ def _error(fault: Fault | None) -> dict[str, Any] | None:
         "category": fault.category,
         "suggestion": fault.suggestion,
         "feedback": fault.feedback,
+        "traceback": fault.traceback,
     }

@@ -1,6 +1,6 @@
 """`flujo lens`: look at runs, on what Postgres holds alone.
 
-A run is named by its id, or by as much of its beginning as no other run shares. What takes the worker's code to look at joins by entry points of the group `flujo.lens`.
+A run is named by its id, or by as much of its beginning or end as no other run shares; the newest by `last`, `-1` or nothing. What takes the worker's code to look at joins by entry points of the group `flujo.lens`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flujo_client.cli.lens_stats import stats
 from flujo_client.cli.lens_trace import draw_file, spans_run, trace_run
 from flujo_client.cli.lens_watch import watch_run
 from flujo_client.cli.lookup import find_run
-from flujo_client.cli.output import say, show, show_json
+from flujo_client.cli.output import say, show_json, show_rows, stdout
 from flujo_client.cli.plugins import load
 from flujo_client.cli.tables import runs_table
 from flujo_client.cli.timeouts import read, timeout_option
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.records import RunRecord
 
 GROUP = "flujo.lens"
+WIDE = 100
+"""A terminal of so many columns has room for whole ids."""
 STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 
 
@@ -73,7 +75,8 @@ def list_runs(
     if as_json:
         show_json([run_shape(run) for run in runs])
     elif runs:
-        show(runs_table(runs, datetime.now(UTC), parents=background))
+        is_narrow = stdout.is_terminal and stdout.width < WIDE
+        show_rows(runs_table(runs, datetime.now(UTC), parents=background, is_narrow=is_narrow))
     else:
         say("no such run" if status or pipeline or parent or background else "no run yet")
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flujo_client.api.operations import peek_at
-from flujo_client.cli.json_output import details_shape
-from flujo_client.cli.lookup import find_part, find_run
+from flujo_client.cli.json_output import details_shape, tracebacks
+from flujo_client.cli.lookup import find_part, find_run, run_argument
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.prompts import prompts_shape, prompts_text
+from flujo_client.cli.step_output import OutputReader
 from flujo_client.cli.tables import error_section, run_card, section
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.errors import ClientError, SerializationError
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 _OPTIONS = (
     click.option("--show-input", is_flag=True, help="Also the input."),
     click.option("--show-output", is_flag=True, help="Also the output and the context."),
-    click.option("--show-error", is_flag=True, help="Also the whole error."),
+    click.option(
+        "--show-error", is_flag=True, help="Also the whole error, and the traceback of each step that failed."
+    ),
+    click.option("--logs", "show_logs", is_flag=True, help="Also what its steps printed and logged."),
     click.option(
         "--prompt", "show_prompts", is_flag=True, help="Also what its models were sent and what they answered."
     ),
@@ -54,6 +58,7 @@ class Seen:
     budgets: list[BudgetRecord]
     result: PipelineResult
     input: Any
+    logs: list[str]
 
 
 def _looking(act: Callable[..., None]) -> Callable[..., None]:
@@ -64,7 +69,7 @@ def _looking(act: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("show")
-@click.argument("run")
+@run_argument
 @_looking
 def show_run(*, run: str, **asked: Any) -> None:
     """Show one run: what it is, how it went, and its steps. RUN is the beginning of its id."""
@@ -80,13 +85,14 @@ def get_run(*, partial: str, **asked: Any) -> None:
 
 
 def _show(find: Find, run_id: str, *, timeout: float, final_output: bool, as_json: bool, **asked: bool) -> None:
-    seen = read(timeout, lambda client: _look(client, find(client, run_id), with_input=asked["show_input"]))
+    seen = read(timeout, lambda client: _look(client, find(client, run_id), **asked))
     if final_output:
         _show_output(seen, as_json=as_json)
         return
     values = _values(seen, **asked)
     prompts = {"prompts": prompts_shape(seen.trace)} if asked["show_prompts"] else {}
-    details = details_shape(seen.record, seen.trace, seen.budgets, **values, **prompts)
+    logs = {"logs": seen.logs} if asked["show_logs"] else {}
+    details = details_shape(seen.record, seen.trace, seen.budgets, **values, **prompts, **logs)
     for prompt in prompts.values():
         say(prompts_text(prompt))
     if as_json:
@@ -97,15 +103,21 @@ def _show(find: Find, run_id: str, *, timeout: float, final_output: bool, as_jso
         show(section(title.replace("_", " "), value))
     for each in prompts.get("prompts", []):
         show(section(f"{each['path']}  {each['what']}", each["text"]))
+    if asked["show_logs"]:
+        show(section("logs", "\n".join(seen.logs) or "nothing was printed or logged"))
     if asked["show_error"] and details["error"]:
         show(error_section(details["error"]))
+    if asked["show_error"]:
+        for path, traceback in tracebacks(seen.trace).items():
+            show(section(f"traceback of {path}", traceback))
 
 
-def _look(client: FlujoClient, handle: RunHandle, *, with_input: bool) -> Seen:
+def _look(client: FlujoClient, handle: RunHandle, *, show_input: bool, show_logs: bool, **_: bool) -> Seen:
     record = handle.record()
     result: PipelineResult = client.perform(peek_at(client.settings, handle.id))
-    given = _value(client, record.input) if with_input else None
-    return Seen(record, handle.trace(), handle.budgets(), result, given)
+    given = _value(client, record.input) if show_input else None
+    logs = list(OutputReader(handle).lines()) if show_logs else []
+    return Seen(record, handle.trace(), handle.budgets(), result, given, logs)
 
 
 def _show_output(seen: Seen, *, as_json: bool) -> None:

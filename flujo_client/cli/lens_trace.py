@@ -6,7 +6,7 @@ import click
 from pydantic import ValidationError
 
 from flujo_client.cli.json_output import span_shapes
-from flujo_client.cli.lookup import find_run
+from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import say, show, show_json
 from flujo_client.cli.render import PREVIEW, trace_tree
 from flujo_client.cli.tables import spans_table
@@ -34,7 +34,7 @@ _full_option = click.option(
 
 
 @click.command("trace")
-@click.argument("run")
+@run_argument
 @preview_option
 @_full_option
 @timeout_option
@@ -49,7 +49,7 @@ def trace_run(*, run: str, preview: int, is_full: bool, timeout: float, as_json:
 
 
 @click.command("spans")
-@click.argument("run")
+@run_argument
 @click.option("--status", type=click.Choice(PLACES), help="Only places that are so.")
 @click.option("--name", metavar="TEXT", help="Only places whose name has this in it.")
 @timeout_option

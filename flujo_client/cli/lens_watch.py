@@ -17,7 +17,7 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.json_output import event_shape
 from flujo_client.cli.lens_trace import preview_option
-from flujo_client.cli.lookup import find_run
+from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import print_status, say, show, show_json
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.timeouts import timeout_option, with_retry
@@ -36,7 +36,7 @@ AT_ONCE = 1000
 
 
 @click.command("watch")
-@click.argument("run")
+@run_argument
 @click.option("--after", metavar="CURSOR", help="Only what was told after the event with this cursor.")
 @preview_option
 @timeout_option

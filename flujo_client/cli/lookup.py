@@ -1,13 +1,16 @@
-"""Which run is meant: its id, or so much of it that no other run has the same."""
+"""Which run is meant: its id, so much of its beginning or its end that no other run has the same, or the newest, or the one before it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from flujo_client.errors import ClientError, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from flujo_client.api.client import FlujoClient
     from flujo_client.api.handle import RunHandle
@@ -16,17 +19,42 @@ if TYPE_CHECKING:
 CANDIDATES = 10
 RUN_OF_RUN = "."
 """What a child run's id has and no other."""
+LAST = "last"
+_BACK = re.compile(r"-([1-9]\d{0,3})")
 
 
-def find_run(client: FlujoClient, prefix: str) -> RunHandle:
-    """Find the run whose id begins so.
+def run_argument(act: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument RUN, which may be left out: the newest run then, as `last` and `-1` say; `-2` is the one before it."""
+    for back in range(1, 10):  # click takes `-1` for an option
+        act = click.option(f"-{back}", "back", flag_value=f"-{back}", hidden=True, expose_value=False, callback=_put)(
+            act
+        )
+    return click.argument("run", default=LAST, callback=_taken, metavar="[RUN]")(act)
+
+
+def _put(ctx: click.Context, _: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        ctx.meta[LAST] = given
+
+
+def _taken(ctx: click.Context, _: click.Parameter, given: str) -> Any:
+    return ctx.meta.get(LAST, given) if given == LAST else given
+
+
+def find_run(client: FlujoClient, named: str) -> RunHandle:
+    """Find the run whose id begins or ends so, or that `last` or `-2` names among those that are no child runs.
 
     Raises:
-        RunNotFound: no run's id begins so.
-        ClientError: several do; they are listed.
+        RunNotFound: there is none.
+        ClientError: several ids begin, or end, so; they are listed.
     """
-    found = client.list_runs(prefix=prefix, parent=_parent(prefix), limit=CANDIDATES + 1)
-    return _only(client, found, prefix, f"no run's id begins with '{prefix}'")
+    back = _BACK.fullmatch("-1" if named == LAST else named)
+    if back is not None:
+        found = client.list_runs(parent="", limit=1, offset=int(back[1]) - 1)
+        return _only(client, found, named, "there is no such run yet")
+    found = client.list_runs(prefix=named, parent=_parent(named), limit=CANDIDATES + 1)
+    found = found or client.list_runs(end=named, limit=CANDIDATES + 1)
+    return _only(client, found, named, f"no run's id begins or ends with '{named}'")
 
 
 def find_part(client: FlujoClient, part: str) -> RunHandle:
@@ -41,15 +69,15 @@ def _parent(answer: str) -> str | None:
     return None if RUN_OF_RUN in answer else ""
 
 
-def _only(client: FlujoClient, found: Sequence[RunRecord], prefix: str, none: str) -> RunHandle:
+def _only(client: FlujoClient, found: Sequence[RunRecord], named: str, none: str) -> RunHandle:
     if not found:
         raise RunNotFound(none, suggestion="`flujo lens list` shows the runs there are")
-    if len(found) > 1 and all(run.id != prefix for run in found):
+    if len(found) > 1 and all(run.id != named for run in found):
         lines = [f"{run.id}  {run.name}  {run.status}" for run in found[:CANDIDATES]]
         more = ["…"] if len(found) > CANDIDATES else []
         raise ClientError(
-            "\n  ".join([f"'{prefix}' may be any of these runs:", *lines, *more]),
+            "\n  ".join([f"'{named}' may be any of these runs:", *lines, *more]),
             code="AMBIGUOUS_RUN",
-            suggestion="write more of the id",
+            suggestion="write more of the id, or its last characters",
         )
-    return client.get_run(prefix if len(found) > 1 else found[0].id)
+    return client.get_run(named if len(found) > 1 else found[0].id)

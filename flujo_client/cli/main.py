@@ -22,6 +22,7 @@ _OURS = {
     "validate": "Find all that is wrong with a pipeline.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
     "status": "Are the services there, who works, and what waits?",
+    "doctor": "What will not work or not last here, and the line to change?",
     "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
     "approvals": "List and answer questions to people.",

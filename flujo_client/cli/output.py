@@ -23,17 +23,24 @@ from flujo_client.errors import (
     MissingAgentError,
     PipelineContextInitializationError,
     PipelineError,
+    RunEnded,
     SerializationError,
 )
 from flujo_client.redact import redact
+from flujo_client.tracebacks import shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import RenderableType
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
+LAST_FRAMES = 5
+"""How many frames of a traceback are shown with an error."""
 _REFUSED = (PipelineError, BlueprintError, MissingAgentError, PipelineContextInitializationError, SerializationError)
 # A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.
+UNBOUNDED = 10_000
 MAX_JSON_NODES, MAX_JSON_DEPTH = 10_000_000, 200
 
 
@@ -49,6 +56,11 @@ stderr = _Console(stderr=True)
 def show(renderable: RenderableType) -> None:
     """Print data for a person."""
     stdout.print(renderable)
+
+
+def show_rows(renderable: RenderableType) -> None:
+    """Print a table, a row in a line where a program reads it."""
+    stdout.print(renderable, width=None if stdout.is_terminal else UNBOUNDED)
 
 
 def show_value(value: Any) -> None:
@@ -77,6 +89,12 @@ def say(text: str) -> None:
 def print_status(renderable: RenderableType) -> None:
     """Show the person something that is not data."""
     stderr.print(renderable, soft_wrap=isinstance(renderable, Text) and not stderr.is_terminal)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Show the person lines that somebody else has written."""
+    for line in lines:
+        print_status(Text(printable(line)))
 
 
 def exit_code(error: BaseException) -> int:
@@ -126,6 +144,9 @@ class ErrorHandlingGroup(click.Group):
 def _print_error(error: Exception, *, with_traceback: bool) -> None:
     if with_traceback:
         stderr.print(Text(printable(redact("".join(traceback.format_exception(error))))), soft_wrap=True)
+    else:
+        for note in getattr(error, "__notes__", ()):
+            _print_last_frames(note, error)
     if isinstance(error, FlujoError):
         code, message = error.error_code, str(error)
     else:
@@ -133,6 +154,16 @@ def _print_error(error: Exception, *, with_traceback: bool) -> None:
         code = type(error).__name__
         message = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
     print_status(Text.assemble((code, "bold red"), " ", printable(message)))
+
+
+def _print_last_frames(note: str, error: Exception) -> None:
+    """Show where the user's code raised: the last frames, and how to see the rest."""
+    last = shortened(note, LAST_FRAMES)
+    print_status(Text(printable(last)))
+    if last != note.rstrip():
+        run = error.result.run_id if isinstance(error, RunEnded) and error.result is not None else None
+        whole = "`flujo --debug …`" if run is None else f"`flujo lens show {run} --show-error`"
+        print_status(Text(f"  → {whole} shows all of the traceback", "dim"))
 
 
 def _write(text: str) -> None:

@@ -16,6 +16,7 @@ from flujo_client.cli.format import cost, counted, duration, in_a_line, printabl
 from flujo_client.cli.json_output import feedback_of
 from flujo_client.contract.kinds import LOOP
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
+from flujo_client.tracebacks import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,9 @@ _COLOURS = {
     "error": "red",
     "critical": "red",
 }
-_DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "metadata", "work", "wait")
+_DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "traceback", "metadata", "work", "wait")
+_FRAMES = 2
+"""How many of a traceback's frames are drawn; `lens show --show-error` shows all."""
 _OF_THE_BUDGET = "flujo.budget."
 """What each attempt under limits has; `--json` and `lens spans` give it, drawn it would hide what happened."""
 _WAITED_FOR = {"breaker": "for its model's breaker", "retry": "to be tried again", "worker": "for a worker"}
@@ -61,7 +64,7 @@ def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = Fals
         is_full: draw every branch and iteration, and every level; otherwise what is many or deep is folded into a line.
     """
     tree = Tree(headline(trace), guide_style="dim")
-    _grow(tree, trace, _Above(preview, is_full))
+    _grow(tree, trace, _Above(preview, is_full, drawn=set()))
     return tree
 
 
@@ -78,6 +81,7 @@ class _Above(NamedTuple):
     level: int = 0
     step: str = ""
     shown: frozenset[str] = frozenset()
+    drawn: set[str] = set()  # noqa: RUF012 - each tree is given one of its own
 
     def under(self, node: TraceNode) -> _Above:
         shown = self.shown | {str(node.attributes.get(key)) for key in ("reason", "feedback")}
@@ -97,7 +101,7 @@ def _grow(tree: Tree, node: TraceNode, above: _Above) -> None:
         return
     for item in _items(node, is_full=above.is_full):
         if isinstance(item, TraceNode):
-            _grow(tree.add(headline(item)), item, here)
+            _grow(tree.add(headline(item) + _raised(item, above)), item, here)
         elif isinstance(item, TraceEvent):
             tree.add(_event(item, here, printed))
         else:
@@ -155,6 +159,15 @@ def headline(node: TraceNode) -> Text:
         if "forked_from" in facts:
             label.append(f"\nforked from {facts['forked_from']} at '{printable(facts['from_step'])}'", "dim")
     return label.append(f"\n{printable(str(facts['feedback']))}" if _has_own_feedback(node) else "")
+
+
+def _raised(node: TraceNode, above: _Above) -> Text:
+    """The last frames of what was raised at a place, once: its other attempts raise the same, and containers repeat what is below."""
+    traceback = node.attributes.get("traceback")
+    if not traceback or traceback in above.drawn or not _has_own_feedback(node):
+        return Text()
+    above.drawn.add(traceback)
+    return Text(f"\n{printable(shortened(traceback, _FRAMES))}", "dim")
 
 
 def _has_own_feedback(node: TraceNode) -> bool:

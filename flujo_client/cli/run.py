@@ -9,14 +9,16 @@ import click
 from rich.text import Text
 
 from flujo_client.address import STEP
+from flujo_client.api.hold import hold
+from flujo_client.api.operations import FIRST_LOOK_S, look_at, timed_out
 from flujo_client.api.runner import Flujo
-from flujo_client.cli.format import counted, duration, in_a_line
+from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
-from flujo_client.cli.output import print_status, say, show_json, show_value, stderr
+from flujo_client.cli.output import print_lines, print_status, say, show_json, show_value, stderr
+from flujo_client.cli.step_output import OutputReader
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
-from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
     from flujo_client.api.handle import RunHandle
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.records import AttemptRecord
+    from flujo_client.contract.records import AttemptRecord, RunRecord
     from flujo_client.contract.results import PipelineResult
 
 LOOK_EVERY_S = 0.5
+START_S = 30.0
+"""How long a worker of our own may take to start before anything is said of it."""
 
 
 @click.command("run")
@@ -58,7 +62,7 @@ def command(
         run = flujo.start(value, initial_context_data=context)
         say(f"{run.id} enqueued")
         try:
-            result = _wait(run, timeout, flujo.client)
+            result = _wait(run, timeout, flujo.client, START_S if flujo.has_started_worker else FIRST_LOOK_S)
         except KeyboardInterrupt:
             say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
             raise
@@ -68,14 +72,15 @@ def command(
             show_json(details_shape(run.record(), trace, run.budgets(), **values))
         elif show_steps:
             print_status(steps_table(trace))
+        if not as_json:
+            say(f"trace: flujo lens trace {short(run.id)}")
         result.raise_for_status()
         if not as_json:
             show_value(result.output)
 
 
-def _progress(run: RunHandle, client: FlujoClient) -> tuple[str, list[Approval]]:
+def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[str, list[Approval]]:
     """Say which step is at work, or why none is; with the questions that it waits for."""
-    record = run.record()
     if record.status == "parked":
         return in_a_line(f"parked: {record.reason}"), []
     if record.status == "paused":
@@ -95,22 +100,26 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
     return f"{where} {last.status}{again}{others}"
 
 
-def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> PipelineResult:
+def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s: float) -> PipelineResult:
     """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes.
 
-    Each question to a person is told once, with the commands that answer it.
+    Each question to a person is told once, with the commands that answer it; what holds the run, once some seconds have passed. What
+    steps print and log is shown with their names.
     """
-    began, last_line, seen = time.monotonic(), "", set[str]()
+    began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, patience_s)
+    output = OutputReader(run)
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began
             left = LOOK_EVERY_S if timeout is None else min(LOOK_EVERY_S, timeout - passed)
-            try:
-                return run.result(timeout=max(left, 0))
-            except WaitTimedOut as error:
-                if left < LOOK_EVERY_S:
-                    raise _timed_out(run, timeout) from error
-            now, approvals = _progress(run, client)
+            record: RunRecord = client.perform(look_at(run.id, max(left, 0)))
+            print_lines(output.lines())
+            if not record.is_live:
+                return run.result()
+            if left < LOOK_EVERY_S:
+                raise client.perform(timed_out(record, timeout or 0.0))
+            held.tell(record)
+            now, approvals = _progress(run, record, client)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != last_line and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
@@ -121,7 +130,19 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient) -> Pipelin
                     print_status(question_lines(each))
 
 
-def _timed_out(run: RunHandle, timeout: float | None) -> WaitTimedOut:
-    status = run.status()
-    hint = "is a worker running?" if status == "queued" else f"`flujo lens trace {run.id}` shows how far it is"
-    return WaitTimedOut(f"run {run.id} is still {status} after {timeout:g} s; it is not stopped", suggestion=hint)
+class _Holds:
+    """Says what holds a run, once each time that it is something else."""
+
+    def __init__(self, client: FlujoClient, patience_s: float) -> None:
+        self._client, self._told, self._look_at = client, "", time.monotonic() + patience_s
+
+    def tell(self, run: RunRecord) -> None:
+        """Say it, if it is time to look again."""
+        is_asked = run.status == "paused"  # its question is shown, with the commands that answer it
+        if is_asked or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + FIRST_LOOK_S
+        found = self._client.perform(hold(run))
+        if found is not None and str(found) != self._told:
+            say(f"the run does not move: {found}")
+        self._told = "" if found is None else str(found)

@@ -1,7 +1,8 @@
 """`flujo status`: is everything there, who works, and what waits. It starts nothing.
 
 `--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
-workers, the live ones, with id, host, pid, slots, build and started_at; backlog, the live attempts as ready, queued and running,
+workers, the live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at and
+queues (null: not known); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready, queued and running,
 each with count and oldest_s; owed_hooks, the calls of hooks that are still to be made, likewise; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them; refused, the
 messages that workers refused since Redis was last emptied, with count, reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. What could not be asked is null.
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from flujo_client.gateway.effects import Operation
     from flujo_client.transport.dead_letters import Refused
 
-WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at")
+WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at", "queues")
 
 
 @click.command("status")
@@ -71,19 +72,30 @@ def _state(settings: Settings, timeout: float) -> dict[str, Any]:
 def _shape(
     postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None, refused: dict[str, Any] | None
 ) -> dict[str, Any]:
-    facts = facts or {"schema": None, "workers": None, "backlog": None, "owed_hooks": None, "budgets": None}
+    facts = facts or {
+        "schema": None,
+        "workers": None,
+        "other_workers": None,
+        "backlog": None,
+        "owed_hooks": None,
+        "budgets": None,
+    }
     services = {"postgres": postgres, "redis": redis}
     return {"ok": postgres["ok"] and redis["ok"], **services, **facts, "refused": refused}
 
 
 def _ask(client: FlujoClient) -> dict[str, Any]:
-    live: list[WorkerRecord] = [worker for worker in client.ask(requests.workers()) if worker.is_live]
+    own = client.settings.worker
+    queues = {own.attempts_queue, own.control_queue, *client.ask(requests.live_queues())}
+    live: list[WorkerRecord] = [each for each in client.ask(requests.workers()) if each.is_live and each.slots]
+    ours = [worker for worker in live if worker.serves(queues)]
     backlog = client.ask(requests.backlog())
     pending, pending_since = client.ask(requests.pending_hooks())
     counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
     return {
         "schema": client.ask(requests.schema_version()),
-        "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in live],
+        "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in ours],
+        "other_workers": len(live) - len(ours),
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
         "owed_hooks": {"count": pending, "oldest_s": pending_since},
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flujo_client.cli.format import age, cost, counted, duration, in_a_line, printable, written
+from flujo_client.cli.format import SHORT, age, cost, counted, duration, in_a_line, printable, short, written
 from flujo_client.cli.json_output import step_shape
 from flujo_client.cli.lookup import RUN_OF_RUN
 from flujo_client.cli.render import headline, status
@@ -34,8 +34,15 @@ _SPENDING = ("spent", "reserved", "overrun")
 _NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "failed", "of", "runs")
 
 
-def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False) -> Table:
-    """Draw runs, one in a line, with `parents` in two. `now` is the moment their ages are counted from."""
+def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False, is_narrow: bool = False) -> Table:
+    """Draw runs, one in a line, with `parents` in two.
+
+    Args:
+        runs: the runs.
+        now: the moment their ages are counted from.
+        parents: also name each run's parent.
+        is_narrow: show the end of each id alone, which is enough to name a run.
+    """
     table = _table("run", "pipeline", "status", "age", "took", wraps="pipeline")
     for run in runs:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
@@ -43,9 +50,10 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
         name = Text(printable(run.name)).append(
             "" if run.forked_from is None else f"  fork at {printable(run.from_step or '')}", "dim"
         )
-        table.add_row(_run_id(run.id), name, status(run.status), since, took)
+        table.add_row(Text(short(run.id)) if is_narrow else _run_id(run.id), name, status(run.status), since, took)
         if parents:
-            table.add_row(Text("  of ", "dim") + _run_id(str(run.parent_run), "dim"))
+            parent = str(run.parent_run)
+            table.add_row(Text("  of ", "dim") + (Text(short(parent), "dim") if is_narrow else _run_id(parent, "dim")))
     return table
 
 
@@ -147,8 +155,8 @@ def section(title: str, value: Any) -> Group:
 
 
 def error_section(error: Mapping[str, Any]) -> Group:
-    """Draw a run's whole error."""
-    facts = _grid((key, str(error[key])) for key in error if error[key])
+    """Draw a run's whole error, but for its traceback, which stands at the step that raised it."""
+    facts = _grid((key, str(error[key])) for key in error if error[key] and key != "traceback")
     return Group("", Text("error", "bold"), Padding(facts, (0, 0, 0, 2)))
 
 
@@ -168,7 +176,9 @@ def services_table(state: Mapping[str, Any]) -> Table:
         return table
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
     table.add_row("schema", str(state["schema"]), "")
-    table.add_row("workers", str(len(state["workers"])), slots if state["workers"] else "nothing moves without one")
+    others = f"; {counted(state['other_workers'], 'process')} more on other queues" if state["other_workers"] else ""
+    has_one = slots if state["workers"] else "nothing moves without one"
+    table.add_row("workers", str(len(state["workers"])), Text(has_one + others, overflow="fold"))
     for name, waiting in {**state["backlog"], "hooks owed": state["owed_hooks"]}.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for budget in state["budgets"]:
@@ -177,8 +187,10 @@ def services_table(state: Mapping[str, Any]) -> Table:
 
 
 def _run_id(run_id: str, style: str = "") -> Text:
-    """An id never wraps but where a child run's own part begins, which `lens get` takes alone."""
-    return Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
+    """An id never wraps but where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, stands out."""
+    text = Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
+    text.stylize("bold", len(text) - SHORT)
+    return text
 
 
 def _span_row(span: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,11 @@ Must not read anything. In: what pydantic found, and where each value came from.
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
-from flujo_client.config import legacy_names
 from flujo_client.contract.suggestions import closest_match, did_you_mean
 from flujo_client.errors import SettingsError
 
@@ -21,9 +21,33 @@ if TYPE_CHECKING:
 
     from flujo_client.config.toml_positions import Key, Written
 
+
 MAX_FINDINGS_SHOWN, LONGEST_NAME = 20, 80
 _FOLLOWS = "default_factory_not_called"
 """What is found where a default is made of a value that is wrong itself."""
+_ALWAYS_SO = "leave it out: it is always so here"
+_NOT_HERE = "leave it out: there is nothing like it here"
+
+LEGACY_VARIABLES = {
+    "FLUJO_PROJECT_ROOT": "set FLUJO_CONFIG_PATH to the file, and PYTHONPATH to the folder of your modules",
+    "FLUJO_TEST_MODE": "leave it out: there is no test mode; flujo_worker.testing runs pipelines without services",
+    "FLUJO_DEBUG_PROMPTS": "set FLUJO_LOG_PROMPTS=full",
+    "FLUJO_TRACE_PREVIEW_LEN": "set FLUJO_LOG_PROMPTS to off, preview or full; `flujo lens trace --prompt-preview-len` cuts what is shown",
+    "FLUJO_DISABLE_TRACING": "leave it out: the trace is the rows that carry the run; FLUJO_LOG_PROMPTS=off keeps prompts out of it",
+    "FLUJO_AUTO_MIGRATE": "leave it out, and run `flujo migrate` before the workers",
+    "FLUJO_STRICT_CONTEXT": _ALWAYS_SO,
+    "FLUJO_STRICT_DSL": _ALWAYS_SO,
+    "FLUJO_SHADOW_EVAL_*": _NOT_HERE,
+    "FLUJO_GOVERNANCE_*": _NOT_HERE,
+}
+
+_LEGACY_KEYS = {
+    "env_file": "leave it out: no file of variables is read; let what starts the process do it, as compose, systemd and honcho can",
+    "governance_policy_module": _NOT_HERE,
+    "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, default models are agents.default_review_model and its like, postgres_pool_max is worker.pool_max",
+    "run": "give them to `flujo run` as options",
+    **dict.fromkeys(("architect", "bench", "lockfile", "solve"), _NOT_HERE),
+}
 
 
 class Origins:
@@ -138,7 +162,7 @@ def _way_out(
     if finding["type"] == "extra_forbidden":
         name, fields = ".".join(location), _fields_at(model, location)
         names = {*known, *model.model_fields} if len(location) == 1 else known
-        return legacy_names.of_key(name) or (nearest(name, names) if fields is None else nearest(location[-1], fields))
+        return legacy_key(name) or (nearest(name, names) if fields is None else nearest(location[-1], fields))
     if finding["type"] != "literal_error":
         return None
     given: Any = values
@@ -162,3 +186,13 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)
+
+
+def legacy_variable(name: str) -> str | None:
+    """Say what serves in the place of a variable of the original; None where it is none."""
+    return next((hint for pattern, hint in LEGACY_VARIABLES.items() if fnmatchcase(name, pattern)), None)
+
+
+def legacy_key(name: str) -> str | None:
+    """Say what serves in the place of a key, or of a section, of the original's file; None where it is none."""
+    return _LEGACY_KEYS.get(name)

@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import pydantic
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from flujo_client.config import legacy_names
-from flujo_client.config.errors import Origins, nearest, settings_error
+from flujo_client.config.errors import Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
     Agents,
     Aros,
@@ -313,7 +312,7 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     ours = (variable for variable in environ if variable.startswith("FLUJO_"))
     for variable in sorted(ours):
         if variable not in known and not _FOREIGN.fullmatch(variable):
-            way_out = legacy_names.of_variable(variable) or nearest(variable, known)
+            way_out = legacy_variable(variable) or nearest(variable, known)
             raise SettingsError(f"environment: unknown variable {variable}", suggestion=way_out)
 
 

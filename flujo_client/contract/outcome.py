@@ -6,12 +6,12 @@ nothing expected is raised in between (C-23).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_client.serial import storable_text
-from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD
+from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,12 @@ CONTROL_FLOW = "control_flow"
 OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "limit"]
 
 
-_WORDS = ("category", "type_name", "module", "code", "traceback_digest", "tool")
-_SENTENCES = ("message", "feedback", "suggestion")
+_TEXTS = {
+    **dict.fromkeys(("category", "type_name", "module", "code", "traceback_digest", "tool"), MAX_ERROR_WORD),
+    **dict.fromkeys(("message", "feedback", "suggestion"), MAX_ERROR_TEXT),
+    "traceback": MAX_TRACEBACK_BYTES,
+}
+"""Each text of a fault, with the characters that it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Fault:
 
     Attributes:
         tool: of a pause, the tool whose agent asked (M-327): the answer is that agent's.
+        traceback: the user's part of the traceback; empty if no code of theirs took part, and in rows of older versions.
+        raised: the error itself, where it was raised in this process and somebody keeps it. It never travels.
     """
 
     category: str
@@ -45,18 +51,19 @@ class Fault:
     retry_after_s: float | None = None
     traceback_digest: str = ""
     tool: str | None = None
+    traceback: str = ""
+    raised: BaseException | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Bound each text, whoever wrote it, so that any error can be stored and read back whole (M-428)."""
-        for name in _WORDS + _SENTENCES:
+        for name, most in _TEXTS.items():
             text = getattr(self, name)
             if text is not None:
-                most = MAX_ERROR_WORD if name in _WORDS else MAX_ERROR_TEXT
                 object.__setattr__(self, name, storable_text(str(text), most=most))
 
     def to_tree(self) -> dict[str, Any]:
         """Give the fault as plain data."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__ if name != "raised"}
 
     @property
     def stops_run(self) -> bool:

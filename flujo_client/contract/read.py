@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
     Resolve = Callable[[str], Any]
-    from collections.abc import Mapping
-
     Row = Mapping[str, Any]
-
 
 ENDED = ("succeeded", "failed", "cancelled")
 NO_AGENT = StepResult(name="")
@@ -42,7 +39,9 @@ def read_result(
     fetch: Fetch,
     questions: Sequence[Approval] = (),
 ) -> PipelineResult:
-    """Make a run's result of its rows.
+    """Make a run's result of its rows, with a StepResult for each node that came to an end (U-18, M-283, M-444).
+
+    Containers have the results of their children inside. One that a run's end left open is among them, and failed.
 
     Args:
         run: the run.
@@ -68,21 +67,6 @@ def read_result(
             if run.status == "paused"
         ],
     )
-
-
-def read_history(
-    run: RunRecord,
-    attempts: Sequence[AttemptRecord],
-    scopes: Sequence[ScopeRecord] = (),
-    *,
-    resolve: Resolve,
-    fetch: Fetch,
-) -> list[StepResult]:
-    """One StepResult for each node that came to an end, containers with those of their children inside (U-18, M-283, M-444).
-
-    A container that a run's end left open is among them, and failed.
-    """
-    return _Reading(run, resolve, fetch).nodes(arrange(attempts, scopes))
 
 
 def references(run: RunRecord, attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> set[str]:
@@ -234,13 +218,7 @@ def _feedback(last: AttemptRecord) -> str | None:
 def _failed(fault: Fault | None, reason: str | None) -> Failed | None:
     if fault is None:
         return None if reason is None else Failed(message=reason)
-    return Failed(
-        type_name=fault.type_name,
-        message=fault.message,
-        code=fault.code,
-        category=fault.category,
-        suggestion=fault.suggestion,
-    )
+    return Failed.of(fault)
 
 
 def plain(tree: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
@@ -276,8 +277,22 @@ class CorrectionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldRecord:
+    """Where a run stands that does not move: parked for a reason, or with attempts that wait in a queue."""
+
+    run: str
+    reason: str | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """One row of `flujo_workers`."""
+    """One row of `flujo_workers`.
+
+    Attributes:
+        slots: how many attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine.
+        queues: which it takes messages from; None: it has not said so yet, or is of a version that does not.
+    """
 
     id: str
     host: str
@@ -286,3 +301,8 @@ class WorkerRecord:
     slots: int
     started_at: datetime
     is_live: bool
+    queues: tuple[str, ...] | None = None
+
+    def serves(self, queues: Collection[str]) -> bool:
+        """Tell whether it takes messages from one of these queues; assumed of a live worker that has not said."""
+        return self.is_live and self.slots > 0 and (self.queues is None or not set(queues).isdisjoint(self.queues))

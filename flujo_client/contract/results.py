@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from flujo_client import errors
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.errors import ControlFlowError, RunCancelled, RunEnded, RunExpired, RunFailed
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Fault
+
+E = TypeVar("E", bound=BaseException)
 
 
 class StepResult(BaseModel):
@@ -87,13 +92,33 @@ class Aborted(StepOutcome):
 
 
 class Failed(BaseModel):
-    """Why a run ended as it did, with the original class, message and code."""
+    """Why a run ended as it did, with the original class, message and code.
+
+    `traceback` is the user's part of the traceback, as text; empty if no code of theirs took part.
+    """
 
     type_name: str = ""
     message: str = ""
     code: str = ""
     category: str = ""
     suggestion: str | None = None
+    traceback: str = ""
+    _raised: BaseException | None = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, fault: Fault) -> Failed:
+        """Make it of what was recorded, and of the error itself where that was raised in this process."""
+        failed = cls(**{name: getattr(fault, name) for name in cls.model_fields})
+        failed._raised = fault.raised
+        return failed
+
+    def explain(self, error: E) -> E:
+        """Give an error its cause, where that was raised in this process, else the traceback as a note."""
+        if self._raised is not None:
+            error.__cause__ = self._raised
+        elif self.traceback:
+            error.add_note(self.traceback)
+        return error
 
 
 _ENDINGS: dict[str, type[RunEnded]] = {"failed": RunFailed, "cancelled": RunCancelled, "expired": RunExpired}
@@ -143,6 +168,8 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
     def raise_for_status(self) -> Self:
         """Return the result of a success, raise for everything else.
 
+        The error has the traceback of the user's code as a note, and the error itself as its cause where that was raised in this process.
+
         Raises:
             PausedException: it waits for a person.
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
@@ -160,14 +187,14 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
             return self
         error = self.error or Failed()
         if error.code in _SIGNALS:
-            raise _SIGNALS[error.code](error.message, suggestion=error.suggestion)
+            raise error.explain(_SIGNALS[error.code](error.message, suggestion=error.suggestion))
         if error.code == errors.UsageLimitExceededError.code:
-            raise errors.UsageLimitExceededError(error.message, self, suggestion=error.suggestion)
+            raise error.explain(errors.UsageLimitExceededError(error.message, self, suggestion=error.suggestion))
         if error.code == errors.PricingNotConfiguredError.code:
-            raise errors.PricingNotConfiguredError.from_message(error.message)
+            raise error.explain(errors.PricingNotConfiguredError.from_message(error.message))
         text = f"{error.type_name}: {error.message}" if error.type_name else error.message
         message = f"run {self.run_id} {self.run_status}" + (f": {text}" if text else "")
-        raise ending(message, result=self, suggestion=error.suggestion)
+        raise error.explain(ending(message, result=self, suggestion=error.suggestion))
 
 
 class RefinementCheck(BaseModel):

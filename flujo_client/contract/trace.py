@@ -125,12 +125,15 @@ class _TraceBuilder:
 
     def _step(self, node: NodeRows) -> TraceNode:
         first, last = node.tries[0], node.tries[-1]
+        began = (
+            first.started_at or first.created_at
+        )  # a worker's start is no part of the step; its attempt tells of the wait
         return TraceNode(
             name=node.name,
             kind=STEP.name,
             status=last.status,
-            offset_s=self._offset(first.created_at),
-            duration_s=_seconds(first.created_at, last.ended_at),
+            offset_s=self._offset(began),
+            duration_s=_seconds(began, last.ended_at),
             attributes=_set(attempts=last.number, work=self._work(node)),
             events=self._events_of(node.starts_and_joins),
             children=[self._attempt(each) for each in node.tries],
@@ -177,6 +180,7 @@ class _TraceBuilder:
             duration_s=_seconds(scope.opened_at, scope.closed_at),
             attributes=_set(
                 feedback=scope.fault.feedback if scope.fault else feedback,
+                traceback=scope.fault.traceback if scope.fault else None,
                 child_run=child_run,
                 **{"flujo.cache.hit": cache_hit},
                 tokens=scope.tokens + tokens,
@@ -253,6 +257,7 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
         worker=row.worker,
         reason=row.reason,
         feedback=row.fault.feedback if row.fault else None,
+        traceback=row.fault.traceback if row.fault else None,
         deliveries=row.fence if row.fence > 1 else None,
     )
 

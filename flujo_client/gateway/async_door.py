@@ -25,10 +25,9 @@ from flujo_client.gateway.door import (
     to_flujo_error,
 )
 from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, Sleep
-from flujo_client.gateway.post import ClientPublisher
+from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher, Unmarked
 from flujo_client.gateway.requests import mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
-from flujo_client.gateway.sent_marks import MARK_AFTER_S, PATIENCE_S, Unmarked
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
 
 if TYPE_CHECKING:

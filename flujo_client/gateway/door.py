@@ -21,6 +21,7 @@ from flujo_client.gateway.effects import (
     AwaitRun,
     CountQueued,
     CountRefused,
+    DescribeBroker,
     Effect,
     MarkSent,
     Operation,
@@ -30,10 +31,9 @@ from flujo_client.gateway.effects import (
     RequestSweep,
     Sleep,
 )
-from flujo_client.gateway.post import ClientPublisher
+from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
-from flujo_client.gateway.sent_marks import Ages, MarkThread
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
 from flujo_client.transport.postgres import fate, options, unreachable
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 20
+SCHEMA = 21
 """The schema this code reads and writes: the number of the newest migration."""
 
 VERSION = Query(schema_version())
@@ -217,6 +217,8 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
             return post.depths(queues)
         case CountRefused():
             return post.refused()
+        case DescribeBroker():
+            return post.describe()
         case _:
             raise ClientError(f"no door for {effect}")
     return None

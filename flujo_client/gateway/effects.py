@@ -59,6 +59,11 @@ class CountRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribeBroker:
+    """Ask the broker what it says of itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitRun:
     """Wait until a run may have none of these statuses any more, but not longer than some seconds."""
 
@@ -74,7 +79,18 @@ class Sleep:
     seconds: float
 
 
-Effect = Query | PingBroker | Publish | MarkSent | RequestSweep | CountQueued | CountRefused | AwaitRun | Sleep
+Effect = (
+    Query
+    | PingBroker
+    | Publish
+    | MarkSent
+    | RequestSweep
+    | CountQueued
+    | CountRefused
+    | DescribeBroker
+    | AwaitRun
+    | Sleep
+)
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

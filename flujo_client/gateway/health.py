@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.gateway.requests import Request
-from flujo_client.health.facts import ArosFacts, MachineFacts, read_aros, read_machine
-from flujo_client.health.query import HealthQuery
+from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts, read_aros, read_machine
 from flujo_client.health.report import HealthReport
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from flujo_client.contract.records import (
     BudgetRecord,
     CorrectionRecord,
     EventRecord,
+    HeldRecord,
     Launch,
     NoticeRecord,
     Recording,
@@ -146,6 +147,7 @@ def run(run_id: str) -> Request[RunRecord | None]:
 def runs(  # noqa: PLR0913 - one for each filter
     *,
     prefix: str | None = None,
+    end: str | None = None,
     part: str | None = None,
     status: str | None = None,
     pipeline: str | None = None,
@@ -165,6 +167,7 @@ def runs(  # noqa: PLR0913 - one for each filter
     """
     parameters = {
         "prefix": prefix,
+        "end": end,
         "part": part,
         "status": status,
         "pipeline": pipeline,
@@ -330,12 +333,22 @@ def schema_version() -> Request[int]:
 
 def workers() -> Request[list[WorkerRecord]]:
     """List the worker processes of the last day."""
-    return Request("workers", {}, lambda rows: [WorkerRecord(**row) for row in rows])
+    return Request("workers", {}, lambda rows: [_worker(row) for row in rows])
 
 
 def backlog() -> Request[dict[str, tuple[int, float]]]:
     """Count the live attempts by status, with the age of the oldest in seconds."""
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
+
+
+def holds(run_id: str) -> Request[list[HeldRecord]]:
+    """Read where a live run, and the child runs that it waits for, are parked, and in which queues they wait for a worker."""
+    return Request("holds", {"run": run_id}, lambda rows: [HeldRecord(**row) for row in rows])
+
+
+def live_queues() -> Request[list[str]]:
+    """List the queues that live attempts are for."""
+    return Request("live_queues", {}, lambda rows: [row["queue"] for row in rows])
 
 
 def pending_hooks() -> Request[tuple[int, float | None]]:
@@ -388,6 +401,11 @@ def _bind_pipeline(new: NewRun) -> dict[str, Any]:
         "plan": stored(new.plan.to_tree(), path="plan"),
         "hooked": bool(new.plan.hooks),
     }
+
+
+def _worker(row: Row) -> WorkerRecord:
+    queues = row["queues"]
+    return WorkerRecord(**{**row, "queues": None if queues is None else tuple(queues)})
 
 
 def _text(text: str | None) -> str | None:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from flujo_client.config.models import Health
-    from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
-    from flujo_client.health.query import HealthQuery
+    from flujo_client.health.facts import ArosFacts, Counter, Depths, HealthQuery, MachineFacts, RunCount
 
 STAGES: Final = ("extract", "syntactic", "tolerant", "semantic", "custom")
 _STAGE, _SHADOW_STAGE = "aros.coercion.stage.", "aros.shadow.coercion.stage."

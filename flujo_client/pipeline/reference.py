@@ -16,6 +16,7 @@ from flujo_client.pipeline.identity import importable
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver, is_ours
+from flujo_client.tracebacks import place_in, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,9 @@ RESOURCES = "resources object"
 
 OURS: Final = ("PipelineContext", "safe_serialize")
 """What of this package a reference may name: a context's model, and the function that makes plain data of anything."""
+
+PIPELINE: Final = "pipeline"
+"""The attribute that says nothing of what the pipeline does."""
 
 _WITH = "?"
 _OPTIONS = "resources", "hooks"
@@ -37,6 +41,13 @@ _BLUEPRINT = "blueprint:"
 def blueprint_reference(text: str) -> str:
     """Write the reference of a pipeline that is found by its blueprint: `blueprint:` and the SHA-256 of the text."""
     return f"{_BLUEPRINT}{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def default_name(reference: str) -> str:
+    """Name a pipeline that has no name of its own: by its attribute, or where that is just `pipeline`, by its module."""
+    module, _, attribute = bare(reference).rpartition(":")
+    names = [attribute, *reversed(module.split("."))]
+    return next((each for each in names if each != PIPELINE), PIPELINE)
 
 
 def is_file(named: str) -> bool:
@@ -80,7 +91,7 @@ def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
     own = () if is_blueprint(place) else pipeline.hooks
     hooks = (*own, *filter(None, options.get("hooks", "").split(",")))
     resources = options.get("resources", pipeline.resources)
-    return replace(pipeline, name=pipeline.name or place.rpartition(":")[2], resources=resources, hooks=hooks)
+    return replace(pipeline, name=pipeline.name or default_name(place), resources=resources, hooks=hooks)
 
 
 def reference_with_options(
@@ -162,16 +173,15 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         )
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise PipelineError(
-            f"{what} '{reference}' not found: no module named '{error.name}'",
-            suggestion=_as_module(module_name, attribute),
-            code="UNKNOWN_REFERENCE",
-            cause=error,
-        ) from error
     except (Exception, SystemExit) as error:
-        message = f"importing {what} '{reference}' raised {type(error).__name__}: {error}"
-        raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise PipelineError(
+                f"{what} '{reference}' not found: no module named '{error.name}'",
+                suggestion=_as_module(module_name, attribute),
+                code="UNKNOWN_REFERENCE",
+                cause=error,
+            ) from error
+        raise _import_failed(f"importing {what} '{reference}'", error) from error
     try:
         found = _follow(module, attribute)
     except AttributeError as error:
@@ -223,8 +233,21 @@ def _make(function: Callable[[], Any], reference: str) -> Any:
     try:
         return function()
     except (Exception, SystemExit) as error:
-        message = f"'{reference}' is a function and calling it raised {type(error).__name__}: {error}"
-        raise PipelineError(message, code="IMPORT_FAILED", cause=error) from error
+        raise _import_failed(f"'{reference}' is a function and calling it", error) from error
+
+
+def _import_failed(what: str, error: BaseException) -> PipelineError:
+    """Say where in the user's code it was raised, with the traceback as a note."""
+    place, traceback = place_in(error), traceback_of(error)
+    message = error.msg if isinstance(error, SyntaxError) else error
+    failed = PipelineError(
+        f"{what} raised {type(error).__name__}: {message}{f' ({place})' if place else ''}",
+        code="IMPORT_FAILED",
+        cause=error,
+    )
+    if traceback:
+        failed.add_note(traceback)
+    return failed
 
 
 def reference_to(pipeline: Pipeline | Step) -> str:

@@ -5,7 +5,7 @@ that is kept elsewhere. It never looks into the value and never fetches one: who
 value and proves it with `matches`.
 
 A value above `PARTS_ABOVE` that was packed here is held in parts, which the next version of the value shares where it did not change
-(ADR 68). `manifest.py` is how such a value is stored.
+(ADR 68): its JSON is cut where a later version is likely to be cut too. `manifest.py` is how such a value is stored.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import zstandard
 
 from flujo_client.errors import SerializationError
-from flujo_client.serial.fragments import fragments
 from flujo_client.serial.tree import Tree, dumps, loads
 
 if TYPE_CHECKING:
@@ -29,6 +28,12 @@ PARTS_ABOVE: Final = 256 * 1024
 MAX_BYTES: Final = 64 * 1024 * 1024
 _LEVEL: Final = 1  # of prose 3 saves two parts in a hundred more and takes a third longer
 _DIGEST: Final = re.compile(rb"[0-9a-f]{64}")
+FRAGMENT_BYTES: Final = 16 * 1024
+"""From how many bytes on a fragment is complete."""
+_OPENED: Final = 2  # levels: a model's own mapping, and that of its fields
+_DEEPEST: Final = 5  # a level deeper, all below is written once more
+_FEW: Final = 64
+_WORTH_CUTTING: Final = 512  # bytes of an item on average: a cut costs about what writing them does
 
 
 class Packed:
@@ -212,3 +217,62 @@ def _decompress(data: bytes, max_bytes: int) -> bytes:
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=max_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise SerializationError("damaged or larger than allowed", cause=error) from error
+
+
+def fragments(tree: Tree) -> list[bytes]:
+    """Write a large tree as JSON in pieces, which joined are its JSON. Raises SerializationError if it is not a tree.
+
+    A large text is a piece of its own. Lists and mappings of large items are cut between them, from the front, so that a list that
+    only grows keeps its pieces. Everything small is taken together. The cuts depend on the tree alone.
+    """
+    cutter = _Cutter()
+    cutter.write(tree, 0)
+    cutter.cut()
+    return cutter.done
+
+
+class _Cutter:
+    def __init__(self) -> None:
+        self.done: list[bytes] = []
+        self._pending: list[bytes] = []
+        self._length = 0
+
+    def write(self, node: Tree, level: int) -> None:
+        if level < _OPENED and type(node) is dict and len(node) <= _FEW:
+            self._open(node, level)
+            return
+        json = dumps(node)
+        if len(json) < FRAGMENT_BYTES:
+            self._add(json)
+            return
+        self.cut()
+        if level < _DEEPEST and type(node) in (dict, list) and len(json) >= _WORTH_CUTTING * len(node):
+            self._open(node, level)
+            self.cut()
+        else:
+            self.done.append(json)
+
+    def _open(self, node: dict[str, Any] | list[Any], level: int) -> None:
+        is_dict = isinstance(node, dict)
+        separator = b"{" if is_dict else b"["
+        for key in node:
+            self._add(separator)
+            separator = b","
+            if isinstance(node, dict):
+                self._add(dumps({key: 0})[1:-2])  # the key and its colon
+                self.write(node[key], level + 1)
+            else:
+                self.write(key, level + 1)
+        self._add((b"" if node else separator) + (b"}" if is_dict else b"]"))
+
+    def _add(self, json: bytes) -> None:
+        self._pending.append(json)
+        self._length += len(json)
+        if self._length >= FRAGMENT_BYTES:
+            self.cut()
+
+    def cut(self) -> None:
+        if self._pending:
+            self.done.append(b"".join(self._pending))
+            self._pending.clear()
+            self._length = 0

@@ -16,36 +16,29 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import redis
 
+from flujo_client.contract.deployment import BrokerFacts
 from flujo_client.contract.envelope import TASK_SWEEP, TASKS
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.chords import membership
 from flujo_client.transport.dead_letters import DeadLetters, Refused
+from flujo_client.transport.redis import RedisError, connect
 from flujo_client.transport.wire import CONTENT_TYPE, MAX_BYTES, dump
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
 
-RedisError = redis.RedisError
-"""What publishing raises, for those who have no door to redis."""
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
 """What one push holds at most: Redis serves nobody else meanwhile."""
-_OPTIONS: dict[str, Any] = {
-    "socket_timeout": 10,
-    "socket_connect_timeout": 5,
-    "socket_keepalive": True,
-    "max_connections": 64,
-}
 _TAGS, _NUMBERS = uuid.uuid4().hex, count()
 """Delivery tags are unique by process and number: to draw each at random costs more than all else about a message."""
 _EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -63,7 +56,7 @@ class Broker:
         self._keys = settings.keys()
         self._max_bytes = settings.limits.message_max_bytes
         self._control = settings.worker.control_queue
-        self.redis = redis.Redis.from_url(self._url, **_OPTIONS)
+        self.redis = connect(self._url)
 
     def reach(self) -> None:
         """Make sure that the broker answers.
@@ -104,6 +97,30 @@ class Broker:
             return DeadLetters(self.redis, self._prefix).refused()
         except RedisError as error:
             raise self._unreachable(error) from error
+
+    def describe(self) -> BrokerFacts:
+        """Ask what Redis says of its version, its clock, its eviction and whether it keeps what it holds.
+
+        Raises:
+            ServiceUnreachable: the broker does not answer.
+        """
+        self.reach()
+        said, clock = self._told(self.redis.info) or {}, self._told(self.redis.time)
+        saves = (self._told(lambda: self.redis.config_get("save")) or {}).get(b"save", b"unknown")
+        is_kept = bool(said.get("aof_enabled")) or bool(saves)
+        return BrokerFacts(
+            version=said.get("valkey_version") or said.get("redis_version"),
+            clock=None if clock is None else clock[0] + clock[1] / 1e6,
+            eviction=said.get("maxmemory_policy"),
+            is_kept=None if saves == b"unknown" and not said.get("aof_enabled") else is_kept,
+        )
+
+    def _told(self, ask: Callable[[], Any]) -> Any:
+        """Give what Redis answers; None where it does not allow the question, as services of clouds do."""
+        try:
+            return ask()
+        except RedisError:
+            return None
 
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.

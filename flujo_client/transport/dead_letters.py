@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import redis
+    from flujo_client.transport.redis import Redis
 
 LIST_KEY = "flujo:dead_letters"
 COUNTS_KEY = "flujo:refused"
@@ -59,14 +59,14 @@ class Refused:
 
 
 class DeadLetters:
-    """The list and the counts in one Redis database. Every method raises redis.RedisError.
+    """The list and the counts in one Redis database. Every method raises RedisError.
 
     Args:
         client: the broker's.
         prefix: the broker's key prefix.
     """
 
-    def __init__(self, client: redis.Redis, prefix: str = "") -> None:
+    def __init__(self, client: Redis, prefix: str = "") -> None:
         self._redis, self._list, self._counts = client, prefix + LIST_KEY, prefix + COUNTS_KEY
 
     def add(self, reason: Reason, item: bytes, *, queue: str, detail: str = "") -> None:

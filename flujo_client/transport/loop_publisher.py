@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-import redis
+from flujo_client.transport.redis import ConnectionLost, NoAnswer, RedisError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ class LoopPublisher:
         self._overdue: asyncio.TimerHandle | None = None
 
     def publish(self, envelopes: Sequence[Envelope]) -> asyncio.Future[None]:
-        """Publish one message for each envelope; to be awaited. Raises redis.RedisError."""
+        """Publish one message for each envelope; to be awaited. Raises RedisError."""
         done = asyncio.get_running_loop().create_future()
         self._waiting.append((envelopes, done))
         if self._connection is None:
@@ -93,21 +93,21 @@ class LoopPublisher:
             self._fail(error)
         else:
             loop = asyncio.get_running_loop()
-            self._overdue = loop.call_later(ANSWER_S, self._fail, redis.TimeoutError("no answer from Redis"))
+            self._overdue = loop.call_later(ANSWER_S, self._fail, NoAnswer("no answer from Redis"))
 
     def _readable(self) -> None:
         try:
             while self._unanswered and self._connection.can_read(0):
                 self._connection.read_response()
                 self._unanswered -= 1
-        except redis.RedisError as error:
+        except RedisError as error:
             self._fail(error)
             return
         if self._under_way and not self._unanswered:
             self._finish(None)
             self._send()
         elif not self._under_way:
-            self._fail(redis.ConnectionError("Redis closed the connection"))
+            self._fail(ConnectionLost("Redis closed the connection"))
 
     def _fail(self, error: BaseException) -> None:
         """Give the connection up: what else it would answer belongs to nobody."""

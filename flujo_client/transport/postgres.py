@@ -53,6 +53,11 @@ def fate(error: psycopg.Error) -> Fate:
     return next((found for start, found in _FATES.items() if state.startswith(start)), "ours")
 
 
+def lost(why: str) -> psycopg.Error:
+    """Make the error of a connection that was lost."""
+    return psycopg.OperationalError(why)
+
+
 def options(url: str) -> dict[str, Any]:
     """Give the connection options that the URL leaves open."""
     return {name: value for name, value in _OPTIONS.items() if f"{name}=" not in url}

@@ -1,9 +1,8 @@
 """Agents: made here, called here. The one door to pydantic-ai."""
 
 from flujo_worker.agents.answer import AgentResult
-from flujo_worker.agents.base import BaseAgent
+from flujo_worker.agents.base import BaseAgent, PlanGeneratorAgent
 from flujo_worker.agents.factory import FlujoAgent, make_agent_async
-from flujo_worker.agents.plan_generator import PlanGeneratorAgent
 from flujo_worker.agents.recipes import (
     CANNOT_REPAIR,
     ImprovementReport,

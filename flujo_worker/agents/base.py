@@ -1,4 +1,4 @@
-"""`BaseAgent`: an agent whose user message is rendered from its task and its context (M-314…M-317).
+"""`BaseAgent`: an agent whose user message is rendered from its task and its context (M-314…M-322).
 
 It asks its model as every agent of ours does, through `make_agent_async`. The context goes into the user's message, in readable form,
 and never into the system prompt (M-316).
@@ -148,3 +148,26 @@ def _unwritten() -> dict[str, Any]:
     """What a context holds that nobody has written to, as plain data."""
     plain: dict[str, Any] = safe_serialize(dict(PipelineContext()))
     return plain
+
+
+class PlanGeneratorAgent(BaseAgent):
+    """An agent that makes a plan of what sub-agents have collected.
+
+    Where the context has `collected_information`, its items are rendered one after the other, the task before them (C-38); else it is
+    prompted as every `BaseAgent`.
+    """
+
+    user_prompt_template: ClassVar[str] = "agents/plan_generator_user.md.j2"
+
+    def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
+        if not context or "collected_information" not in context:
+            return rendered(DEFAULT_TEMPLATE, task, context)
+        from flujo_worker.agents.prompts import render_template
+
+        return render_template(
+            self.user_prompt_template,
+            task=task,
+            target_url=context.get("target_url", ""),
+            task_name=context.get("task_name", "Generate Crawl Plan"),
+            collected_information=context["collected_information"],
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,8 @@ from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.model_call import ask_model, emit_dropped_options
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.event_loop import is_async
-from flujo_worker.runtime.attempt_run import charge
+from flujo_worker.runtime.attempt_run import charge, in_thread_of
 from flujo_worker.runtime.call_args import accepted_kwargs
-from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,7 +78,7 @@ def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) ->
 async def _await(run: Any, call: Callable[[], Any], threads: Executor | None) -> Any:
     if is_async(run):
         return await call()
-    given = await asyncio.get_running_loop().run_in_executor(threads, carried(call))
+    given = await in_thread_of(threads, call)
     return await given if inspect.isawaitable(given) else given
 
 

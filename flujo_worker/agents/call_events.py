@@ -1,4 +1,4 @@
-"""What is told of a step's talk with its model: the input, the response, the usage (requirements §2.9).
+"""What is told of a step's talk with its model: the input, the response, the usage (requirements §2.9), and how the call went (M-463).
 
 What a model is sent is told where it is sent, see `agents/previews.py`. Only agents that ask a model through the library have any of it: of
 a plain function there is nothing to see that its author could not log. It must not change or refuse anything. In: an agent, its input and
@@ -7,17 +7,19 @@ the answer. Out: events, cut short and without secrets.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.redact import preview
-from flujo_worker.agents.factory import asks_by_library
+from flujo_worker.agents.factory import asks_by_library, service_of
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.observe.log import emit
-from flujo_worker.runtime.attempt_run import current_run
+from flujo_worker.runtime.attempt_run import ModelCall, current_run
 from flujo_worker.runtime.call_args import unwrap
+from flujo_worker.runtime.faults import is_outage, requested_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,3 +66,31 @@ def _emit_usage(usage: Usage, call: str) -> None:
 
 def _preview(value: Any, most: int) -> str:
     return preview(text_of(hidden(value)), most)
+
+
+@contextmanager
+def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
+    """Note how one call of an agent went that says which model it asks. A call that was cancelled says nothing of its model.
+
+    What another one raised, called inside as a tool, is not this one's failure.
+
+    Args:
+        agent: who is called.
+        most_s: seconds it may take; a timeout after that is the model's.
+    """
+    run, model = current_run(), service_of(agent)
+    if run is None or model is None:
+        yield
+        return
+    calls = run.calls
+    began = time.monotonic()
+    try:
+        yield
+    except Exception as error:
+        seconds = time.monotonic() - began
+        is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
+        is_anothers = any(each.raised is error for each in calls)
+        failed = not is_anothers and (is_late or is_outage(error, by_library=asks_by_library(agent)))
+        calls.append(ModelCall(model, seconds, failed, (failed and requested_wait(error)) or 0.0, error))
+        raise
+    calls.append(ModelCall(model, time.monotonic() - began))

@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
+from flujo_client.contract.verdict import PluginOutcome, ValidationResult
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_worker.runtime.attempt_run import charge, current_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from pydantic_ai.usage import RunUsage
 
     from flujo_client.config.models import ModelPrice
+    from flujo_worker.agents.answer import AgentAnswer
+    from flujo_worker.runtime.attempt_run import AttemptRun
 
 logger = logging.getLogger(__name__)
 
@@ -132,3 +137,18 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
     if model not in _told:
         _told.add(model)
         logger.critical("model %s.%s has no price: what it costs counts as 0", provider, model)
+
+
+async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun) -> Any:
+    """Give what a processor, plugin or validator gives, and add what its call spent, however it ends (M-044).
+
+    A judge's verdict may say what it cost; a processor's output may not, for it hands on what others made.
+    """
+    try:
+        answer = await call
+    except Exception as error:
+        run.spent += run.take(error)
+        raise
+    output, usage = answer.output, answer.usage
+    run.spent += declared(output, usage) if isinstance(output, PluginOutcome | ValidationResult) else usage
+    return output

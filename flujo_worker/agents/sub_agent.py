@@ -20,16 +20,14 @@ from pydantic import BaseModel
 from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
 from flujo_client.pipeline.identity import agent_name
 from flujo_client.redact import preview, redact_tree
+from flujo_client.serial import decode
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.base import DEFAULT_TEMPLATE, rendered
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_events import record_answer, recording_call
-from flujo_worker.agents.call_stats import timed_call
+from flujo_worker.agents.call_events import record_answer, recording_call, timed_call
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
-from flujo_worker.agents.pause import answer_to
-from flujo_worker.agents.pricing import declared
-from flujo_worker.agents.usage import record_usage
+from flujo_worker.agents.pricing import declared, record_usage
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import AttemptRun, charge, current_run, in_thread, take_charge
 from flujo_worker.runtime.call_args import accepted_kwargs
@@ -202,3 +200,33 @@ def _emit_dropped(of: str, pointers: Sequence[str]) -> None:
 
 def _ms_since(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 1)
+
+
+async def answer_to(pause: PausedException, tool: str) -> Any:
+    """Give what a person has answered to this question at this step: the first time it comes up the first answer, and so on.
+
+    It does not wait: the run pauses, and when the answer is there the step is performed again from its beginning. Where the same question comes
+    up in the same tool, the answer is what the agent gave.
+
+    Raises:
+        PausedException: `pause` itself; nobody has answered yet.
+    """
+    run = current_run()
+    work = None if run is None else run.work
+    if run is None or work is None or run.pause is pause:  # of a tool inside this one
+        raise pause
+    message = message_of(pause, None).strip()
+    run.questions[tool, message] += 1
+    replies = await in_thread(work.replies)
+    given = [
+        (each, each.answer.value)
+        for each in replies
+        if each.answer is not None and each.question.get("tool") == tool and message in ("", each.question["message"])
+    ]
+    if len(given) < run.questions[tool, message]:
+        run.pause, run.paused_in = pause, tool
+        raise pause
+    reply, packed = given[run.questions[tool, message] - 1]
+    value = decode(packed.tree(), resolve=work.resolve, path="answer")
+    run.replies.append((reply, value))
+    return value

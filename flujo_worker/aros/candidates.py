@@ -14,9 +14,8 @@ from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.extract import Open, Scan, scan
 from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
-from flujo_worker.aros.reasoning import without_reasoning
 from flujo_worker.aros.scalars import REPAIR, ParseBudget
-from flujo_worker.aros.unescape import layers
+from flujo_worker.aros.unwrap import layers, without_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from flujo_worker.aros.grammar import CLOSES, TRIPLE
-from flujo_worker.aros.lex import opens_string, string_end
 from flujo_worker.aros.outcome import LIMIT, StageRefused
 from flujo_worker.aros.scalars import REPAIR
 
@@ -50,6 +49,10 @@ _AFTER_VALUE = rf"\s*+(?:,|{CLOSES}|\Z|/[/*]|\#)|\s++[\"'“{{\[]"
 _ENDS_VALUE: Final = re.compile(_AFTER_VALUE)
 _ENDS_ANY: Final = re.compile(rf"{_AFTER_VALUE}|\s*+:")
 _OPENS_VALUE: Final = re.compile(r":\s{0,64}+[\"']\Z")
+_ENDS: Final = {
+    '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
+    "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +238,20 @@ class _Scanner:
                 return place
             self.unended = True
         return string_end(self.text, position, quote)
+
+
+def opens_string(text: str, place: int, *, also: str = "") -> bool:
+    """Tell whether the quote at `place` stands where JSON has a string: after `{ [ , :` or one of `also`.
+
+    In prose a quote is a quote: this alone ends the trouble with apostrophes.
+    """
+    before = place - 1
+    while before >= 0 and text[before].isspace():
+        before -= 1
+    return before >= 0 and text[before] in "{[,:" + also
+
+
+def string_end(text: str, position: int, quote: str = '"') -> int:
+    """Find where the string whose text begins at `position` ends: after its closing quote, or where the text does."""
+    found = _ENDS[quote].match(text, position)
+    return found.end() if found else len(text)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_worker.agents.factory import model_of, tools_of
-from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.domain.history import learned, place_of
+from flujo_worker.domain.budget import Amount, Reservation, learned, place_of
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.processing import PrecheckSettings
     from flujo_client.pipeline.step import Step
     from flujo_worker.agents.tool import AgentTool
-    from flujo_worker.domain.history import Place
+    from flujo_worker.domain.budget import Place
     from flujo_worker.ports import Ledger
     from flujo_worker.user_code.code_registry import LoadedPipeline
 

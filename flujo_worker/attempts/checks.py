@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, ValidationError
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.usage import record_usage
+from flujo_worker.agents.pricing import record_usage
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import random
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from flujo_client.contract.outcome import Event
 
@@ -37,11 +37,25 @@ Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of a delivery; it crosses from a process that ran an attempt apart. `counts`: it is its chord's part. `in_company`: how often a suspect was lost so."""
+    """What became of a delivery; it crosses from a process that ran an attempt apart.
+
+    Attributes:
+        counts: it is its chord's part.
+        in_company: how often a suspect was lost so.
+        failure: what the attempt failed with; None if it did not fail.
+    """
 
     disposition: Verdict | Refusal | Disposition
     counts: bool = False
     in_company: int = 0
+    failure: Failure | None = None
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed, for those who listen to Celery."""
+
+    message: str
+    traceback: str
 
 
 class NoFreeSlot(Exception):

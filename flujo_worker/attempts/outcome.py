@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
-from flujo_client.contract.outcome import Event, Fault, Outcome
+from flujo_client.contract.outcome import Fault, Outcome
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
 from flujo_client.pipeline.compiled_text import filling_by
@@ -34,7 +34,6 @@ from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
     from concurrent.futures import Executor
 
     from flujo_client.config.manager import Settings
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.event_loop import Loop
     from flujo_worker.frames import Place
+    from flujo_worker.observe.log import Story
     from flujo_worker.ports import Ledger, Reply
     from flujo_worker.runtime.attempt_run import AttemptRun, Done
     from flujo_worker.runtime.effects import Effects
@@ -57,6 +57,14 @@ Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
 
 POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
 """How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else (M-041, C-18)."""
+
+
+_UNBLOCK: Final = "await an async client, make the step a plain function, which runs in a thread, or call `await asyncio.to_thread(…)`"
+_LET_GO: Final = "its result is dropped, what it does outside still happens; let asyncio.CancelledError pass"
+_IN_A_THREAD: Final = (
+    "a plain function runs in a thread, which nothing can stop: it goes on, and its result is dropped; "
+    "give the client that it calls a timeout of its own, or make it async"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +105,25 @@ class Outcomes:
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
 
-    async def of(
-        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
-    ) -> Outcome | None:
+    async def of(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform an attempt, between what its pipeline's hooks are told; work with nothing to perform is a success."""
         envelope = claimed.envelope
         around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
         stop = None if around is None else await self._effects.call(around.before)
         if stop is not None:
-            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=tuple(story))
+            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.told())
         if envelope.kind not in POLICIES:
-            return Outcome("success", events=tuple(story))
+            return Outcome("success", events=story.told())
         outcome = await self._performed(claimed, entry, story, run)
         if outcome is None or around is None:
             return outcome
-        return replace(await self._effects.call(around.after, outcome), events=tuple(story))
+        return replace(await self._effects.call(around.after, outcome), events=story.told())
 
     def _around(self, envelope: Envelope, entry: LoadedPipeline) -> StepHooks:
         return StepHooks(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
 
     async def _performed(
-        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
+        self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun
     ) -> Outcome | None:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         # Reading and packing large values takes milliseconds: too long for the engine's loop.
@@ -131,7 +137,10 @@ class Outcomes:
                 return None
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
-            fault, usage = fault_of(failure.error, failure.during, failure.timeout_s), failure.usage
+            usage, has_asked = failure.usage, failure.usage.requests > 0
+            fault = fault_of(failure.error, failure.during, failure.timeout_s, has_asked=has_asked)
+            if run.left_in_thread and isinstance(failure.error, TimeoutError):
+                fault = replace(fault, suggestion=_IN_A_THREAD)
             _emit_left_behind(failure.error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
             fault, usage = fault_of(error, "system", None), run.spent
@@ -184,7 +193,7 @@ class Outcomes:
             return await self._effects.result(future)
         finally:
             if (place := future.blocked_at) is not None:
-                emit("step.blocked_loop", "warning", function=place.function, place=place.at)
+                emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
@@ -223,12 +232,12 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
 def _emit_left_behind(error: BaseException) -> None:
     place: Place | None = getattr(error, "flujo_left_behind", None)
     if place is not None:
-        emit("step.left_behind", "warning", function=place.function, place=place.at)
+        emit("step.left_behind", "warning", function=place.function, place=place.at, advice=_LET_GO)
 
 
-def _with_events(outcome: Outcome, story: Sequence[Event], run: AttemptRun) -> Outcome:
+def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
-    return replace(outcome, metadata=tally(story), events=tuple(story), corrections=tuple(run.corrections))
+    return replace(outcome, metadata=tally(story), events=story.told(), corrections=tuple(run.corrections))
 
 
 async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flujo_client.attempt_info import AttemptInfo, performing
 from flujo_client.contract.outcome import NO_USAGE, Outcome
@@ -18,7 +18,7 @@ from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.isolation import DeliveryResult, Isolation, isolated
+from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
@@ -33,19 +33,23 @@ if TYPE_CHECKING:
 
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Event, Usage
+    from flujo_client.contract.outcome import Usage
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.claim import ClaimRequest
     from flujo_worker.attempts.isolation import Processes
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
-    from flujo_worker.coordinator.coordinator import Coordinator
+    from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
+    from flujo_worker.observe.log import Story
     from flujo_worker.ports import Claim, Ledger, Room
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
+
+FAILURES: Final = ("failure", "lost", "limit")
+"""The outcomes that Celery's listeners are told of as failures: a question to a person is none."""
 
 
 class Attempts:
@@ -84,8 +88,8 @@ class Attempts:
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
         self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
 
-    async def deliver(self, envelope: Envelope) -> bool:
-        """Perform one attempt, or refuse the delivery; tell whether it counts as its chord's part.
+    async def deliver(self, envelope: Envelope) -> DeliveryResult:
+        """Perform one attempt, or refuse the delivery; say which.
 
         Raises:
             WireError: the attempt is one of another pipeline than the message says.
@@ -93,12 +97,12 @@ class Attempts:
         delivered = await self.perform_delivered(envelope)
         if delivered.disposition == "mismatched":
             raise WireError(f"attempt {envelope.key} is not one of {envelope.ticket.reference!r:.200}")
-        return delivered.counts
+        return delivered
 
-    async def signal_join(self, run: str, address: str) -> bool:
-        """Join the fan-out of a join signal if its branches are all closed; tell whether that counts in the chord around it."""
+    async def signal_join(self, run: str, address: str) -> DeliveryResult:
+        """Join the fan-out of a join signal if its branches are all closed."""
         envelope = await self._effects.call(self._coordinator.join_if_due, run, address)
-        return envelope is not None and await self.deliver(envelope)
+        return DeliveryResult("waiting") if envelope is None else await self.deliver(envelope)
 
     def perform(self, envelope: Envelope) -> DeliveryResult:
         """Do what `perform_delivered` does, and wait for it."""
@@ -200,9 +204,7 @@ class Attempts:
             return find(ticket.reference, ticket.fingerprint)
         return await self._effects.call(find, ticket.reference, ticket.fingerprint)
 
-    async def _outcome(
-        self, claimed: Claimed, entry: LoadedPipeline, story: Sequence[Event], run: AttemptRun
-    ) -> Outcome | None:
+    async def _outcome(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
         try:
             return await self._outcomes.of(claimed, entry, story, run)
@@ -229,7 +231,7 @@ class Attempts:
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
-        return DeliveryResult(concluded.verdict, concluded.counts)
+        return _delivered(notice, concluded)
 
     async def _conclude_failed(self, notice: AttemptReport) -> DeliveryResult:
         """Conclude a failure with nothing in it; if not even that can be merged, its run has no other end."""
@@ -242,7 +244,7 @@ class Attempts:
         except Exception as error:
             logger.exception("nor could its failure")
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
-        return DeliveryResult(concluded.verdict, concluded.counts)
+        return _delivered(notice, concluded)
 
     def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
         envelope, agent = claimed.envelope, None
@@ -259,6 +261,15 @@ def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome 
     if wanted.error is not None:
         return _bare(wanted.error, NO_USAGE, started)
     return None if claim.over is None else Outcome("limit", fault=claim.over)
+
+
+def _delivered(notice: AttemptReport, concluded: ConcludeResult) -> DeliveryResult:
+    fault, envelope = notice.outcome.fault, notice.envelope
+    failure = None
+    if fault is not None and notice.outcome.kind in FAILURES:
+        message = f"step '{envelope.step}' of run {envelope.ticket.run} failed in attempt {envelope.number}: {fault.type_name}: {fault.message}"
+        failure = Failure(message, fault.traceback)
+    return DeliveryResult(concluded.verdict, concluded.counts, failure=failure)
 
 
 def _bare(error: Exception, usage: Usage, started: float) -> Outcome:

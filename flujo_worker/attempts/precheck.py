@@ -16,7 +16,7 @@ import orjson
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_stats import timed_call
+from flujo_worker.agents.call_events import timed_call
 from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
     WRONG_KIND,

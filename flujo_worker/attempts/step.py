@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_client.errors import InfiniteRedirectError, PluginError
@@ -16,8 +17,7 @@ from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_events import record_answer, recording_call
-from flujo_worker.agents.call_stats import timed_call
+from flujo_worker.agents.call_events import record_answer, recording_call, timed_call
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
@@ -62,8 +62,8 @@ class StepAttempt:
     def __init__(self, work: Work, run: AttemptRun) -> None:
         self.work, self.run = work, run
         self.agent, self.guidance = work.agent, work.guidance
-        self.prompt: Any = None
-        self.question: Any = None
+        self.prompt: Any = work.data
+        self.question: Any = work.data
         self.answer = AgentAnswer(None)
         self.output: Any = None
         self.shape: OutputParser | None = None
@@ -87,7 +87,9 @@ class StepAttempt:
         return Done(self.output, self.run.context)
 
     async def _pass(self, stage: Stage) -> None:
-        """Go through one stage. Where AROS is to act, what is told in an agent's stages says which agent and model it was."""
+        """Go through one stage, if the step has anything for it. Where AROS acts, what is told says which agent and model it was."""
+        if not stage.applies(self):
+            return
         self.run.enter(stage.during, None if stage.during == "system" else self.work.timeout_s)
         if self.shape is None or stage.during != "agent":
             await self._act(stage)
@@ -257,31 +259,49 @@ class StepAttempt:
         self.run.guidance, self.check = check.feedback, None
 
 
+def _always(_: StepAttempt) -> bool:
+    return True
+
+
 class Stage(NamedTuple):
-    """One stage: where its failures come from, what it does, and whether it may take as long as the agent and no longer."""
+    """One stage.
+
+    Attributes:
+        during: where its failures come from.
+        act: what it does.
+        is_bounded: whether it may take as long as the agent and no longer.
+        applies: whether the step has anything for it; most steps have little around their agent.
+    """
 
     during: During
     act: Callable[[StepAttempt], Awaitable[None]]
     is_bounded: bool = True
+    applies: Callable[[StepAttempt], object] = _always
 
 
 _CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False)
 _RUN_AGENT: Final = Stage("agent", StepAttempt.run_agent, is_bounded=False)  # it has what is left
-_READ: Final = Stage("agent", StepAttempt.read, is_bounded=False)
-_PROCESS: Final = Stage("agent", StepAttempt.process_output)
-_PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins)
+_READ: Final = Stage("agent", StepAttempt.read, is_bounded=False, applies=attrgetter("shape"))
+_PROCESS: Final = Stage(
+    "agent", StepAttempt.process_output, applies=attrgetter("work.step.processors.output_processors")
+)
+_PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins, applies=attrgetter("work.step.plugins"))
 
 STAGES: Final = (
-    Stage("agent", StepAttempt.load_conversation, is_bounded=False),
+    Stage("agent", StepAttempt.load_conversation, is_bounded=False, applies=attrgetter("work.conversation")),
     _CHOOSE,
-    Stage("agent", StepAttempt.render_prompt),
-    Stage("agent", StepAttempt.precheck, is_bounded=False),  # it bounds what it awaits
+    Stage(
+        "agent",
+        StepAttempt.render_prompt,
+        applies=lambda attempt: attempt.work.step.input is not None or attempt.work.step.processors.prompt_processors,
+    ),
+    Stage("agent", StepAttempt.precheck, is_bounded=False, applies=attrgetter("shape")),  # it bounds what it awaits
     _RUN_AGENT,
     _READ,
-    Stage("agent", StepAttempt.conclude_precheck, is_bounded=False),  # likewise
+    Stage("agent", StepAttempt.conclude_precheck, is_bounded=False, applies=attrgetter("check")),  # likewise
     _PROCESS,
     _PLUGINS,
-    Stage("validator", StepAttempt.consult_validators),
+    Stage("validator", StepAttempt.consult_validators, applies=attrgetter("work.step.validators")),
     Stage("system", StepAttempt.write_context, is_bounded=False),
 )
 REDIRECTED: Final = (_CHOOSE, _RUN_AGENT, _READ, _PROCESS, _PLUGINS)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.cli.lookup import find_run
+from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import say, show_json
 from flujo_client.gateway import requests
 from flujo_worker.replay.replay import replay
@@ -16,7 +16,7 @@ MOST_CHILDREN = 100_000
 
 
 @click.command("replay")
-@click.argument("run")
+@run_argument
 @click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, run: str, as_json: bool) -> None:

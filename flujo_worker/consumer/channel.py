@@ -17,7 +17,8 @@ import kombu
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 from kombu.utils.json import loads
-from redis.exceptions import NoPermissionError, ResponseError
+
+from flujo_client.transport.redis import NoPermissionError, ResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -102,7 +102,6 @@ class AttemptPool(TaskPool):
         super().__init__(*args, **kwargs)
         self._taken = self._done = 0
         self._counting = threading.Lock()
-        self._tasks: set[Any] = set()
         self._carrier: Carrier | None = None
         self._capacity = Capacity(self)
 
@@ -150,9 +149,7 @@ class AttemptPool(TaskPool):
         super().on_stop()
 
     def _begin(self, held: Held, refusals: Refusals) -> None:
-        task = self._engine.loop.create_task(self._carry_out(held, refusals))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._engine.begin(self._carry_out(held, refusals))
 
     async def _carry_out(self, held: Held, refusals: Refusals) -> None:
         carrier = self._carrier

@@ -9,12 +9,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from flujo_client.serial.text import storable_text
 from flujo_client.transport.dead_letters import MOST_BYTES, DeadLetters
+from flujo_client.transport.redis import RedisError, connect
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -34,12 +31,7 @@ class Refusals:
     """
 
     def __init__(self, settings: Settings) -> None:
-        client = redis.Redis.from_url(
-            settings.broker(),
-            socket_timeout=PATIENCE_S,
-            socket_connect_timeout=PATIENCE_S,
-            retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),
-        )
+        client = connect(settings.broker(), patience_s=PATIENCE_S)
         self._dead_letters = DeadLetters(client, settings.broker_key_prefix)
 
     def record(self, error: WireError, item: bytes, *, queue: str) -> None:
@@ -48,7 +40,7 @@ class Refusals:
         logger.warning("message in %r refused as %s: %s (%d bytes)", queue, error.reason, detail, len(item))
         try:
             self._dead_letters.add(error.reason, item, queue=queue, detail=detail)
-        except redis.RedisError as failure:
+        except RedisError as failure:
             logger.info("the refused message was not kept: %s", failure)
 
     def record_message(self, error: WireError, message: Any) -> None:

@@ -84,6 +84,7 @@ class Coordinator:
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
         on_hooks_due: called when a commit may have left something that hooks are to be told.
+        on_merged: called with each decision that was committed here.
         effects: how commits, sends and answers are waited for; in the calling thread when None.
     """
 
@@ -97,11 +98,13 @@ class Coordinator:
         inline: int = 65_536,
         control_queue: str = CONTROL_QUEUE,
         on_hooks_due: Callable[[], None] = lambda: None,
+        on_merged: Callable[[Decision], None] = lambda _: None,
         effects: Effects | None = None,
     ) -> None:
         self.effects = effects or BlockingEffects(store, send)
         self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
+        self._on_merged = on_merged
         self._plans: dict[str, Plan] = {}
 
     def conclude(self, notice: AttemptReport) -> ConcludeResult:
@@ -127,6 +130,8 @@ class Coordinator:
         committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
+        if committed.verdict == "merged":
+            self._on_merged(decision)
         if decision.end is not None or any(each.question for each in decision.next):
             self._on_hooks_due()
         if committed.breach is not None:
@@ -260,7 +265,7 @@ class Coordinator:
             return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
             answer = self._call(envelope.ticket, request)
-        recorded.note(request, answer, events)
+        recorded.note(request, answer, events.told())
         return answer
 
     def _call(self, ticket: RunHeader, call: CallUserCode) -> Any:

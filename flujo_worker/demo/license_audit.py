@@ -30,11 +30,11 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.scripted import scripted_model
-from flujo_worker.demo.duties import duties
 from flujo_worker.demo.license_facts import (
     DistributionMetadata,
     LicenseVerdict,
     derive_verdict,
+    duties,
     evidence_holds,
     installed_distributions,
     read_metadata,

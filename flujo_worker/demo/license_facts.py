@@ -37,6 +37,21 @@ MAX_FILES = 8
 NOTHING = "NOASSERTION"
 _SHORT_CHARS = 120
 _QUOTE_CHARS = 200
+_ON_CHANGES = "whoever distributes it must offer the source of its files, changed ones too"
+_ON_DERIVED = "what is derived from it must stay under its licence when it is distributed"
+_BY_FAMILY = {
+    "AGPL": "the source of the whole work must be offered, also to those who use it over a network",
+    "GPL": "the source of the whole work must be offered with it, under the same licence",
+    "LGPL": "its own source must be offered, and users must be able to put another version in its place",
+    "MPL": _ON_CHANGES,
+    "EPL": _ON_CHANGES,
+    "CDDL": _ON_CHANGES,
+    "EUPL": _ON_DERIVED,
+    "OSL": _ON_DERIVED,
+    "CECILL": _ON_DERIVED,
+    "CC-BY-SA": _ON_DERIVED,
+}
+_FAMILY = re.compile(rf"(?i)(?<![\w-])({'|'.join(_BY_FAMILY)})(?=-|\W|$)")
 
 
 class _Value(BaseModel):
@@ -233,3 +248,12 @@ def _offers_choice(metadata: DistributionMetadata) -> bool:
     return offers_choice(metadata.license_text[:_SHORT_CHARS]) or any(
         re.search(r"(?i)\bdual[ -]licen[cs]ed", file.text) for file in metadata.license_files
     )
+
+
+def duties(verdict: LicenseVerdict) -> str:
+    """Say what each copyleft family that the licence names asks of whoever passes the software on; empty if it names none that is known.
+
+    It is no legal advice.
+    """
+    families = dict.fromkeys(found.upper() for found in _FAMILY.findall(verdict.spdx))
+    return "; ".join(f"{family}: {_BY_FAMILY[family]}" for family in families)

@@ -1,4 +1,4 @@
-"""Budgets: reserve before a call, settle after it (M-044, SYS-18). Pure, and what both stores do.
+"""Budgets: reserve before a call what it is expected to cost, settle after it (M-044, SYS-18). Pure, and what both stores do.
 
 A budget never holds more than its limit, settled and reserved together; what a call has cost beyond that is its overrun, which is a
 breach. Dollars are decimals, so that they add up exactly.
@@ -6,20 +6,26 @@ breach. Dollars are decimals, so that they add up exactly.
 
 from __future__ import annotations
 
+import math
+import re
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.limits import cost_exceeded, dollars, money, tokens_exceeded
+from flujo_client.address import AttemptKey
+from flujo_client.contract.limits import UsageEstimate, cost_exceeded, dollars, money, tokens_exceeded
 from flujo_client.contract.outcome import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from flujo_client.contract.outcome import Usage
 
 CODE = "USAGE_LIMIT_EXCEEDED"
 ZERO = Decimal(0)
+Place = tuple[str, str]
+_NUMBER = re.compile(r"#\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +144,29 @@ def _fault(message: str) -> Fault:
 
 def _violation(kind: str, scope: str, limit: float, actual: float) -> dict[str, Any]:
     return {"limit_type": kind, "limit_value": limit, "actual_value": actual, "scope": scope}
+
+
+def place_of(address: str, step: str) -> Place:
+    """Name a place in the pipeline, whichever iteration it is tried in."""
+    return _NUMBER.sub("", address), step
+
+
+def learned(spent: Iterable[tuple[str, Usage]], *, least: int, quantile: float) -> dict[Place, UsageEstimate]:
+    """Expect what all but the dearest attempts have cost. Iterations and items of one container are one place.
+
+    Args:
+        spent: attempts' keys, with what each spent in all.
+        least: attempts that a place needs to be told of.
+        quantile: the share of attempts that cost no more than is expected, above 0 and up to 1.
+    """
+    found: defaultdict[Place, list[Usage]] = defaultdict(list)
+    for key, usage in spent:
+        tried = AttemptKey.parse(key)
+        found[place_of(tried.address, tried.step)].append(usage)
+    return {place: _expected(usages, quantile) for place, usages in found.items() if len(usages) >= least}
+
+
+def _expected(usages: Sequence[Usage], quantile: float) -> UsageEstimate:
+    rank = math.ceil(quantile * len(usages)) - 1
+    cost = sorted(each.cost_usd for each in usages)[rank]
+    return UsageEstimate(cost_usd=cost, tokens=sorted(each.input_tokens + each.output_tokens for each in usages)[rank])

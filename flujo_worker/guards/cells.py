@@ -13,9 +13,9 @@ from contextlib import nullcontext
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
-import redis
 from pydantic import TypeAdapter
 
+from flujo_client.transport.redis import RedisError, connect
 from flujo_worker.domain.breaker import Breaker
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ class RedisCells:
 
     def __init__(self, settings: Settings) -> None:
         self._prefix = settings.broker_key_prefix + KEY
-        self._redis = redis.Redis.from_url(
-            settings.broker(), socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, max_connections=64
-        )
+        self._redis = connect(settings.broker(), patience_s=ANSWER_S)
         script = files("flujo_worker.guards").joinpath("cells.lua").read_text(encoding="utf-8")
         self._put = self._redis.register_script(script)
         self._lock = threading.Lock()
@@ -93,7 +91,7 @@ class RedisCells:
             return None
         try:
             return self._changed(self._prefix + name, act)
-        except redis.RedisError as error:
+        except RedisError as error:
             self._away_until = time.monotonic() + AWAY_S
             logger.warning("circuit breakers are out of reach and count as closed: %s", error)
             return None

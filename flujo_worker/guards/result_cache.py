@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from flujo_client.transport.redis import connect
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -28,14 +26,7 @@ class RedisCache:
 
     def __init__(self, settings: Settings) -> None:
         self._prefix = settings.broker_key_prefix + PREFIX
-        self._redis = redis.Redis.from_url(
-            settings.results(),
-            socket_timeout=PATIENCE_S,
-            socket_connect_timeout=PATIENCE_S,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),  # an idle connection may be gone; nobody waits twice
-            max_connections=64,
-        )
+        self._redis = connect(settings.results(), patience_s=PATIENCE_S)
 
     def get(self, key: str) -> bytes | None:
         return cast("bytes | None", self._redis.get(self._prefix + key))

@@ -112,6 +112,7 @@ class AttemptRun:
         questions: how often a tool's agent has asked a person the same.
         replies: the answers that a tool's agent was given, each with its value.
         pause: the question that nobody has answered yet, and `paused_in` the tool it came up in.
+        left_in_thread: sync code was cancelled while it ran in a thread, where it goes on.
     """
 
     info: AttemptInfo | None = None
@@ -131,6 +132,7 @@ class AttemptRun:
     replies: list[tuple[Reply, Any]] = field(default_factory=list)
     pause: BaseException | None = None
     paused_in: str | None = None
+    left_in_thread: bool = False
     _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
 
     @property
@@ -212,5 +214,15 @@ def take_charge(error: BaseException) -> Usage:
 async def in_thread(call: Callable[[], T]) -> T:
     """Call in a thread of the attempt's: the loop's own, which serve outside of attempts, are few, and one that hangs keeps its place."""
     work = current_work()
-    threads = None if work is None else work.threads
-    return await asyncio.get_running_loop().run_in_executor(threads, carried(call))
+    return await in_thread_of(None if work is None else work.threads, call)
+
+
+async def in_thread_of(threads: Executor | None, call: Callable[[], T]) -> T:
+    """Call in a thread of an executor, the loop's own if that is None; note it where the attempt is cancelled meanwhile."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(threads, carried(call))
+    except asyncio.CancelledError:
+        run = current_run()
+        if run is not None:
+            run.left_in_thread = True
+        raise

@@ -12,7 +12,11 @@ and a group's members, for an error that was handled on the way says nothing abo
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -31,6 +35,7 @@ from flujo_client.errors import (
     TemplateResolutionError,
     ValidationError,
 )
+from flujo_client.tracebacks import traceback_of
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
 
 During = Literal["agent", "plugin", "validator", "system"]
@@ -97,6 +102,10 @@ _LIMIT_NAMES = {"UsageLimitExceeded", "UsageLimitExceededError"}
 _AGENT_NAMES = {"AgentRunError", "ModelRetry", "FallbackExceptionGroup"}
 _SAME_AGAIN = (NonRetryableError, TemplateResolutionError)
 """Ours that come of the same values every time (C-37)."""
+_BUGS = (ImportError, NameError, SyntaxError)
+_BUGS_UNLESS_ASKED = (AttributeError, TypeError)
+"""Bugs too, unless the code has met a model's answer."""
+_EXTRA = re.compile(r"pydantic-ai-slim\[[\w-]+\]")
 _MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
 _WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
 _OUTAGES = {
@@ -108,6 +117,7 @@ _OUTAGES = {
 }
 _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
 """What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
+_keeping: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _OUTAGE_STATUS = {408, 429}
@@ -145,7 +155,9 @@ def _action(info: ErrorInfo) -> Action:
             return "fail"
 
 
-def describe(error: BaseException, *, during: During, timeout_s: float | None = None) -> ErrorInfo:
+def describe(
+    error: BaseException, *, during: During, timeout_s: float | None = None, has_asked: bool = False
+) -> ErrorInfo:
     """Turn an exception into data (M-025, M-026, C-02, C-26).
 
     The place gives the category, unless the class means the same everywhere: control flow, limit, configuration.
@@ -154,6 +166,7 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
         error: what was raised.
         during: where: while calling an agent, a plugin or a validator, or in the system around them.
         timeout_s: the limit in force, in seconds, named in the message of a bare timeout.
+        has_asked: whether a model has answered before: its next answer may be one that the code can take.
     """
     category, subject = _classified(error)
     by_place, sentence = _BY_PLACE[during]
@@ -168,18 +181,32 @@ def describe(error: BaseException, *, during: During, timeout_s: float | None = 
         module=type(subject).__module__,
         message=message,
         code=ours.error_code if ours else None,
-        suggestion=clean(ours.suggestion) if ours and ours.suggestion else None,
+        suggestion=clean(ours.suggestion) if ours and ours.suggestion else _missing_package(error),
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
-        retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM) and _may_help(error),
+        retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
+        and _may_help(error)
+        and not _is_bug(error, has_asked=has_asked),
         retry_after_s=requested_wait(error),
         traceback_digest=digest_of(subject),
     )
 
 
-def fault_of(error: BaseException, during: During, timeout_s: float | None = None) -> Fault:
-    """Describe an exception as an outcome carries it."""
-    info = describe(error, during=during, timeout_s=timeout_s)
-    return Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or ""})
+def fault_of(error: BaseException, during: During, timeout_s: float | None = None, *, has_asked: bool = False) -> Fault:
+    """Describe an exception as an outcome carries it, with the user's part of its traceback; control flow has none."""
+    info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked)
+    traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
+    fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
+    return replace(fault, raised=error) if _keeping.get() else fault
+
+
+@contextmanager
+def keeping_errors() -> Iterator[None]:
+    """Keep each error in the fault that is made of it in this thread: where all is in one process, it can be raised again as a cause."""
+    token = _keeping.set(True)
+    try:
+        yield
+    finally:
+        _keeping.reset(token)
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
@@ -283,6 +310,23 @@ def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
         if isinstance(link, BaseExceptionGroup) and id(link) not in seen:
             return any(_may_help(member, seen | {id(link)}) for member in link.exceptions)
     return True
+
+
+def _is_bug(error: BaseException, *, has_asked: bool) -> bool:
+    """Tell whether the same code would fail in the same way (ADR 72). What was raised on purpose from a bug is none: only the error itself counts."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_bug(each, has_asked=has_asked) for each in error.exceptions)
+    return isinstance(error, _BUGS) or (isinstance(error, _BUGS_UNLESS_ASKED) and not has_asked)
+
+
+def _missing_package(error: BaseException) -> str | None:
+    """Say what to install where pydantic-ai misses a provider's package."""
+    for link in _explicit_chain(error):
+        if isinstance(link, ImportError) and (extra := _EXTRA.search(str(link))):
+            return (
+                f"install it where workers run: pip install '{extra[0]}', or 'flujo-worker[models]' for all providers"
+            )
+    return None
 
 
 def _own_verdict(error: BaseException) -> bool | None:

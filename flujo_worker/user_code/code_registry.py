@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.load import load_stored
@@ -17,6 +18,7 @@ from flujo_client.pipeline.reference import (
     RESOURCES,
     bare,
     blueprint_reference,
+    default_name,
     is_blueprint,
     load,
     load_pipeline,
@@ -167,11 +169,13 @@ class CodeRegistry:
                 if is_blueprint(reference)
                 else load_pipeline(reference, allowed=self._allowed)
             )
-            plan = compile_plan(pipeline, default_name=reference.rpartition(":")[2])
+            plan = compile_plan(pipeline, default_name=default_name(reference))
         except (CodeMismatch, WorkerError):
             raise
         except FlujoError as error:
-            raise CodeMismatch(f"this worker cannot load its pipeline: {error.message}") from error
+            raise CodeMismatch(
+                f"this worker cannot load its pipeline: {error.message}{_way_out(error, reference)}"
+            ) from error
         except Exception as error:
             raise CodeMismatch(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
         return LoadedPipeline(pipeline, plan, dict(walk(pipeline)))
@@ -183,6 +187,19 @@ class CodeRegistry:
         if text is None or blueprint_reference(text) != bare(reference):
             raise CodeMismatch(f"no blueprint is stored that '{reference}' names")
         return with_reference_options(load_stored(text, allowed=self._allowed), reference)
+
+
+def _way_out(error: FlujoError, reference: str) -> str:
+    """Say how a missing module gets to where this worker looks for it."""
+    missing = getattr(error.__cause__, "name", None) if isinstance(error.__cause__, ModuleNotFoundError) else None
+    if missing is None:
+        return ""
+    if missing != reference.partition(":")[0].partition(".")[0]:
+        return f"; install '{missing}' where workers run"
+    return (
+        f"; this worker was started in {Path.cwd()}: start it in the folder that holds '{missing}', "
+        f"set PYTHONPATH to that folder, or install '{missing}' as a package"
+    )
 
 
 def put_bounded(known: dict[Any, Any], key: Any, value: Any) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from celery import Celery
 from fleet import FOLDER, STEPS, assert_merged_once, wait_until
 from nursery import nursery
-from services import fresh_database
+from services import fresh_database, passable_folder
 
 from flujo_client.errors import ConfigurationError
+from flujo_client.gateway import requests
 from flujo_worker.app import FlujoWorker
 from flujo_worker.consumer.pool import POOL
 
@@ -73,6 +76,47 @@ def test_an_attached_app_tells_of_attempts_in_task_events(site, shop):
         finally:
             receiver.should_stop = True
             listener.join()
+
+
+CLERK = """
+from celery import Celery
+from flujo_client import ConfigManager, Pipeline, Step
+from flujo_worker.app import FlujoWorker
+
+settings = ConfigManager().settings()
+app = Celery("clerk", broker=settings.broker(), backend=settings.results())
+app.conf.accept_content = ["json", "flujo"]
+FlujoWorker(app, settings=settings)
+"""
+PLAIN = """
+from flujo_client import Pipeline, Step
+pipeline = Pipeline([Step("double", lambda number: 2 * int(number))], name="plain")
+"""
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool):
+    """Celery takes the working directory off the path once it has found the app; how many attempts run at once is the pool's word."""
+    folder = passable_folder()
+    (folder / "clerk.py").write_text(CLERK)
+    (folder / "plain.py").write_text(PLAIN)
+    environment = {**os.environ, **site.settings.as_environment()}
+    environment.pop("PYTHONPATH", None)
+    celery = [str(Path(sys.executable).with_name("celery")), "-A", "clerk", "worker", "-P", pool, "-c", "2"]
+    flujo = [str(Path(sys.executable).with_name("flujo")), "run", "plain:pipeline", "-i", "21", "--timeout", "60"]
+    before = site.live_pids()
+    with (site.folder / "workers.log").open("ab") as log:
+        process = subprocess.Popen(celery, cwd=folder, env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: site.live_pids() - before, what=site.log)
+        ran = subprocess.run(flujo, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert ran.stdout == "42\n", ran.stderr
+        live = [worker for worker in site.client.ask(requests.workers()) if worker.is_live]
+        assert sum(worker.slots for worker in live) == 2
+    finally:
+        process.terminate()
+        process.wait(60)
+        shutil.rmtree(folder)
 
 
 def succeeded(heard):

@@ -86,6 +86,7 @@ def side_by_side(branches: int, step: Step) -> Pipeline:
 
 
 fan100, fan1000 = side_by_side(100, Step("noop", noop)), side_by_side(1000, Step("noop", noop))
+fan10k = side_by_side(10_000, Step("noop", noop))
 waiting = side_by_side(500, Step("second", second))
 
 

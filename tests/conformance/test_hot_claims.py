@@ -9,7 +9,7 @@ from worlds import World, say
 
 from flujo_worker.ports import PlanName
 from flujo_worker.store.postgres.group_bind import ClaimRequest, bind_claims
-from flujo_worker.store.postgres.statements import statement
+from flujo_worker.store.postgres.statements import CLIENT, statement
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 
 pytestmark = pytest.mark.services
@@ -53,7 +53,7 @@ def claim_in_a_group(held, new):
 
 
 def mark_sent(held, new):
-    say(held, "mark_sent", {"keys": [new.first.key], "ages": [0.0]})
+    say(held, "mark_sent", {"keys": [new.first.key], "ages": [0.0]}, home=CLIENT)
 
 
 @pytest.mark.parametrize("act", [claim_alone, claim_in_a_group, mark_sent])

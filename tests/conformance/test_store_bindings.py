@@ -23,13 +23,13 @@ from flujo_worker.store.postgres.entities import (
 from flujo_worker.store.postgres.statements import written
 
 ARRAYS = [
-    ("conclude_tree", "move", ScopeUpdate),
-    ("conclude_tree", "open", NewScope),
+    ("conclude", "move", ScopeUpdate),
+    ("conclude", "open", NewScope),
 ]
 COLUMNS = [
     ("conclude", "event", NewEvent),
-    ("conclude_tree", "next", NewAttempt),
-    ("conclude_tree", "begun", NewCheckpoint),
+    ("conclude", "next", NewAttempt),
+    ("conclude", "begun", NewCheckpoint),
     ("conclude_many", "close", EndedAttempt),
     ("conclude_many", "move", ScopeUpdate),
     ("conclude_many", "next", NewAttempt),
@@ -40,7 +40,7 @@ COLUMNS = [
 ]
 RENAMED = {"move_status": "scope_status", "move_error": "scope_error", "move_metadata": "scope_metadata"}
 """Columns of conclude_many.sql that another entity of the same row has under the same name."""
-SINGLE = [("conclude_tree", "child", NewChildRun), ("conclude", "next", NewAttempt)]
+SINGLE = [("conclude", "child", NewChildRun)]
 TABLES = [
     ("move", ScopeUpdate, "flujo_scopes"),
     ("open", NewScope, "flujo_scopes"),
@@ -92,6 +92,6 @@ def test_fields_have_the_types_of_their_columns(migrated_url, prefix, kind, tabl
     columns = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
     with psycopg.connect(migrated_url) as connection:
         types = {name: AS_BOUND.get(given, given) for name, given in connection.execute(columns, [table])}
-    known = {name: given for name, given in bound(text_of("conclude_tree"), prefix).items() if name in types}
+    known = {name: given for name, given in bound(text_of("conclude"), prefix).items() if name in types}
     assert len(known) > len(names_of(kind)) / 2
     assert known == {name: types[name] for name in known}

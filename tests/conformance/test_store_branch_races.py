@@ -14,7 +14,7 @@ from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joi
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
 from flujo_worker.domain.values import BranchClosed, UpdateScope
-from flujo_worker.store.postgres.bind import bind_tree
+from flujo_worker.store.postgres.bind import bind_decision
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 
@@ -271,7 +271,7 @@ def test_a_cancel_against_an_abort_and_its_winding_down(world, race):
 def test_a_request_to_cancel_waits_for_a_fan_out_that_opens(world, database_url, held):
     """Also what reaches beyond one scope meets the cancel on one lock (ADR 6)."""
     new = world.record(enqueued())
-    say(held, "conclude_tree", bind_tree(fanning_out(new.first, 2, fence=world.claim(new))))
+    say(held, "conclude", bind_decision(fanning_out(new.first, 2, fence=world.claim(new))))
 
     asked = waits(database_url, partial(world.request_cancel, run_of(new.first)))
     held.commit()

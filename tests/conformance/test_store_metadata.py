@@ -8,7 +8,7 @@ import pytest
 from builders import decided, enqueued, failed, pipeline_of, succeeded
 from trees import FAN, concluded, fanned_out, moved
 
-from flujo_client.contract.read import read_history
+from flujo_client.contract.read import read_result
 from flujo_client.contract.trace import build_trace
 from flujo_client.serial import Resolver
 from flujo_worker.domain.values import BranchClosed
@@ -65,7 +65,7 @@ def test_results_and_traces_show_it(world, outcome):
     """M-460, M-290: at the step, and at the attempt that said it."""
     run, attempts, scopes = in_the_middle(world, replace(outcome, metadata=TOLD))
 
-    [step, *_] = read_history(run, attempts, scopes, resolve=Resolver(("*",)), fetch=world.store.fetch)
+    [step, *_] = read_result(run, attempts, scopes, resolve=Resolver(("*",)), fetch=world.store.fetch).step_history
     assert step.metadata_ == TOLD
     [attempt] = build_trace(run, attempts, scopes, ()).children[0].children
     assert attempt.attributes["metadata"] == TOLD

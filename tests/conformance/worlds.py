@@ -20,7 +20,7 @@ from flujo_client.pipeline.submit import Order
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.store.postgres.budgets import budget_of
-from flujo_worker.store.postgres.statements import statement
+from flujo_worker.store.postgres.statements import HOME, statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,7 +57,7 @@ _AGES = {
     "attempts": "available_at sent_at started_at",
     "scopes": "opened_at closed_at",
     "runs": "deadline_at ended_at",
-    "sweeps": "swept_at",
+    "sweeps": "swept_at live_since looked_at",
     "broker_epochs": "started_at",
 }
 
@@ -299,9 +299,9 @@ def deadlocks(postgres: Postgres, name: str | None = None) -> int:
     return int(postgres.rows(counted, name=name)[0]["deadlocks"])
 
 
-def say(connection: psycopg.Connection[Any], name: str, parameters: Mapping[str, Any]) -> None:
+def say(connection: psycopg.Connection[Any], name: str, parameters: Mapping[str, Any], *, home: str = HOME) -> None:
     """Execute one of the store's statements on a connection of one's own, to hold its locks."""
-    text, names = statement(name)
+    text, names = statement(name, home)
     psycopg.RawCursor(connection).execute(text, [parameters[each] for each in names])
 
 

@@ -28,6 +28,7 @@ def site(services, tmp_path_factory):
 def test_a_client_enqueues_waits_and_reads(site, capsys):
     """M-010: the client's verbs as the README and the client's reference show them."""
     run = client_calls.greet(site.client, "ada lovelace")
+    assert site.client.get_run(run).record().name == "greeting"
     assert "Good day, Ada Lovelace!" in capsys.readouterr().out
     assert client_calls.story(site.client, run) == ["run.enqueued", "step.succeeded", "step.succeeded", "run.succeeded"]
     assert client_calls.give_up(site.client, run) is False

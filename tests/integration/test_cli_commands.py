@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +18,7 @@ from junk import JUNK, push
 from services import passable_folder
 
 from flujo_client.cli.main import cli
+from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway.door import SCHEMA
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
@@ -79,8 +83,8 @@ def flujo(site):
     """Call a command; what it printed and how it ended."""
     environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
 
-    def call(*arguments, code=0, **rest):
-        told = CliRunner().invoke(cli, arguments, env=environment, **{"input": "", **rest})
+    def call(*arguments, code=0, env=None, **rest):
+        told = CliRunner().invoke(cli, arguments, env=environment | (env or {}), **{"input": "", **rest})
         assert told.exit_code == code, told.output
         return told
 
@@ -151,6 +155,11 @@ def test_a_run_that_failed_ends_with_1(flujo):
     last = told.stderr.splitlines()[-1]
     assert last.startswith("RUN_FAILED run run_")
     assert last.endswith("failed: ValueError: nothing useful")
+    assert "Traceback (most recent call last):" in told.stderr
+    assert re.search(
+        r'File ".*cli_pipelines.py", line \d+, in fail\n    raise ValueError\("nothing useful"\)', told.stderr
+    )
+    assert "flujo_worker" not in told.stderr
 
 
 def test_run_gives_up_waiting(flujo, read):
@@ -245,6 +254,73 @@ def test_status(flujo, read):
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
 
 
+def test_status_counts_only_workers_that_consume_our_queues(site, read, flujo, code):
+    """A worker of other queues runs nothing of ours; each says how many attempts it runs at once."""
+    fleet = site.workers(arguments=("-Q", "shop", "-c", "3"), code=code)
+    try:
+        state = wait_until(lambda: (found := read("status"))["other_workers"] and found, what=site.log)
+        assert [worker["queues"] for worker in state["workers"]] == [["flujo.attempts", "flujo.control"]]
+        assert "500 slots; 1 process more on other queues" in " ".join(flujo("status").stdout.split())
+
+        run = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "shop").stdout.strip()
+        site.client.get_run(run).result(timeout=60)
+        assert max(worker["slots"] for worker in read("status")["workers"]) == 500
+    finally:
+        fleet.kill()
+
+
+def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
+    """Instead of waiting silently: by `flujo enqueue` at once, by `flujo run` and `result()` after some seconds and at the timeout."""
+    told = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "gpu")
+    assert "the run waits: no worker consumes its queue 'gpu'" in told.stderr
+    run = site.client.get_run(told.stdout.strip())
+    with pytest.raises(
+        WaitTimedOut, match=r"still queued after 5.5 s; no worker consumes its queue 'gpu'"
+    ) as timed_out:
+        run.result(timeout=5.5)
+    assert "flujo worker -Q gpu" in timed_out.value.suggestion
+    assert [f"run {run.id} does not move" in each.message for each in caplog.records if "api" in each.name] == [True]
+    run.cancel()
+
+
+def test_doctor_says_what_will_not_work_and_the_line_to_change(site, flujo, read, monkeypatch, tmp_path):
+    """A queue that nobody consumes, code that no worker has, and a Redis that evicts; the worst finding is the exit code."""
+    (tmp_path / "cli_unknown.py").write_text(PIPELINES)
+    monkeypatch.syspath_prepend(tmp_path)
+    waits = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "nobodys").stdout.strip()
+    parked = flujo("enqueue", "cli_unknown:shout", "-i", "x").stdout.strip()
+    wait_until(lambda: site.client.get_run(parked).status() == "parked", what=site.log)
+    found = read("doctor", code=1)
+    errors = {each["thing"]: each for each in found["findings"] if each["level"] == "error"}
+    assert found["worst"] == "error"
+    assert errors["queues"]["change"] == "flujo worker -Q nobodys"
+    assert "of cli_unknown:shout" in errors["pipelines"]["what"]
+    assert {"signing keys", "settings"} <= {each["thing"] for each in found["findings"] if each["level"] == "warning"}
+    told = flujo("doctor", code=1)
+    assert all(len(line.rstrip()) <= 80 for line in told.stdout.splitlines())
+    assert "→ flujo worker -Q nobodys" in told.stdout
+    for run in (waits, parked):
+        site.client.get_run(run).cancel()
+    assert not [each for each in read("doctor")["findings"] if each["level"] == "error"]
+    flujo("doctor", "--fail-on-warn", code=1)
+
+
+def test_doctor_names_privileges_that_the_role_lacks(site, flujo):
+    with site.connection() as connection:
+        connection.execute("CREATE ROLE reader LOGIN")
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    url = site.settings.database().replace("postgres@", "reader@", 1)
+    try:
+        told = json.loads(flujo("doctor", "--json", code=1, env={"FLUJO_DATABASE_URL": url}).stdout)
+        [grants] = [each for each in told["findings"] if each["thing"] == "grants"]
+        assert "the role lacks" in grants["what"]
+        assert "INSERT on flujo_" in grants["what"] or "DELETE on flujo_" in grants["what"]
+    finally:
+        with site.connection() as connection:
+            connection.execute("DROP OWNED BY reader")
+            connection.execute("DROP ROLE reader")
+
+
 def test_status_counts_refused_messages(site, flujo, read):
     """SYS-27, SYS-29: how many, why, and how to look at them."""
     before = read("status")["refused"]
@@ -289,6 +365,38 @@ def test_lens_show(flujo, failed):
     shown = flujo("lens", "show", failed[:-2], "--show-input", "--show-output", "--show-error", "-v").stdout
     expected = ("broken  failed", failed, "step 'check' failed", "input\n  x", "output\n  none", "type      ValueError")
     assert [each for each in expected if each not in shown] == []
+    assert re.search(r'traceback of check:1\n  Traceback .*\n    File ".*cli_pipelines.py", line \d+, in fail', shown)
+
+
+def test_lens_show_json_has_the_traceback(read, failed):
+    assert read("lens", "show", failed)["error"]["traceback"].endswith("ValueError: nothing useful\n")
+
+
+def test_a_run_is_named_by_its_end_and_the_newest_by_nothing(flujo, read):
+    """No more than the end is to be typed, and nothing for the run just made; a child run is never meant."""
+    told = flujo("run", "cli_pipelines:shout", "-i", "first")
+    first = told.stderr.split()[0]
+    assert told.stderr.splitlines()[-1] == f"trace: flujo lens trace {first[-8:]}"
+    assert read("lens", "show", first[-8:])["id"] == first
+    second = flujo("run", "cli_pipelines:shout", "-i", "second").stderr.split()[0]
+    for named in ([], ["last"], ["-1"]):
+        assert read("lens", "show", *named)["id"] == second
+        assert second in flujo("lens", "trace", *named).stdout
+    assert read("lens", "show", "-2")["id"] == first
+    assert "begins or ends with 'zz'" in flujo("lens", "spans", "zz", code=1).stderr
+    assert "No such option '--nope'" in flujo("lens", "show", "--nope", code=2).stderr
+
+
+def test_took_counts_the_step_and_not_the_wait_for_a_worker(site, read, code):
+    """A step that waits long for its worker has not taken long."""
+    run = site.client.enqueue("cli_pipelines:shout", "x", queue="late")
+    time.sleep(1.5)
+    fleet = site.workers(arguments=("-Q", "late"), code=code)
+    try:
+        run.result(timeout=60)
+        assert site.client.get_run(run.id).trace().children[0].duration_s < 1.5
+    finally:
+        fleet.kill()
 
 
 def test_lens_show_prompt(flujo, read):
@@ -308,6 +416,7 @@ def test_lens_trace_is_what_the_client_gives(site, flujo, read, failed):
     drawn = flujo("lens", "trace", failed).stdout
     assert "attempt 2  failed" in drawn
     assert "Agent execution failed with ValueError: nothing useful" in drawn
+    assert drawn.count("in fail") == 1  # once for both attempts
 
 
 def test_lens_get_finds_a_run_by_any_part_of_its_id(flujo, read, failed):
@@ -431,14 +540,14 @@ def test_a_beginning_that_several_runs_share_is_refused(flujo, failed):
     flujo("enqueue", "cli_pipelines:shout", "-i", "x")
     told = flujo("lens", "show", "run_", code=1)
     assert told.stderr.startswith("AMBIGUOUS_RUN 'run_' may be any of these runs:\n  run_")
-    assert told.stderr.endswith("→ write more of the id\n")
+    assert told.stderr.endswith("→ write more of the id, or its last characters\n")
 
 
 @pytest.mark.parametrize("command", ["lens show", "lens trace", "lens spans", "lens watch", "runs cancel"])
 def test_a_run_that_is_not_there(flujo, command):
     """A wrong id is a runtime error (§2.8)."""
     assert flujo(*command.split(), "run_none", code=1).stderr.startswith(
-        "RUN_NOT_FOUND no run's id begins with 'run_none'"
+        "RUN_NOT_FOUND no run's id begins or ends with 'run_none'"
     )
 
 
@@ -480,8 +589,11 @@ def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_
     """Why a run does not move is told while waiting and in the list (SYS-29)."""
     (tmp_path / "cli_elsewhere.py").write_text(PIPELINES)
     monkeypatch.syspath_prepend(tmp_path)
-    told = flujo("run", "cli_elsewhere:shout", "-i", "x", "--timeout", "1.5", code=1)
+    told = flujo("run", "cli_elsewhere:shout", "-i", "x", "--timeout", "5.5", code=1)
     assert "parked: this worker cannot load its pipeline" in told.stderr
+    assert f"this worker was started in {Path.cwd()}: start it in the folder that holds 'cli_elsewhere'" in told.stderr
+    assert "the run does not move: it is parked" in told.stderr
+    assert "it goes on by itself once a worker can load that code" in told.stderr
     assert [run["pipeline"] for run in read("lens", "list", "--status", "parked")] == ["shout"]
 
 

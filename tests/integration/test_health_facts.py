@@ -19,8 +19,7 @@ from flujo_client.cli.health_text import health_text
 from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_csv, to_json
-from flujo_client.health.facts import Depths, MachineFacts
-from flujo_client.health.query import HealthQuery
+from flujo_client.health.facts import Depths, HealthQuery, MachineFacts
 
 pytestmark = pytest.mark.services
 

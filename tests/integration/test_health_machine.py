@@ -11,9 +11,8 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from flujo_client.config.models import Health
-from flujo_client.health.facts import Depths
+from flujo_client.health.facts import Depths, HealthQuery
 from flujo_client.health.infrastructure import judge, machine_of
-from flujo_client.health.query import HealthQuery
 
 pytestmark = pytest.mark.services
 

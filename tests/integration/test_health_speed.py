@@ -17,8 +17,7 @@ from flujo_client.gateway.requests import runs, statement
 from flujo_client.gateway.stats import stats
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_json
-from flujo_client.health.facts import Depths
-from flujo_client.health.query import HealthQuery
+from flujo_client.health.facts import Depths, HealthQuery
 
 pytestmark = pytest.mark.services
 

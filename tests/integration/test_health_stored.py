@@ -22,7 +22,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.config.models import Health
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
-from flujo_client.health import query
+from flujo_client.health import facts
 from flujo_client.health.report import HealthReport
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.health import HealthCheck, question_of
@@ -167,7 +167,7 @@ def test_each_threshold_that_was_reached_is_told_in_a_line(store, settings, conn
 
 def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, monkeypatch):
     """M-188: bounded time; and no report of its slot is kept, so that the next one is made."""
-    monkeypatch.setattr(query, "LONGEST_S", 0.05)
+    monkeypatch.setattr(facts, "LONGEST_S", 0.05)
     with psycopg.connect(settings.database()) as holder:
         holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(StoreError, match="longer than"):
@@ -178,7 +178,7 @@ def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, mo
 
 
 def bounded(milliseconds):
-    request = requests.machine(query.HealthQuery(), Health())
+    request = requests.machine(facts.HealthQuery(), Health())
     return replace(request, bounds=replace(request.bounds, parameters={"timeout_ms": f"{milliseconds}"}))
 
 

@@ -20,8 +20,7 @@ from flujo_client.contract.kinds import KindSpec
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.key_paths import KeyPath
-    from flujo_client.blueprint.kind import BlueprintKind
+    from flujo_client.blueprint.kind import BlueprintKind, KeyPath
     from flujo_client.blueprint.rules.model import Fields
 
 Data = Mapping[Any, Any]

@@ -6,6 +6,7 @@ WITH page AS MATERIALIZED (
     FROM flujo_runs r
     CROSS JOIN LATERAL (SELECT CASE WHEN r.status IN ('queued', 'running') AND flujo_is_paused(r.id) THEN 'paused' ELSE r.status END AS status) v
     WHERE (%(prefix)s::text IS NULL OR starts_with(r.id, %(prefix)s::text))
+      AND (%(end)s::text IS NULL OR right(r.id, length(%(end)s::text)) = %(end)s::text)
       AND (%(part)s::text IS NULL OR strpos(r.id, %(part)s::text) > 0)
       AND (%(status)s::text IS NULL OR r.status = %(status)s::text OR (%(status)s::text = 'paused' AND r.status IN ('queued', 'running')))
       AND (%(status)s::text IS NULL OR v.status = %(status)s::text)

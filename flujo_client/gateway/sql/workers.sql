@@ -1,2 +1,9 @@
-SELECT id, host, pid, build, slots, started_at, lease_until > now() AS is_live FROM flujo_workers
-WHERE lease_until > now() - interval '1 day' ORDER BY started_at DESC;
+-- The worker processes of the last day. Which queues a process consumes is in its first event; each later incarnation has that one's id
+-- before the `~`.
+SELECT w.id, w.host, w.pid, w.build, w.slots, w.started_at, w.lease_until > now() AS is_live, e.queues
+FROM flujo_workers w
+LEFT JOIN (
+    SELECT DISTINCT ON (data ->> 'worker') data ->> 'worker' AS worker, data -> 'queues' AS queues FROM flujo_events
+    WHERE run_id IS NULL AND name = 'worker.started'
+) e ON e.worker = split_part(w.id, '~', 1)
+WHERE w.lease_until > now() - interval '1 day' ORDER BY w.started_at DESC;

@@ -5,58 +5,62 @@ In: the SQL type that a statement casts a parameter to, and its value. Out: the 
 
 from __future__ import annotations
 
-from struct import Struct
+from functools import partial
+from struct import Struct, calcsize
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 _NULL: Final = b"\xff\xff\xff\xff"
 _HEAD: Final = Struct("!iiiii")
 _LENGTH: Final = Struct("!i")
 
 
-def encode(sql_type: str, value: Any) -> bytes:
-    """Write a value, or a list of values for a type that ends in `[]`."""
-    return _ENCODERS[sql_type](value)
+def encoder(sql_type: str) -> Callable[[Any], bytes]:
+    """Return what writes a value of an SQL type, or a list of values for a type that ends in `[]`."""
+    return _ENCODERS[sql_type]
 
 
-def _numbers(oid: int, form: str) -> Callable[[Sequence[Any]], bytes]:
-    pack = Struct(f"!i{form}").pack
-    size = Struct(f"!{form}").size
-
-    def elements(values: Sequence[Any]) -> Iterable[bytes]:
-        return [_NULL if each is None else pack(size, each) for each in values]
-
-    return _array(oid, elements)
+def _number(form: str) -> Callable[[Any], bytes]:
+    return partial(Struct(f"!i{form}").pack, calcsize(f"!{form}"))
 
 
-def _texts(values: Sequence[str | None]) -> Iterable[bytes]:
-    return _prefixed([None if each is None else each.encode() for each in values])
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return _LENGTH.pack(len(data)) + data
 
 
-def _prefixed(values: Sequence[bytes | None]) -> Iterable[bytes]:
-    return [_NULL if each is None else _LENGTH.pack(len(each)) + each for each in values]
+def _bytes(value: bytes) -> bytes:
+    return _LENGTH.pack(len(value)) + value
 
 
-def _array(oid: int, elements: Callable[[Sequence[Any]], Iterable[bytes]]) -> Callable[[Sequence[Any]], bytes]:
-    """An array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number."""
-    empty = _HEAD.pack(1, 1, oid, 0, 1)
+def _array(oid: int, write: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
+    """An array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number.
+
+    Most arrays are empty or have one element: nobody waits for an idle worker's groups to fill.
+    """
+    empty, head_of_one = (_HEAD.pack(1, 1, oid, count, 1) for count in (0, 1))
+    one_null = head_of_one + _NULL
 
     def encode_array(values: Sequence[Any]) -> bytes:
         if not values:
             return empty
-        return _HEAD.pack(1, 1, oid, len(values), 1) + b"".join(elements(values))
+        if len(values) == 1:
+            value = values[0]
+            return one_null if value is None else head_of_one + write(value)
+        elements = [_NULL if each is None else write(each) for each in values]
+        return _HEAD.pack(1, 1, oid, len(values), 1) + b"".join(elements)
 
     return encode_array
 
 
 _ENCODERS: Final[dict[str, Callable[[Any], bytes]]] = {
     "int": _LENGTH.pack,
-    "bool[]": _numbers(16, "?"),
-    "bytea[]": _array(17, _prefixed),
-    "bigint[]": _numbers(20, "q"),
-    "int[]": _numbers(23, "i"),
-    "text[]": _array(25, _texts),
-    "float8[]": _numbers(701, "d"),
+    "bool[]": _array(16, _number("?")),
+    "bytea[]": _array(17, _bytes),
+    "bigint[]": _array(20, _number("q")),
+    "int[]": _array(23, _number("i")),
+    "text[]": _array(25, _text),
+    "float8[]": _array(701, _number("d")),
 }

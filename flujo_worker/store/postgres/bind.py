@@ -1,7 +1,6 @@
 """Bind statements: decisions, events and spends as parameters. Pure.
 
-A decision that moves one scope and makes one row at most is bound for `conclude.sql`, which every step takes; any other one for
-`conclude_tree.sql`, which does the same with arrays. Each entity has a class of `entities.py`, and its parameters are named after the fields.
+Each entity has a class of `entities.py`, and its parameters are named after the fields.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ from flujo_worker.store.postgres.make_entities import (
     new_child_run,
     new_scope,
     scope_update,
-    stored,
 )
 from flujo_worker.store.shared_rules import grace_s, held_branches, published
 
@@ -45,49 +43,25 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from flujo_client.contract.outcome import Event, Usage
-    from flujo_worker.domain.values import AttemptReport, BranchClosed, ChildRun, Decision, SlotReleased
-
-
-def is_plain(decision: Decision) -> bool:
-    """Tell whether a decision is an ordinary step's: it moves its own scope, and one attempt at most follows."""
-    many = max(len(decision.moves), len(decision.next), len(decision.begun)) > 1
-    reaches = many or decision.opens or decision.branch_end
-    move = decision.move
-    marks = move.drops_context or move.patch or move.fault or move.metadata or decision.answers
-    return not (reaches or marks or any(each.held or each.status != "ready" for each in decision.next))
+    from flujo_worker.domain.values import AttemptReport, BranchClosed, Decision, SlotReleased
 
 
 def bind_decision(decision: Decision) -> dict[str, Any]:
     """Give the parameters of `conclude.sql`."""
-    move = decision.move
-    return {
-        **_bind_close(decision),
-        "address": move.address,
-        "version": move.version,
-        "cursor": move.cursor,
-        "scope_status": move.status,
-        "merges": int(move.merges),
-        "output": stored(move.output),
-        "context": stored(move.context),
-        "begins": bool(decision.begun),
-        "begins_anew": any(each.context is not None for each in decision.begun),
-        **_bind_one(decision),
-    }
-
-
-def bind_tree(decision: Decision) -> dict[str, Any]:
-    """Give the parameters of `conclude_tree.sql`."""
     run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
     held = held_branches(decision)
     return {
-        **_bind_close(decision),
+        **_fields(EndedAttempt, ended_attempt(decision)),
+        **_named("run", EndedRun, None if decision.end is None else ended_run(decision.end)),
+        **placed("event", NewEvent, [[event(each) for each in told(decision)]]),
+        **bind_usage(decision.notice.outcome.usage),
         "answers": stored_safely(decision.answers) if decision.answers else None,
         **columns("move", ScopeUpdate, [scope_update(each) for each in decision.moves]),
         **columns("open", NewScope, [new_scope(each, held) for each in decision.opens]),
         **placed("next", NewAttempt, [[new_attempt(run, each, grace) for each in decision.next]]),
         **placed("begun", NewCheckpoint, [[checkpoint(each) for each in decision.begun]]),
         **_bind_branch_end(decision.branch_end),
-        **_bind_child_run(decision.child_run),
+        **_named("child", NewChildRun, None if decision.child_run is None else new_child_run(decision.child_run)),
     }
 
 
@@ -135,16 +109,6 @@ def bind_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _bind_close(decision: Decision) -> dict[str, Any]:
-    """What every decision has: the attempt's end, the story, the spend and perhaps the run's end."""
-    return {
-        **_fields(EndedAttempt, ended_attempt(decision)),
-        **_named("run", EndedRun, None if decision.end is None else ended_run(decision.end)),
-        **placed("event", NewEvent, [[event(each) for each in told(decision)]]),
-        **bind_usage(decision.notice.outcome.usage),
-    }
-
-
 def told(decision: Decision) -> Sequence[Event]:
     """Give the lines that a decision adds to the story."""
     return (*decision.notice.outcome.events, *decision.events)
@@ -155,16 +119,6 @@ def _bind_branch_end(end: BranchClosed | None) -> dict[str, Any]:
         return {"fan_out": None, "lane": None, "aborts": False, "takes": False, "grace_s": None}
     takes = end.takes and not end.aborts
     return {"fan_out": end.fan_out, "lane": end.lane, "aborts": end.aborts, "takes": takes, "grace_s": grace_s(1)}
-
-
-def _bind_child_run(child: ChildRun | None) -> dict[str, Any]:
-    return _named("child", NewChildRun, None if child is None else new_child_run(child))
-
-
-def _bind_one(decision: Decision) -> dict[str, Any]:
-    run = decision.notice.envelope.ticket.run
-    row = new_attempt(run, decision.next[0], grace_s(1)) if decision.next else None
-    return _named("next", NewAttempt, row)
 
 
 def columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> dict[str, list[Any]]:

@@ -65,16 +65,19 @@ class GroupedLedger:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
             who is under none never waits for a budget.
         prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        is_alone: tells whether whoever asks is the only one who could: nobody is waited for then.
     """
 
-    def __init__(self, url: str, *, prepare: bool = True) -> None:
+    def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
         kinds = (CLAIMS, MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
         self.connections = [LoopConnection(url, names, prepare=prepare) for names in kinds]
         claims, merges, limited_claims, limited_merges = self.connections
-        self._claims = Groups(claims, call_claims, read_claims)
-        self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges)
-        self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims)
-        self._limited_merges = Groups(limited_merges, partial(_call_merges, call_limited_merges), _read_merges)
+        self._claims = Groups(claims, call_claims, read_claims, is_alone)
+        self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges, is_alone)
+        self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)
+        self._limited_merges = Groups(
+            limited_merges, partial(_call_merges, call_limited_merges), _read_merges, is_alone
+        )
 
     async def open(self) -> None:
         """Begin to connect, on the loop that this is called on. Until it is connected there are no answers.
@@ -148,6 +151,7 @@ class Groups(Generic[Q, A]):
         connection: executes it.
         call: gives its statements with their parameters.
         read: gives the answer to each request, from the rows of each statement.
+        is_alone: tells whether nobody else could ask now.
     """
 
     def __init__(
@@ -155,8 +159,9 @@ class Groups(Generic[Q, A]):
         connection: LoopConnection,
         call: Callable[[Sequence[Q]], list[Call]],
         read: Callable[[Sequence[Q], Sequence[Sequence[Row]]], list[A | None]],
+        is_alone: Callable[[], bool],
     ) -> None:
-        self.connection, self._call, self._read = connection, call, read
+        self.connection, self._call, self._read, self._is_alone = connection, call, read, is_alone
         self._waiting: deque[_Asked[Q, A]] = deque()
         self._apart: deque[list[_Asked[Q, A]]] = deque()
         self._keys: set[str] = set()
@@ -174,7 +179,10 @@ class Groups(Generic[Q, A]):
         self._waiting.append(asked)
         if not self._is_busy:
             self._is_busy = True
-            loop.call_soon(self._send)  # after the others that the loop wakes at this moment
+            if self._is_alone():
+                self._send()
+            else:
+                loop.call_soon(self._send)  # after the others that the loop wakes at this moment
         try:
             return await asked.answer
         finally:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from flujo_client.health.facts import read_aros, read_machine
-from flujo_client.health.query import LONGEST_S, HealthQuery
+from flujo_client.health.facts import LONGEST_S, HealthQuery, read_aros, read_machine
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.read import attempt_record, run_record, scope_record
 from flujo_client.serial import stored_safely
 from flujo_worker.ports import PendingHookCall, Records
 from flujo_worker.store.postgres.make_entities import shown
 from flujo_worker.store.postgres.pool import RetryingPool
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import CLIENT, execute
 
 if TYPE_CHECKING:
     import psycopg
 
     from flujo_client.contract.outcome import Event, Fault
     from flujo_worker.ports import Room
-
-_HOME: Final = "flujo_client.gateway"
 
 
 class HookCallsInPostgres(RetryingPool):
@@ -49,7 +47,8 @@ class HookCallsInPostgres(RetryingPool):
     def records(self, run: str) -> Records:
         def read(connection: psycopg.Connection[dict[str, Any]]) -> Records:
             found, attempts, scopes = (
-                execute(connection, name, {"run": run}, home=_HOME).fetchall() for name in ("run", "attempts", "scopes")
+                execute(connection, name, {"run": run}, home=CLIENT).fetchall()
+                for name in ("run", "attempts", "scopes")
             )
             return Records(run_record(found[0]), list(map(attempt_record, attempts)), list(map(scope_record, scopes)))
 

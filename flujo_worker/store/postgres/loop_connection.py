@@ -17,7 +17,7 @@ from psycopg import pq
 from psycopg.errors import error_from_result
 
 from flujo_client.transport.postgres import error_text, fate, options
-from flujo_worker.store.postgres.binary import encode
+from flujo_worker.store.postgres.binary import encoder
 from flujo_worker.store.postgres.statements import statement, types
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class LoopConnection:
 
     def __init__(self, url: str, names: Sequence[str], *, prepare: bool) -> None:
         self._url, self._names, self._prepare = url, names, prepare
-        self._types, self._wait_s = {name: types(name) for name in names}, FIRST_WAIT_S
+        self._parameters, self._wait_s = {name: _parameters(name) for name in names}, FIRST_WAIT_S
         self._connecting: asyncio.Task[None] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._answered: Answered | None = None
@@ -91,8 +91,7 @@ class LoopConnection:
             raise
 
     def _bind(self, name: str, parameters: Mapping[str, Any]) -> list[bytes]:
-        types_of = self._types[name]
-        return [encode(types_of[each], parameters[each]) for each in statement(name).names]
+        return [write(parameters[each]) for each, write in self._parameters[name]]
 
     def _send_statement(self, name: str, values: list[bytes]) -> None:
         formats = [pq.Format.BINARY] * len(values)
@@ -199,3 +198,9 @@ class LoopConnection:
         answered, self._answered = self._answered, None
         if answered is not None:
             answered(error)
+
+
+def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes]]]:
+    """Give the parameters of a statement in their order, each with what writes it."""
+    types_of = types(name)
+    return [(each, encoder(types_of[each])) for each in statement(name).names]

@@ -17,7 +17,7 @@ from psycopg_pool import ConnectionPool, PoolClosed
 
 from flujo_client.transport.postgres import READ_ONLY, error_text, fate, options
 from flujo_worker.errors import StoreError
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import HOME, execute, statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -106,10 +106,10 @@ class RetryingPool:
     def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
         return self._with_retry(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
 
-    def _do(self, name: str, parameters: Mapping[str, Any]) -> int:
-        return self._with_retry(lambda connection: execute(connection, name, parameters).rowcount)
+    def _do(self, name: str, parameters: Mapping[str, Any], *, home: str = HOME) -> int:
+        return self._with_retry(lambda connection: execute(connection, name, parameters, home=home).rowcount)
 
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:
     """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
-    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute(statement("connection_settings").text)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import psycopg
 
 HOME: Final = "flujo_worker.store"
+CLIENT: Final = "flujo_client.gateway"
+"""Whose statements client and worker both execute."""
 UNDONE: Final = "FJ001"
 """The SQLSTATE of flujo_undo(), by which a statement undoes itself: what it was asked for could not be done whole."""
 _PARAMETER = re.compile(r"%\((\w+)\)s")

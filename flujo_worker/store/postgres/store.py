@@ -37,8 +37,6 @@ from flujo_worker.store.postgres.bind import (
     bind_lane_left,
     bind_settlement,
     bind_spend,
-    bind_tree,
-    is_plain,
 )
 from flujo_worker.store.postgres.blobs import Blobs
 from flujo_worker.store.postgres.budgets import (
@@ -52,7 +50,7 @@ from flujo_worker.store.postgres.budgets import (
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
-from flujo_worker.store.postgres.statements import UNDONE, execute
+from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
@@ -67,7 +65,6 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
-
 
 DAYS_AHEAD = 2, 7
 """The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
@@ -160,8 +157,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         return claim if row is None or claim.fence is None else replace(claim, over=over(row, to_reserve))
 
     def commit(self, decision: Decision) -> Committed:
-        name = "conclude" if is_plain(decision) else "conclude_tree"
-        parameters = bind_decision(decision) if is_plain(decision) else bind_tree(decision)
+        parameters = bind_decision(decision)
         notice = decision.notice
         also = _optional_statements(decision)
         settled = bind_settlement(notice) if notice.envelope.ticket.limits is not None else None
@@ -170,7 +166,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         rest = _Rest(also, settled, ends=decision.end is not None)
         try:
             failpoints.hit("before_commit")
-            row = self._with_retry(lambda connection: _conclude(connection, name, parameters, rest))
+            row = self._with_retry(lambda connection: _conclude(connection, parameters, rest))
         except psycopg.Error as error:
             if error.sqlstate != UNDONE:
                 raise
@@ -255,7 +251,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     # backlog
 
     def mark_sent(self, ages: Mapping[str, float]) -> None:
-        self._do("mark_sent", {"keys": list(ages), "ages": list(ages.values())})
+        self._do("mark_sent", {"keys": list(ages), "ages": list(ages.values())}, home=CLIENT)
 
     def begin_sweep(self, worker: str, every_s: float) -> bool:
         return bool(self._rows("begin_sweep", {"worker": worker, "every_s": every_s}))
@@ -345,14 +341,11 @@ class _Rest(NamedTuple):
 
 
 def _conclude(
-    connection: psycopg.Connection[dict[str, Any]],
-    name: str,
-    parameters: Mapping[str, Any],
-    rest: _Rest,
+    connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any], rest: _Rest
 ) -> dict[str, Any] | None:
     """Merge. What goes with it needs a transaction around it: it is kept with the merge or not at all."""
     with connection.transaction() if rest.also or rest.settled else nullcontext():
-        row = execute(connection, name, parameters).fetchone()
+        row = execute(connection, "conclude", parameters).fetchone()
         merged = row if row and row["merged"] else None
         for statement, given in rest.also.items() if merged else ():
             cursor = execute(connection, statement, given)

@@ -1,3 +1,3 @@
-SELECT s.run_id, s.address
-FROM unnest(%(runs)s::text[], %(addresses)s::text[]) AS f (run_id, address) JOIN flujo_scopes s USING (run_id, address)
-WHERE s.aborted;
+SELECT f.run_id, f.address
+FROM unnest(%(runs)s::text[], %(addresses)s::text[]) AS f (run_id, address)
+WHERE (SELECT s.aborted FROM flujo_scopes s WHERE s.run_id = f.run_id AND s.address = f.address);

@@ -6,8 +6,7 @@ WITH claimed AS (
 -- include claimed
 ),
 kept AS (
-    SELECT r.scope FROM flujo_reservations r
-    WHERE r.key = %(key)s AND r.held AND EXISTS (SELECT 1 FROM claimed)
+    SELECT FROM flujo_reservations r WHERE r.key = %(key)s AND EXISTS (SELECT 1 FROM claimed) HAVING bool_or(r.held)
 ),
 budget AS (
     SELECT b.*, q.asked_usd, q.asked_tokens
@@ -38,7 +37,7 @@ begun AS (
 -- include run_begun
 )
 SELECT
-    EXISTS (SELECT 1 FROM written WHERE held) OR EXISTS (SELECT 1 FROM flujo_reservations h WHERE h.key = a.key AND h.held) AS is_granted,
+    EXISTS (SELECT 1 FROM written WHERE held) OR (SELECT bool_or(h.held) FROM flujo_reservations h WHERE h.key = a.key) IS TRUE AS is_granted,
     (SELECT jsonb_agg(to_jsonb(j) - 'limit_usd' - 'settled_usd' - 'reserved_usd' - 'overrun_usd' - 'asked_usd'
                       || jsonb_build_object('limit_usd', j.limit_usd::text, 'settled_usd', j.settled_usd::text,
                                             'reserved_usd', j.reserved_usd::text, 'overrun_usd', j.overrun_usd::text,

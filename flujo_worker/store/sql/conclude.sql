@@ -1,49 +1,114 @@
--- The merge of an ordinary step: the attempt's end, the scope's move, what comes next, the story and the run's end, or nothing at
--- all. Every other merge is conclude_tree.sql; this one is the same with one scope and one row, because arrays would cost each step.
--- Locks in the one order: attempt → scope → run. Each part asks whether the one before did something, which also makes them
--- happen in this order; rows are named by parameters, so that every plan is a look-up. A late outcome changes nothing but the
--- spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
--- An attempt that closes without its scope and run following is an error that undoes the statement: flujo_undo() raises it.
+-- The merge of one decision: the attempt's end, the moves of its scope and of those above it, scopes that are opened, what comes next, a
+-- branch that closes, a child run that begins, the story and the run's end, or nothing at all. Ordinary steps go through conclude_many.sql
+-- where they can.
+-- Each part asks whether the one before did something, all of it or nothing, which also makes them happen in this order. Every row is
+-- named by parameters, also where a join would do: a plan made for small runs must serve one of ten thousand scopes. A late outcome
+-- changes nothing but the spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 0006).
+-- An attempt that closes without its scopes and run following is an error that undoes the statement: flujo_undo() raises it.
 -- Who waits for the run's end is notified of it by the commit, and of nothing else: a commit that notifies holds a lock of the whole database (ADR 0065).
+-- Locks in the one order: attempt → own scope → those above it, deepest first (a parent's address is always shorter; the arrays
+-- come in that order, and ORDER BY keeps it) → the fan-out that is aborted, which is above them all → run.
+-- The sibling that takes the lane is locked after these, and can close no circle: its scope and its attempt are skipped if anybody
+-- has them, so nobody is waited for. Only who cancels or aborts has them, or who takes it already.
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
-        latency_s = %(latency_s)s::float8, ended_at = now()
+        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, ended_at = now()
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
     RETURNING 1
 ),
+held AS (
+    SELECT m.* FROM flujo_scopes s
+    JOIN unnest(
+        %(move_address)s::text[], %(move_seen)s::int[], %(move_cursor)s::int[], %(move_status)s::text[], %(move_merges)s::int[],
+        %(move_output)s::bytea[], %(move_context)s::bytea[], %(move_drops)s::bool[], %(move_patch)s::bytea[], %(move_error)s::text[],
+        %(move_metadata)s::text[]
+    ) WITH ORDINALITY AS m (address, seen, cursor, status, merges, output, context, drops, patch, error, metadata, place) USING (address)
+    WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_address)s::text[]) AND s.status = 'open' AND s.version = m.seen
+      AND EXISTS (SELECT 1 FROM won)
+    ORDER BY m.place FOR UPDATE OF s
+),
 moved AS (
     UPDATE flujo_scopes s
-    SET cursor = %(cursor)s::int, status = %(scope_status)s::text, version = s.version + %(merges)s::int,
-        output = coalesce(%(output)s::bytea, s.output), context = coalesce(%(context)s::bytea, s.context),
-        closed_by = CASE WHEN %(scope_status)s::text <> 'open' THEN %(key)s::text END,
-        closed_at = CASE WHEN %(scope_status)s::text <> 'open' THEN now() END
-    WHERE s.run_id = %(run)s::text AND s.address = %(address)s::text AND s.status = 'open' AND s.version = %(version)s::int
-      AND EXISTS (SELECT 1 FROM won)
+    SET cursor = h.cursor, status = h.status, version = s.version + h.merges, output = coalesce(h.output, s.output),
+        context = CASE WHEN NOT h.drops THEN coalesce(h.context, s.context) END, patch = coalesce(h.patch, s.patch),
+        error = coalesce(h.error::jsonb, s.error), metadata = s.metadata || h.metadata::jsonb,
+        closed_by = CASE WHEN h.status <> 'open' THEN %(key)s::text END, closed_at = CASE WHEN h.status <> 'open' THEN now() END
+    FROM held h WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_address)s::text[]) AND s.address = h.address
+    RETURNING 1
+),
+whole AS (SELECT 1 WHERE (SELECT count(*) FROM moved) = cardinality(%(move_address)s::text[])),
+aborted AS (
+    UPDATE flujo_scopes SET aborted = true
+    WHERE run_id = %(run)s::text AND address = %(fan_out)s::text AND %(aborts)s::bool AND NOT aborted AND EXISTS (SELECT 1 FROM whole)
     RETURNING 1
 ),
 live AS (
     SELECT r.id FROM flujo_runs r
     WHERE r.id = %(run)s::text AND r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
-      AND EXISTS (SELECT 1 FROM moved)
+      AND EXISTS (SELECT 1 FROM whole) AND (SELECT count(*) FROM aborted) >= 0
     FOR KEY SHARE OF r
+),
+opened AS (
+    INSERT INTO flujo_scopes (run_id, address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held,
+                              error, metadata, closed_by, closed_at)
+    SELECT live.id, o.address, o.parent, o.kind, o.step, o.name, o.place, o.output, o.context, o.lanes::jsonb, o.cursor, o.status, o.waiting, o.held,
+           o.error::jsonb, o.metadata::jsonb, CASE WHEN o.status <> 'open' THEN %(key)s::text END, CASE WHEN o.status <> 'open' THEN now() END
+    FROM live, unnest(
+        %(open_address)s::text[], %(open_parent)s::text[], %(open_kind)s::text[], %(open_step)s::text[], %(open_name)s::text[],
+        %(open_place)s::int[], %(open_output)s::bytea[], %(open_context)s::bytea[], %(open_lanes)s::text[], %(open_cursor)s::int[],
+        %(open_status)s::text[], %(open_waiting)s::bool[], %(open_held)s::bool[], %(open_error)s::text[], %(open_metadata)s::text[]
+    ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held, error, metadata)
 ),
 merged AS (SELECT 1 AS place, live.id AS run, %(key)s::text AS key, %(fence)s::int AS fence FROM live),
 next AS (
-    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance)
-    SELECT %(next_key)s::text, live.id, %(next_address)s::text, %(next_step)s::text, %(next_number)s::int, %(next_kind)s::text, %(next_queue)s::text,
-           now() + make_interval(secs => %(next_after_s)s::float8), %(next_guidance)s::text
-    FROM live WHERE %(next_key)s::text IS NOT NULL
+-- include next_attempts
 ),
 begun AS (
-    INSERT INTO flujo_contexts (run_id, place, context)
-    SELECT live.id, %(cursor)s::int,
-           CASE WHEN %(begins_anew)s::bool THEN coalesce(
-               %(context)s::bytea,
-               (SELECT s.context FROM flujo_scopes s WHERE s.run_id = %(run)s::text AND s.address = %(address)s::text)
-           ) END
-    FROM live WHERE %(begins)s::bool
-    ON CONFLICT DO NOTHING
+-- include checkpoints
+),
+child AS (
+    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at, aros, limits,
+                            root, parent_run, parent_address, launched_with)
+    SELECT %(child_run)s::text, r.fingerprint, r.reference, %(child_name)s::text, %(child_input)s::bytea, r.tenant, r.queue, r.priority,
+           %(child_digest)s::text, r.trace_parent, to_timestamp(%(child_deadline)s::float8), r.aros, %(child_limits)s::jsonb,
+           %(child_root)s::text, r.id, %(child_at)s::text, CASE WHEN %(child_at)s::text IS NULL THEN %(child_context)s::bytea END
+    FROM live JOIN flujo_runs r ON r.id = live.id WHERE %(child_run)s::text IS NOT NULL
+    RETURNING id, reference, parent_run
+),
+child_scope AS (
+    INSERT INTO flujo_scopes (run_id, address, output, context)
+    SELECT id, %(child_root)s::text, %(child_input)s::bytea, %(child_context)s::bytea FROM child
+),
+child_work AS (
+    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
+    SELECT %(child_key)s::text, id, %(child_root)s::text, %(child_step)s::text, 1, %(child_kind)s::text, %(child_queue)s::text,
+           now() + make_interval(secs => %(child_after_s)s::float8)
+    FROM child
+),
+child_story AS (
+    INSERT INTO flujo_events (run_id, name, data)
+    SELECT id, 'run.enqueued', jsonb_build_object('pipeline', reference, 'parent', parent_run) FROM child
+),
+sibling AS (
+    SELECT s.address FROM flujo_scopes s
+    WHERE s.run_id = %(run)s::text AND s.parent = %(fan_out)s::text AND s.held AND s.status = 'open' AND %(takes)s::bool
+      AND EXISTS (SELECT 1 FROM live)
+      AND NOT EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = %(run)s::text AND f.address = %(fan_out)s::text AND f.aborted)
+    ORDER BY s.place LIMIT 1 FOR UPDATE OF s SKIP LOCKED
+),
+first AS (
+    SELECT a.key FROM flujo_attempts a
+    WHERE a.run_id = %(run)s::text AND a.address = (SELECT address FROM sibling) AND a.ended_at IS NULL AND a.status IN ('ready', 'queued', 'running')
+      AND a.available_at = 'infinity' FOR UPDATE SKIP LOCKED
+),
+taken AS (
+    UPDATE flujo_attempts a SET available_at = now() + make_interval(secs => %(grace_s)s::float8)
+    WHERE a.key = (SELECT key FROM first) RETURNING a.key
+),
+lane AS (
+    UPDATE flujo_scopes s SET held = false, lanes = s.lanes || jsonb_build_object(%(fan_out)s::text, %(lane)s::int)
+    WHERE s.run_id = %(run)s::text AND s.address = (SELECT address FROM sibling) AND EXISTS (SELECT 1 FROM taken)
 ),
 story AS (
 -- include story
@@ -54,4 +119,5 @@ spent AS (
 ended AS (
 -- include end_of_run
 )
-SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged;
+SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
+       (SELECT key FROM taken) AS taken;

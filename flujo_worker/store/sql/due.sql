@@ -9,7 +9,8 @@ WITH due AS (
         CASE a.status WHEN 'ready' THEN 'ready' WHEN 'running' THEN 'lost'
             ELSE CASE WHEN a.sent_at < to_timestamp(%(epoch_start)s) THEN 'epoch' ELSE 'gone' END END AS why
     FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
-    WHERE a.ended_at IS NULL AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+    WHERE a.ended_at IS NULL AND a.available_at >= (SELECT live_since FROM flujo_sweeps)
+      AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
       AND (r.deadline_at IS NULL OR r.deadline_at > now())
       AND (
         (a.status = 'ready' AND a.available_at <= now())

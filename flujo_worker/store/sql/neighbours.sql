@@ -2,4 +2,7 @@
 -- to start than its lease lasted.
 SELECT w.id, w.pid FROM flujo_workers w
 WHERE w.host = %(host)s AND w.ended_at IS NULL
-  AND w.id IN (SELECT a.worker FROM flujo_attempts a WHERE a.ended_at IS NULL AND a.status = 'running');
+  AND w.id IN (
+      SELECT a.worker FROM flujo_attempts a
+      WHERE a.ended_at IS NULL AND a.available_at >= (SELECT live_since FROM flujo_sweeps) AND a.status = 'running'
+  );

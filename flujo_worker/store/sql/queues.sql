@@ -1,1 +1,2 @@
-SELECT DISTINCT queue FROM flujo_attempts WHERE ended_at IS NULL AND status = 'queued';
+SELECT DISTINCT a.queue FROM flujo_attempts a
+WHERE a.ended_at IS NULL AND a.available_at >= (SELECT live_since FROM flujo_sweeps) AND a.status = 'queued';

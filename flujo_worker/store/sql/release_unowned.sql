@@ -2,7 +2,8 @@
 -- worker they count as lost, so a sweep sends them again, or fails them when that has happened too often.
 WITH forgotten AS (
     SELECT key FROM flujo_attempts
-    WHERE worker = %(worker)s AND ended_at IS NULL AND status = 'running' AND NOT (key = ANY(%(kept)s::text[]))
+    WHERE worker = %(worker)s AND ended_at IS NULL AND available_at >= (SELECT live_since FROM flujo_sweeps)
+      AND status = 'running' AND NOT (key = ANY(%(kept)s::text[]))
       AND started_at < now() - make_interval(secs => %(older_s)s)
     ORDER BY key FOR UPDATE SKIP LOCKED
 )

@@ -9,12 +9,13 @@ WITH fit AS (
     SELECT p.run_id, p.address, p.step, p.run_id || ':' || p.address || ':' || p.step || ':join' AS key
     FROM flujo_scopes p JOIN flujo_runs r ON r.id = p.run_id
     WHERE p.run_id = %(run)s AND p.address = %(address)s AND p.waiting AND p.status = 'open'
-      AND r.status IN ('queued', 'running', 'parked') AND r.cancel_requested_at IS NULL
-      AND NOT EXISTS (SELECT 1 FROM flujo_scopes c WHERE c.run_id = p.run_id AND c.parent = p.address AND c.status = 'open')
-      AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.key = p.run_id || ':' || p.address || ':' || p.step || ':join')
+      AND r.ended_at IS NULL AND r.cancel_requested_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM flujo_scopes c WHERE c.run_id = p.run_id AND c.parent = p.address AND c.status = 'open' OFFSET 0)
+      AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.key = p.run_id || ':' || p.address || ':' || p.step || ':join' OFFSET 0)
       AND NOT EXISTS (
           SELECT 1 FROM flujo_runs k
           WHERE k.parent_run = p.run_id AND k.parent_address = p.address AND k.status IN ('queued', 'running', 'parked')
+          OFFSET 0
       )
     FOR KEY SHARE OF r
 ),

@@ -340,6 +340,16 @@ def test_child_runs_are_listed_at_80_columns():
     """)
 
 
+def test_runs_on_a_narrow_terminal():
+    """The end of an id names its run, and leaves the pipeline's name its room."""
+    background = run_of(id=f"{RUN}.01234567890123456789", parent_run=RUN, name="a-very-long-name-for-a-pipeline")
+    assert drawn(runs_table([background], NOW, parents=True, is_narrow=True)) == lines("""
+    run            pipeline                         status    age       took
+    23456789       a-very-long-name-for-a-pipeline  failed  3 min  1 min 0 s
+      of 44556677
+    """)
+
+
 def test_steps():
     """A step in a line, its attempts summed up (SYS-29)."""
     assert drawn(steps_table(trace_of())) == lines("""
@@ -586,6 +596,7 @@ def test_services():
         "redis": {"ok": False, "url": "redis://y", "error": wrong},
         "schema": 1,
         "workers": [],
+        "other_workers": 0,
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
         "owed_hooks": {"count": 3, "oldest_s": 7200.0},
         "budgets": [BUDGET],
@@ -645,7 +656,7 @@ def test_keys_of_a_runs_details():
     assert list(BUDGET) == [
         "scope", "limit_usd", "limit_tokens", "spent_usd", "spent_tokens", "reserved_usd", "reserved_tokens", "overrun_usd", "overrun_tokens",
     ]  # fmt: skip
-    assert list(details["error"]) == ["type", "message", "code", "category", "suggestion", "feedback"]
+    assert list(details["error"]) == ["type", "message", "code", "category", "suggestion", "feedback", "traceback"]
     assert details_shape(run_of(error=None), trace_of())["error"] is None
 
 

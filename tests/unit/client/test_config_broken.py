@@ -88,7 +88,7 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_no_file_keeps_the_reader_busy(tmp_path, text):
     (file := tmp_path / "flujo.toml").write_text(text)
-    begun = time.monotonic()
+    begun = time.process_time()
     said = refusal(file)
-    assert time.monotonic() - begun < 30
+    assert time.process_time() - begun < 30
     assert len(said) < 20_000

@@ -8,7 +8,7 @@ from recorded import C, Recorder, S, run
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.contract.plan import Plan
-from flujo_client.contract.read import read_history
+from flujo_client.contract.read import read_result
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
@@ -162,7 +162,9 @@ def test_fallbacks_stand_as_deep_as_containers():
 
 def told(*nodes):
     recorder = Recorder().play(*nodes)
-    return read_history(run(), recorder.attempts, recorder.scopes, resolve=Resolver(["*"]), fetch=dict.fromkeys)
+    return read_result(
+        run(), recorder.attempts, recorder.scopes, resolve=Resolver(["*"]), fetch=dict.fromkeys
+    ).step_history
 
 
 def test_a_box_that_failed_is_not_told_as_the_step_that_succeeded_in_it():
@@ -170,7 +172,7 @@ def test_a_box_that_failed_is_not_told_as_the_step_that_succeeded_in_it():
     [alone] = told(box)
     recorder = Recorder().play(box)
     scopes = [_failed(each) if each.address == "x" else each for each in recorder.scopes]
-    [failed] = read_history(run(), recorder.attempts, scopes, resolve=Resolver(["*"]), fetch=dict.fromkeys)
+    [failed] = read_result(run(), recorder.attempts, scopes, resolve=Resolver(["*"]), fetch=dict.fromkeys).step_history
 
     assert (alone.success, alone.step_history) == (True, [])
     assert (failed.success, [each.success for each in failed.step_history]) == (False, [True])

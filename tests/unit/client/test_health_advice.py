@@ -6,8 +6,7 @@ import pytest
 
 from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
-from flujo_client.health.facts import ArosFacts, Counter, Depths, MachineFacts, RunCount
-from flujo_client.health.query import HealthQuery
+from flujo_client.health.facts import ArosFacts, Counter, Depths, HealthQuery, MachineFacts, RunCount
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 STAGE = "aros.coercion.stage."

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.errors import SerializationError
-from flujo_client.serial import Manifest, Packed, dumps, encode, fragments, loads, manifest, packed, stored_apart
+from flujo_client.serial import Manifest, Packed, dumps, encode, loads, manifest, packed, stored_apart
 
 PROSE = " ".join(random.Random(1).choices(["river", "court", "because", "é", "seven", "\0", '"'], k=100_000))
 TURNS = [{"turn": number, "text": PROSE[number * 100 : number * 100 + 5_000]} for number in range(100)]
@@ -38,8 +38,8 @@ def shared(one, other):
 @contextmanager
 def everything_is_large():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fragments, "FRAGMENT_BYTES", 16)
-        patched.setattr(fragments, "_WORTH_CUTTING", 4)
+        patched.setattr(packed, "FRAGMENT_BYTES", 16)
+        patched.setattr(packed, "_WORTH_CUTTING", 4)
         patched.setattr(packed, "PARTS_ABOVE", 8)
         patched.setattr(manifest, "_STORED_APART", 12)
         yield
@@ -127,7 +127,7 @@ def test_what_is_too_large_is_refused_before_it_is_put_together():
 def test_a_key_that_is_none_is_refused_at_every_depth():
     for tree in ({1: PROSE}, {"a": {1: PROSE}}, {"a": {"b": {1: PROSE}}}):
         with pytest.raises(SerializationError, match="not a plain tree"):
-            fragments.fragments(tree)
+            packed.fragments(tree)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from flujo_client.contract.plan import Backoff, Plan
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.reference import default_name
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 
@@ -149,6 +150,21 @@ def test_a_plan_survives_its_journey(steps, version):
     plan = compile_plan(Pipeline(steps, version=version))
 
     assert Plan.from_tree(loads(dumps(plan.to_tree()))) == plan
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("shop:orders", "orders"),
+        ("shop:make.orders", "make.orders"),
+        ("shop.orders:pipeline", "orders"),
+        ("shop.pipeline:pipeline", "shop"),
+        ("shop:pipeline?hooks=shop:hook", "shop"),
+        ("pipeline:pipeline", "pipeline"),
+    ],
+)
+def test_a_pipeline_without_a_name_is_named_by_what_its_reference_tells(reference, name):
+    assert default_name(reference) == name
 
 
 def test_a_pipeline_without_a_name_takes_its_attributes():

@@ -10,7 +10,7 @@ from builders import packed
 from pydantic import BaseModel
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.read import read_history, read_result
+from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.contract.results import Aborted, Failed, Paused, PipelineResult, StepResult
 from flujo_client.errors import PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
@@ -34,7 +34,7 @@ def attempt(step="a", number=1, status="succeeded", **rest):
 
 
 def history(*attempts, resolve=ALL, fetch=dict.fromkeys):
-    return read_history(run(), attempts, resolve=resolve, fetch=fetch)
+    return read_result(run(), attempts, resolve=resolve, fetch=fetch).step_history
 
 
 def result(run, *attempts, resolve=ALL, fetch=dict.fromkeys):

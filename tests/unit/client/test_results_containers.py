@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import EXAMPLES, KINDS, C, Recorder, S, fault, pipelines, run
 
-from flujo_client.contract.read import read_history, read_result, references
+from flujo_client.contract.read import read_result, references
 from flujo_client.contract.results import StepResult, track_parallel_costs
 from flujo_client.serial import Resolver
 
 
 def read(recorder, of=None, **rest):
     known = {"resolve": Resolver(["*"]), "fetch": dict.fromkeys, **rest}
-    return read_history(of or run(), recorder.attempts, recorder.scopes, **known)
+    return read_result(of or run(), recorder.attempts, recorder.scopes, **known).step_history
 
 
 def history(*nodes, tick_s=1.0):

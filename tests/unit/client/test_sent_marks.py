@@ -6,11 +6,11 @@ import subprocess
 import sys
 import threading
 
-from flujo_client.gateway.sent_marks import MarkThread
+from flujo_client.gateway.post import MarkThread
 
 ENDS = """
 import sys, threading, time
-from flujo_client.gateway.sent_marks import MarkThread
+from flujo_client.gateway.post import MarkThread
 
 def mark(ages):
     {mark}

@@ -14,7 +14,7 @@ from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.budget import History
-from flujo_worker.domain.history import learned, place_of
+from flujo_worker.domain.budget import learned, place_of
 from flujo_worker.testing import LocalEngine
 
 HISTORICAL = {"cost": {"estimation_strategy": "historical", "historical": {"attempts": 2}}}

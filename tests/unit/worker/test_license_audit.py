@@ -7,9 +7,8 @@ import asyncio
 import pytest
 
 from flujo_client.errors import ResumeError
-from flujo_worker.demo.duties import duties
 from flujo_worker.demo.license_audit import ANSWER_WITHIN_S, asked, judge, list_distributions, pipeline
-from flujo_worker.demo.license_facts import DistributionMetadata, LicenseVerdict, installed_distributions
+from flujo_worker.demo.license_facts import DistributionMetadata, LicenseVerdict, duties, installed_distributions
 from flujo_worker.demo.ruling import BY_DEFAULT, Ruling
 from flujo_worker.testing import LocalEngine
 

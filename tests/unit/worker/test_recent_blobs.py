@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from flujo_client.serial import Packed, part_key, stored_apart
-from flujo_worker.store.blob_cache import Recent
+from flujo_worker.store.postgres.blobs import Recent
 
 MOST = 8_000
 

@@ -8,20 +8,21 @@ from celery.exceptions import Ignore
 
 from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_HEALTH_CHECK, TASK_JOIN, TASK_START, TASK_SWEEP, TASKS
 from flujo_worker import tasks
-from flujo_worker.errors import WireError
+from flujo_worker.attempts.isolation import DeliveryResult, Failure
+from flujo_worker.errors import StepFailed, WireError
 
 
 class Host:
-    """Answers every delivery alike."""
+    """Answers every delivery alike: whether it counts, with a failure, or by raising."""
 
-    def __init__(self, answer=True):
-        self.answer, self.seen = answer, []
+    def __init__(self, answer=True, failure=None):
+        self.answer, self.failure, self.seen = answer, failure, []
 
     def attempt(self, wire, *, task_id):
         self.seen.append((wire, task_id))
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return DeliveryResult("merged", self.answer, failure=self.failure)
 
     join = attempt
 
@@ -91,6 +92,38 @@ def test_a_members_error_is_logged_and_no_part(name, caplog):
         deliver(name, Host(OSError("the store is away")), group="chord:run:f")
     assert "message key failed" in caplog.text
     assert "the store is away" in caplog.text
+
+
+FAILED = Failure("step 's' failed", "Traceback …")
+
+
+@each
+def test_a_failed_attempt_fails_its_task(name):
+    """Those who listen to Celery see it, with the traceback."""
+    with pytest.raises(StepFailed, match="step 's' failed") as caught:
+        deliver(name, Host(failure=FAILED))
+    assert caught.value.__notes__ == [FAILED.traceback]
+
+
+@each
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_failed_part_is_counted_before_its_task_fails(name, counts, monkeypatch):
+    """M-007: Celery would fail the chord with it."""
+    counted = []
+    monkeypatch.setattr(tasks, "count_parts", lambda app, parts: counted.extend(part.group for part in parts))
+    task = app_of(Host(counts, FAILED)).tasks[name]
+    task.push_request(id="key", group="chord:run:f", group_index=0, chord={"task": TASK_JOIN})
+    try:
+        with pytest.raises(StepFailed):
+            task.run(*(([], "wire") if name == TASK_JOIN else ("wire",)))
+        assert task.request.chord is None
+        assert counted == ["chord:run:f"] * counts
+    finally:
+        task.pop_request()
+
+
+def test_a_failure_is_expected_by_celery():
+    assert StepFailed in app_of(Host()).tasks[TASK_ATTEMPT].throws
 
 
 @each

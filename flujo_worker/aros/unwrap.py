@@ -1,0 +1,100 @@
+"""Takes off what a model puts around its answer: thinking (rule 4), and one layer of encoding (M-083, rule 5).
+
+Thinking: it must not touch a tag inside a JSON string: that is text. In: the text; out: the text without what is between closed tags, before
+a closing tag that nobody opened, and after an opening tag that nobody closed.
+
+Encoding: a JSON text that was written as a JSON string, with its quotes or without. It must not look into members of a value: a string inside
+an object is the object's. In: a text and its regions; out: the texts one layer down, of which there are few.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from flujo_worker.aros.extract import opens_string, string_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
+_TAG: Final = re.compile(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
+_MARK: Final = re.compile(rf"{_TAG.pattern}|[\"{{}}\[\]]", re.IGNORECASE)
+MOST_ENCODED: Final = 8
+"""How many encoded texts are looked for in one text."""
+_ESCAPED: Final = re.compile(r"[{\[](?:\s|\\++[nrt]|[{\[])*+\\++\"")
+_BEFORE: Final = frozenset('\\" \t\r\n')
+
+
+def without_reasoning(text: str) -> str:
+    """Give the text back without the thinking; itself when there is none."""
+    if _TAG.search(text) is None:
+        return text
+    kept: list[str] = []
+    start = position = depth = 0
+    while (mark := _MARK.search(text, position)) is not None:
+        char, position = mark.group(), mark.end()
+        if char in "[{":
+            depth += 1
+        elif char in "]}":
+            depth = max(0, depth - 1)
+        elif char == '"':
+            if depth and opens_string(text, mark.start()):
+                position = string_end(text, position)
+        elif mark.group(1):  # a closing tag that nobody opened: all before it was thinking
+            kept, start, depth = [], position, 0
+        else:
+            kept.append(text[start : mark.start()])
+            start = position = _after_closing(text, position)
+    kept.append(text[start:])
+    return " ".join(kept)
+
+
+def _after_closing(text: str, position: int) -> int:
+    depth = 1
+    for tag in _TAG.finditer(text, position):
+        depth += -1 if tag.group(1) else 1
+        if not depth:
+            return tag.end()
+    return len(text)
+
+
+def layers(text: str, regions: Iterable[tuple[int, int]]) -> list[str]:
+    """Give the texts that `text` holds one layer down: the whole when it is one JSON string, else what its regions hold."""
+    whole = text.strip()
+    if whole[:1] == '"' and string_end(whole, 1) == len(whole):
+        return _readable([whole])
+    largest = sorted(regions, key=lambda region: region[0] - region[1])[:MOST_ENCODED]
+    return _readable(_literal(text, start, end) for start, end in largest if _ESCAPED.match(text, start))
+
+
+def _literal(text: str, start: int, end: int) -> str:
+    """The JSON string that holds the region: what stands in quotes around it, else the region with quotes put around."""
+    opening = _opening_quote(text, start)
+    if opening is None:
+        return f'"{text[start:end]}"'
+    return text[opening : string_end(text, opening + 1)]
+
+
+def _opening_quote(text: str, start: int) -> int | None:
+    found = None
+    place = start - 1
+    while place >= 0 and text[place] in _BEFORE:
+        if text[place] == '"' and text[place - 1 : place] != "\\":
+            found = place
+        place -= 1
+    return found
+
+
+def _readable(literals: Iterable[str]) -> list[str]:
+    decoded = (_decoded(literal) for literal in literals)
+    return list(dict.fromkeys(text for text in decoded if text and ("{" in text or "[" in text)))
+
+
+def _decoded(literal: str) -> str | None:
+    try:
+        text = json.loads(literal, strict=False)
+    except ValueError:
+        return None
+    return text if isinstance(text, str) else None

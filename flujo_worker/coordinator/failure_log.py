@@ -1,0 +1,33 @@
+"""Failures in the worker's log, once they are committed: a warning for each failed attempt, an error for a failed run.
+
+They are log lines and no events: what they say stands in the rows already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.observe.log import write_line
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Fault
+    from flujo_worker.domain.values import Decision
+
+
+def log_failures(decision: Decision) -> None:
+    """Log what failed by a decision."""
+    envelope, fault = decision.notice.envelope, decision.notice.outcome.fault
+    where = {"run": envelope.ticket.run, "pipeline": envelope.ticket.reference}
+    step = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
+    if decision.close.status == "failed" and fault is not None:
+        write_line("attempt failed", "warning", **where, **step, **_told(fault))
+    if decision.end is not None and decision.end.status == "failed":
+        end = decision.end
+        told = {"reason": end.reason} if end.fault is None else _told(end.fault)
+        write_line("run failed", "error", **where, **step, **told)
+
+
+def _told(fault: Fault) -> dict[str, Any]:
+    """Give what is logged of a fault; structlog writes `exception` below the line, as it does with tracebacks."""
+    told = {"error": fault.type_name, "message": fault.message}
+    return told | ({"exception": fault.traceback} if fault.traceback else {})

@@ -1,0 +1,98 @@
+"""What steps print and log, as events of their run and lines of the worker's log.
+
+Nothing is done for an attempt that prints nothing: standard output and the root logger are looked at when they are written to, and only
+what is written inside an attempt is taken. Other threads that a step has started itself belong to no attempt.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+from flujo_client.tracebacks import traceback_of
+from flujo_worker.observe.log import LOGGED, collect_logged, print_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_OURS = ("flujo_worker", "flujo_client")
+_CHATTY = (
+    "anthropic", "asyncio", "botocore", "celery", "google_genai", "httpcore", "httpx", "kombu", "openai", "psycopg", "redis", "urllib3",
+)  # fmt: skip
+"""Libraries below steps that log each of their calls: only their warnings are taken."""
+
+
+class StepStdout(io.TextIOBase):
+    """Standard output: what an attempt prints becomes lines of its own, everything else goes on as it was.
+
+    Args:
+        beneath: where everything else goes.
+    """
+
+    def __init__(self, beneath: IO[str]) -> None:
+        self.beneath = beneath
+
+    def write(self, text: str) -> int:
+        if not print_line(text):
+            self.beneath.write(text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str], /) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self.beneath.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.beneath, name)
+
+
+class StepLogs(logging.Handler):
+    """Takes the records that are logged inside an attempt; their lines in the worker's log are written by other handlers."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < _least(record.name):
+            return
+        try:
+            data = {"logger": record.name, "message": record.getMessage()}
+            error = record.exc_info[1] if record.exc_info else None
+            if error is not None:
+                data["traceback"] = traceback_of(error) or f"{type(error).__name__}: {error}"
+            collect_logged(LOGGED, record.levelname.lower(), data)
+        except Exception:  # noqa: BLE001 - a record that cannot be written breaks no step
+            self.handleError(record)
+
+
+def _least(name: str) -> int:
+    """Return the level from which a logger's records are taken. DEBUG only where somebody has set it on the logger, not on the root."""
+    package = name.partition(".")[0]
+    if package in _OURS:
+        return logging.CRITICAL + 1
+    if package in _CHATTY:
+        return logging.WARNING
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None and logger.parent is not None:
+        if logger.level:
+            return logger.level
+        logger = logger.parent
+    return logging.INFO
+
+
+_handler = StepLogs()
+
+
+def capture_step_output() -> None:
+    """Take what steps print and log from now on."""
+    if not isinstance(sys.stdout, StepStdout):
+        sys.stdout = StepStdout(sys.stdout)
+    logging.getLogger().addHandler(_handler)
+
+
+def release_step_output() -> None:
+    """Leave standard output and logging as they were."""
+    if isinstance(sys.stdout, StepStdout):
+        sys.stdout = sys.stdout.beneath
+    logging.getLogger().removeHandler(_handler)

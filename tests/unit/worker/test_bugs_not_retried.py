@@ -1,0 +1,105 @@
+"""Errors that cannot heal are not tried again: the same code would raise them again (ADR 72)."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai import Agent, ModelRetry
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from flujo_client import Pipeline, Step, StepConfig
+from flujo_client.errors import AgentError
+from flujo_client.pipeline.step import AgentProcessors
+from flujo_worker.agents import make_agent_async
+from flujo_worker.testing import LocalEngine
+
+THRICE = StepConfig(max_retries=2, backoff={"base_s": 0})
+
+
+@pytest.fixture
+def engine():
+    with LocalEngine() as engine:
+        yield engine
+
+
+def attempts(engine, agent, **rest):
+    """How often a step was tried that fails, and its error."""
+    result = engine.run(Pipeline([Step("s", agent, config=THRICE, **rest)]), "in")
+    assert not result.success
+    return result.step_history[0].attempts, result.error
+
+
+def raising(error):
+    def agent(data):
+        raise error
+
+    return agent
+
+
+BUGS = [ImportError, ModuleNotFoundError, NameError, UnboundLocalError, SyntaxError, AttributeError, TypeError]
+
+
+@pytest.mark.parametrize("kind", BUGS)
+def test_a_bug_in_an_agent_is_not_tried_again(engine, kind):
+    assert attempts(engine, raising(kind("bug")))[0] == 1
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyError, ConnectionError, RuntimeError])
+def test_what_may_heal_is_tried_again(engine, kind):
+    assert attempts(engine, raising(kind("perhaps")))[0] == 3
+
+
+def test_a_group_of_bugs_is_one_and_a_mixed_group_is_none(engine):
+    assert attempts(engine, raising(ExceptionGroup("g", [TypeError(), NameError()])))[0] == 1
+    assert attempts(engine, raising(ExceptionGroup("g", [TypeError(), OSError()])))[0] == 3
+
+
+def test_what_is_raised_on_purpose_from_a_bug_is_tried_again(engine):
+    """How a step says that another attempt may help."""
+
+    def agent(data):
+        try:
+            return None.missing
+        except AttributeError as error:
+            raise AgentError("the service has sent half an answer") from error
+
+    assert attempts(engine, agent)[0] == 3
+
+
+def answers(messages, info):
+    from pydantic_ai.messages import ModelResponse, TextPart
+
+    return ModelResponse([TextPart("no JSON")])
+
+
+def test_code_that_a_models_answer_breaks_is_tried_again(engine):
+    """The next answer may be another; a name that is not defined stays so."""
+    agent = make_agent_async(FunctionModel(answers), "Answer.")
+
+    def takes_apart(output):
+        return output["price"]
+
+    def misspells(output):
+        return outptu  # noqa: F821
+
+    assert attempts(engine, agent, processors=AgentProcessors(output_processors=[takes_apart]))[0] == 3
+    assert attempts(engine, agent, processors=AgentProcessors(output_processors=[misspells]))[0] == 1
+
+
+def test_a_tool_that_refuses_its_arguments_is_asked_again_by_the_model(engine):
+    """ModelRetry, and arguments of a wrong type, are the library's to handle inside the attempt."""
+
+    def tool(number: int) -> str:
+        raise ModelRetry("another number")
+
+    assert attempts(engine, Agent(TestModel(), tools=[tool], retries=0))[0] == 3
+
+
+def test_a_providers_package_that_is_missing_is_named(engine, monkeypatch):
+    """The error of making a model is not tried again, and says what to install."""
+    monkeypatch.setitem(__import__("sys").modules, "anthropic", None)
+    tried, error = attempts(engine, make_agent_async("anthropic:claude-sonnet-4-5", "Be brief."))
+    assert tried == 1
+    assert error.suggestion == (
+        "install it where workers run: pip install 'pydantic-ai-slim[anthropic]', or 'flujo-worker[models]' for all providers"
+    )
