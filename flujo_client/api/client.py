@@ -280,6 +280,11 @@ class AsyncFlujoClient:
         self.settings, self._services = open_services(settings or ConfigManager(config).settings())
         self._door = AsyncRunner(self.settings)
 
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether Postgres and Redis are embedded ones."""
+        return self._services is not None
+
     async def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
         await self._door.close()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.trace import TraceNode
+    from flujo_client.gateway.effects import Operation
 
 CANCEL_PATIENCE_S = 30.0
 
@@ -60,10 +61,13 @@ class RunHandle(Generic[OutputT, ContextT]):
     def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
 
+        What holds a run that does not move, such as that no worker is running, is logged as a warning: after 5 s, with embedded services
+        almost at once.
+
         Raises:
             WaitTimedOut: it has not ended within `timeout` seconds; it goes on.
         """
-        return self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
+        return self._client.perform(_result(self._client, self.id, timeout))
 
     def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first; theirs are not among them."""
@@ -221,7 +225,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
 
     async def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:  # noqa: ASYNC109 - the sync client's name
         """Wait for the run's end and read its result; raises WaitTimedOut."""
-        return await self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
+        return await self._client.perform(_result(self._client, self.id, timeout))
 
     async def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first."""
@@ -273,3 +277,8 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""
         verb = retry.retry(self._client.settings, self.id, from_step, options)
         return AsyncRunHandle(self._client, await self._client.perform(verb))
+
+
+def _result(client: FlujoClient | AsyncFlujoClient, run_id: str, timeout: float | None) -> Operation[Any]:
+    first_look_s = operations.EMBEDDED_LOOK_S if client.is_embedded else operations.FIRST_LOOK_S
+    return operations.result_of(client.settings, run_id, timeout, first_look_s=first_look_s)

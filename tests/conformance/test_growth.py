@@ -19,7 +19,20 @@ ENDED = 20_000
 KNOWN = {("machine", "flujo_budgets")}
 """The health check, which is made now and then, compares every budget with what is reserved from it."""
 LARGE = "SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples >= %s"
-EACH_STEP = ["claim", "claim_limited", "hold_claim", "conclude", "conclude_tree", "settle", "hold_budgets", "scope", "envelopes", "mark_sent", "aborted_among", "renew"]
+EACH_STEP = [
+    "claim",
+    "claim_limited",
+    "hold_claim",
+    "conclude",
+    "conclude_tree",
+    "settle",
+    "hold_budgets",
+    "scope",
+    "envelopes",
+    "mark_sent",
+    "aborted_among",
+    "renew",
+]
 
 
 @pytest.fixture(scope="module")
