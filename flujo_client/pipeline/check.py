@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import is_name
@@ -17,6 +18,7 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.deps import deps_findings
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
@@ -100,6 +102,12 @@ class _CheckLocation(NamedTuple):
     place: ContextInfo
     trail: tuple[_Above, ...]
 
+    @property
+    def resources(self) -> Any:
+        """Return the resources in force here: those of the nearest pipeline that names some."""
+        given = (each.body.resources for each in reversed(self.trail) if isinstance(each.body, Pipeline))
+        return next((each for each in given if each is not None), None)
+
 
 class _Reading:
     """One pass over a pipeline and all that it holds."""
@@ -136,11 +144,20 @@ class _Reading:
                 return
             yield from self._step(step, location)
 
+    def _live(self, agent: Any) -> Any:
+        """Return the agent that a reference names; what is wrong with the reference is told elsewhere."""
+        if not isinstance(agent, str):
+            return agent
+        with suppress(FlujoError):
+            return load(agent, allowed=self._allowed, what="agent")
+        return None
+
     def _step(self, step: Step, location: _CheckLocation) -> Iterator[PipelineFinding]:
         path = f"{location.above}{step.name}"
         place = location.place
         texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
         texts += _input_findings(step.input, place)
+        texts += deps_findings(self._live(step.agent), location.resources, place.model if place.has_context else None)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
         yield from (PipelineFinding(text, path) for text in texts)
