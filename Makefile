@@ -44,9 +44,10 @@ test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
 
-test-fast: $(STAMP) ## the tests that need no services: unit, laws, conformance in memory, architecture
+test-fast: $(STAMP) ## the tests that need no services, without the greatest sizes and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not services and not acceptance and not chaos" \
+	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
+		-m "not services and not acceptance and not large and not pages and not chaos" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
 laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each

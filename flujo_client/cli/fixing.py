@@ -1,4 +1,4 @@
-"""`flujo validate --fix`: shows what mends a blueprint's file, asks, and writes it. What is mended is `blueprint/mending.py`'s part."""
+"""`flujo validate --fix`: shows what mends a blueprint's file, asks, and writes it. What is mended is `blueprint/autofix.py`'s part."""
 
 from __future__ import annotations
 

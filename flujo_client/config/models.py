@@ -1,4 +1,4 @@
-"""The settings' sections: what each key may be. Values and their checks; reading them is `config.py`'s work."""
+"""The settings' sections: what each key may be. Values and their checks; reading them is `manager.py`'s work."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What came of an attempt, as a value that serialises.
 
-Exceptions become outcomes in the worker's `attempts/classify.py` and exceptions again in `flujo_client/contract/results.py`;
+Exceptions become outcomes in the worker's `runtime/faults.py` and exceptions again in `flujo_client/contract/results.py`;
 nothing expected is raised in between (C-23).
 """
 

@@ -15,15 +15,12 @@ import socket
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from flujo_client.embedded import process
 from flujo_client.embedded.process import Account
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    import subprocess
 
 StopMode = Literal["fast", "immediate"]
 
@@ -36,26 +33,21 @@ _START_SECONDS = 60.0  # a crash recovery may take its time
 _SIGNALS: dict[StopMode, signal.Signals] = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
-class Postgres:
+class Postgres(process.Server):
     """One Postgres server with its data in `directory`/postgres."""
 
+    name = "Postgres"
+
     def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self.data = directory / "postgres"
-        self._log = directory / "postgres.log"
         self._binaries = _find_binaries()
-        self._account: Account | None = None
         self._socket_folder = self.data
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """A URL that libpq reads the same way in any process, whatever PG* variables it has."""
         return f"postgresql://postgres@/postgres?host={quote(str(self._socket_folder))}&port={_PORT}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
     def start(self) -> None:
         """Make the data if there is none, start the server and wait until it takes connections.
@@ -68,27 +60,20 @@ class Postgres:
         process.open_passage(self._binaries / "postgres", account)
         process.open_passage(self.data, account)
         if not self.data.exists():
-            _create_data(self.data, self._binaries, account)
+            self._create_data(account)
         self._account = _owner_of(self.data) if account else None
         self._socket_folder = _socket_folder(self.data, self._account)
         self._launch()
 
     def stop(self, mode: StopMode = "fast") -> None:
         """End the server. "fast" closes connections and writes a checkpoint; "immediate" is a crash."""
-        if self._process is not None:
-            process.end(self._process, _SIGNALS[mode], signal.SIGQUIT)
-            self._process = None
+        self._end(_SIGNALS[mode], signal.SIGQUIT)
         _remove_short_folder(self._socket_folder)
 
     def restart(self, mode: StopMode) -> None:
         """End the server and start it again under the same URL."""
-        assert self._process is not None
-        process.end(self._process, _SIGNALS[mode], signal.SIGQUIT)
+        self._end(_SIGNALS[mode], signal.SIGQUIT)
         self._launch()
-
-    def how_it_ended(self) -> str | None:
-        """Say how the server ended by itself; None while it runs, and when it was stopped."""
-        return process.how_it_ended("Postgres", self._process, self._log)
 
     def _launch(self) -> None:
         options = {
@@ -99,11 +84,20 @@ class Postgres:
         }
         flags = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
         command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, *flags]
-        self._process = server = process.spawn(command, log=self._log, account=self._account)
-        process.wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=_START_SECONDS)
-        if not self._is_ready():
-            remedy = f"read the log; deleting {self.data} begins anew and loses what is in it"
-            raise process.failed_to_start("Postgres", self._log, remedy=remedy)
+        if not self._spawn(command, self._is_ready, _START_SECONDS):
+            raise self._failed_to_start(f"read the log; deleting {self.data} begins anew and loses what is in it")
+
+    def _create_data(self, account: Account | None) -> None:
+        """Run initdb beside the data and move the result into place: a killed initdb leaves nothing that looks finished."""
+        draft = self.data.with_name("postgres.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        _give(draft, account)
+        options = ["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
+        command: list[str | Path] = [self._binaries / "initdb", "-D", draft, *options]
+        if process.spawn(command, log=self._log, account=account).wait() != 0:
+            raise self._failed_to_start("read the log")
+        draft.rename(self.data)
 
     def _is_ready(self) -> bool:
         lines = _postmaster_lines(self.data)
@@ -132,20 +126,6 @@ def _find_binaries() -> Path:
     if folder is None or not (folder / "postgres").exists():
         raise ConfigurationError("embedded Postgres is not installed", suggestion=process.WAY_OUT)
     return folder
-
-
-def _create_data(data: Path, binaries: Path, account: Account | None) -> None:
-    """Run initdb beside `data` and move the result into place: a killed initdb leaves nothing that looks finished."""
-    draft = data.with_name("postgres.new")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(mode=0o700)
-    _give(draft, account)
-    options = ["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
-    command: list[str | Path] = [binaries / "initdb", "-D", draft, *options]
-    log = data.with_name("postgres.log")
-    if process.spawn(command, log=log, account=account).wait() != 0:
-        raise process.failed_to_start("Postgres", log, remedy="read the log")
-    draft.rename(data)
 
 
 def _owner_of(path: Path) -> Account:

@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, NamedTuple
 
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 
@@ -157,19 +157,47 @@ def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
     return True
 
 
-def failed_to_start(name: str, log: Path, *, remedy: str) -> ServiceUnreachable:
-    """Build the error for a server that did not come up, with the last words of its log."""
-    return ServiceUnreachable(
-        f"embedded {name} did not start; {_log_tail(log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
-    )
+class Server:
+    """A server that we run, with its log in `directory`/`name`.log."""
 
+    name: ClassVar[str]
 
-def how_it_ended(name: str, server: subprocess.Popen[bytes] | None, log: Path) -> str | None:
-    """Say that a server has ended by itself, how, and with which last words; None while it runs, and before and after."""
-    if server is None or (code := server.poll()) is None:
-        return None
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    return f"embedded {name} {how}; {_log_tail(log)}"
+    def __init__(self, directory: Path) -> None:
+        self._log = directory / f"{self.name.lower()}.log"
+        self._account: Account | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def how_it_ended(self) -> str | None:
+        """Say how the server ended by itself, and with which last words; None while it runs, and when it was stopped."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"embedded {self.name} {how}; {_log_tail(self._log)}"
+
+    def _spawn(
+        self, command: Sequence[str | Path], is_ready: Callable[[], bool], seconds: float, told: bytes = b""
+    ) -> bool:
+        """Start it, and wait until it is ready; False if it ended instead, or takes longer. It is told `told` on stdin."""
+        self._process = server = spawn(command, log=self._log, account=self._account, stdin_data=told)
+        wait_until(lambda: server.poll() is not None or is_ready(), seconds=seconds)
+        return is_ready()
+
+    def _end(self, *signals: signal.Signals) -> None:
+        """End it, if it runs, by each of the signals in turn."""
+        if self._process is not None:
+            end(self._process, *signals)
+            self._process = None
+
+    def _failed_to_start(self, remedy: str) -> ServiceUnreachable:
+        """Build the error for a server that did not come up, with the last words of its log."""
+        return ServiceUnreachable(
+            f"embedded {self.name} did not start; {_log_tail(self._log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
+        )
 
 
 def _log_tail(log: Path) -> str:

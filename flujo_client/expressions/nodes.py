@@ -1,6 +1,7 @@
 """What a read expression is made of. Pure.
 
-In: a `Scope`. Out: a value, or a `Fault` that knows its place. Nodes are frozen and hold no state: one expression serves every thread.
+In: an `EvaluationScope`. Out: a value, or an `EvaluationError` that knows its place. Nodes are frozen and hold no state: one expression
+serves every thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From the pieces of a template to text. Pure.
 
-In: pieces and the values of names. Out: text, no longer than the limit, and which names were missing; or a `Fault`. A value that is written is
+In: pieces and the values of names. Out: text, no longer than the limit, and which names were missing; or an `EvaluationError`. A value that is written is
 never read again.
 """
 

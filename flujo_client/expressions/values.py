@@ -1,7 +1,7 @@
 """How expressions and templates read data. Pure.
 
-In: values that travel (mappings, models, dataclasses, lists, texts, numbers, dates) and a `Work` that bounds what is done with them. Out:
-values, or a `Fault`. Only data is read: keys, fields and places in lists, never an attribute of a class.
+In: values that travel (mappings, models, dataclasses, lists, texts, numbers, dates) and an `EvaluationBudget` that bounds what is done with them. Out:
+values, or an `EvaluationError`. Only data is read: keys, fields and places in lists, never an attribute of a class.
 """
 
 from __future__ import annotations

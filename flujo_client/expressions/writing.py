@@ -1,6 +1,6 @@
 """How templates write data as text. Pure.
 
-In: a value and the `Work` that bounds it. Out: text, the same in every process: a set is written in the order of its members' texts. A text is
+In: a value and the `EvaluationBudget` that bounds it. Out: text, the same in every process: a set is written in the order of its members' texts. A text is
 written as it is, null as nothing, all else as JSON.
 """
 

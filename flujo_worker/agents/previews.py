@@ -1,6 +1,6 @@
 """How much is told of what models are asked, and how texts are shown: cut short and without secrets (requirements §2.9).
 
-It must not know of the agent library: what is sent is told by `sent.py`. In: values. Out: texts for events.
+It must not know of the agent library: what is sent is told by `request_events.py`. In: values. Out: texts for events.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Processes(Protocol):
         """Perform one attempt in a process of its own.
 
         Raises:
-            NoPlace: too many do already; try again later.
+            NoFreeSlot: too many do already; try again later.
             NoProcess: there is no such process here; the attempt was not touched.
         """
 
@@ -81,7 +81,7 @@ class Processes(Protocol):
         """Call hooks in a process of their own; False: it died.
 
         Raises:
-            NoPlace, NoProcess: as for `perform`.
+            NoFreeSlot, NoProcess: as for `perform`.
         """
 
 
@@ -159,7 +159,7 @@ class Isolation:
         """Do what was lost twice in a process of its own, or here as the only thing that this process does.
 
         Raises:
-            NoPlace: too much runs in processes of its own already; try again later.
+            NoFreeSlot: too much runs in processes of its own already; try again later.
         """
         try:
             if in_company < ALONE_AFTER:

@@ -9,13 +9,10 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.observe.log import LOGGED, collect_logged, print_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _OURS = ("flujo_worker", "flujo_client")
 _CHATTY = (
@@ -38,10 +35,6 @@ class StepStdout(io.TextIOBase):
         if not print_line(text):
             self.beneath.write(text)
         return len(text)
-
-    def writelines(self, lines: Iterable[str], /) -> None:
-        for line in lines:
-            self.write(line)
 
     def flush(self) -> None:
         self.beneath.flush()

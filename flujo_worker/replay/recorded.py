@@ -47,7 +47,7 @@ class Answers:
         """Take the answers of the next notice.
 
         Raises:
-            Unlike: the one before was asked for more, then, than it is now.
+            ReplayMismatch: the one before was asked for more, then, than it is now.
         """
         if self._left:
             raise ReplayMismatch(f"{_call_text(self._left[0])} is not asked any more")
@@ -58,7 +58,7 @@ class Answers:
 
         Raises:
             UserCodeFailed: user code refused then.
-            Unlike: something else was asked then, or nothing more.
+            ReplayMismatch: something else was asked then, or nothing more.
         """
         meant = {"role": call.role, "path": call.path}
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):

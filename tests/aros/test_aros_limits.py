@@ -7,6 +7,8 @@ import pytest
 
 from flujo_worker.aros import parse, prepare
 
+pytestmark = pytest.mark.large
+
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"]}
 TREE = {"type": "array", "items": {"$ref": "#"}}
 ALLOW = {"integer": ["str->int"], "array": ["str->array", "T->[T]"], "object": ["str->object"]}

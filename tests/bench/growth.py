@@ -115,7 +115,7 @@ def in_parts(flujo: Running, every: int, what: str) -> None:
     base = done = flujo.ask(DONE)
     used = flujo.used()
     while flujo.ask(LIVE):
-        flujo.wait(lambda: flujo.ask(DONE) >= done + every or not flujo.ask(LIVE))
+        flujo.wait(lambda wanted=done + every: flujo.ask(DONE) >= wanted or not flujo.ask(LIVE))
         now, count = flujo.used(), flujo.ask(DONE)
         if count > done:
             told(f"{what} {done - base} to {count - base}", count - done, used, now)

@@ -18,11 +18,11 @@ from flujo_client.config.models import Health
 from flujo_client.contract.outcome import Usage
 from flujo_client.gateway import health, requests
 from flujo_client.gateway.stats import stats
-from flujo_client.health.query import HealthQuery
+from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
-from flujo_worker.store.postgres.statements import HOME, statement, types
+from flujo_worker.store.postgres.statements import CLIENT, HOME, statement, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,12 +36,16 @@ if TYPE_CHECKING:
 GROUP: Final = 8
 SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
 HOT: Final = frozenset(
-    "claim claim_many claim_limited hold_claim reserve_many open_budgets"  # claims
-    " conclude conclude_many settle settle_many hold_budgets release"  # merges
-    " scope children envelopes aborted_among signal_join live_join mark_sent"  # what merges ask, and publishing
-    " renew release_unowned neighbours"  # leases
-    " begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due"
-    " record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine".split()  # clients
+    name
+    for names in (
+        "claim claim_many claim_limited hold_claim reserve_many open_budgets",  # claims
+        "conclude conclude_many settle settle_many hold_budgets release",  # merges
+        "scope children envelopes aborted_among signal_join live_join mark_sent",  # what merges ask, and publishing
+        "renew release_unowned neighbours",  # leases
+        "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due",
+        "record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine",  # clients
+    )
+    for name in names.split()
 )
 """What `act_out` asks, among others."""
 
@@ -153,11 +157,10 @@ class Explainer:
 
 @cache
 def _names() -> dict[bytes, str]:
-    """The statements of the store by their text."""
-    each = (
-        path.name.removesuffix(".sql") for path in files(HOME).joinpath("sql").iterdir() if path.name.endswith(".sql")
-    )
-    return {statement(name).text: name for name in each}
+    """The statements that workers execute, theirs and the client's, by what Postgres is given."""
+    each = [(path.name, home) for home in (CLIENT, HOME) for path in files(home).joinpath("sql").iterdir()]
+    named = [(name.removesuffix(".sql"), home) for name, home in each if name.endswith(".sql")]
+    return {statement(name, home).text: name for name, home in named}
 
 
 class Asking(Postgres):

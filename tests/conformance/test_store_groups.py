@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from flujo_worker import failpoints
 from flujo_worker.domain.values import EndRun
 from flujo_worker.ports import Claim, Committed, PlanName
 from flujo_worker.store.postgres import groups as module
+from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import statement
 
 pytestmark = pytest.mark.services
@@ -330,17 +332,29 @@ def test_who_is_cancelled_takes_nobody_with_it(world, groups):
     assert world.status(news[1]) == "ready"
 
 
-def test_a_connection_that_is_lost_leaves_all_unanswered_and_is_made_again(world, groups, postgres, database_url):
+def test_a_connection_that_is_lost_leaves_all_unanswered_and_is_made_again(
+    world, groups, postgres, database_url, monkeypatch
+):
     """The statement waits at a table that somebody holds, so it is under way when its backend ends."""
     news, decisions = running(world, 3)
+    connect, is_free = LoopConnection._connect, threading.Event()
+
+    async def connect_when_free(connection):
+        await asyncio.to_thread(is_free.wait)
+        await connect(connection)
+
+    monkeypatch.setattr(LoopConnection, "_connect", connect_when_free)
     with psycopg.connect(database_url) as holder, ThreadPoolExecutor(1) as threads:
         holder.execute("LOCK TABLE flujo_events IN ACCESS EXCLUSIVE MODE")
         answers = threads.submit(commits, groups, *decisions)
         end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        wait_until(lambda: postgres.rows(end), 20)
-        assert answers.result(30) == [None] * 3
-        assert commits(groups, decisions[0]) == [None], "nobody waits for a connection"
-        holder.rollback()
+        wait_until(lambda: postgres.rows(end))
+        try:
+            assert answers.result(30) == [None] * 3
+            assert commits(groups, decisions[0]) == [None], "nobody waits for a connection"
+        finally:
+            holder.rollback()
+            is_free.set()
 
     groups.wait_until_ready()
     assert {world.status(new) for new in news} == {"running"}

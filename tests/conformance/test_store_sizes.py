@@ -20,6 +20,7 @@ def side_by_side():
     return Pipeline([Step.parallel("fan", {f"b{number}": Step("s", echo) for number in range(MANY)})], name="wide")
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("make", [in_a_row, side_by_side])
 def test_a_plan_of_ten_thousand_steps_comes_back_equal(world, make):
     new = world.record(enqueued(make()))

@@ -13,7 +13,7 @@ import redis
 from celery import Celery, signals
 from celery.contrib.testing.worker import start_worker
 from celery.worker import state
-from fleet import wait_until
+from fleet import PATIENCE_S, wait_until
 from junk import JUNK, push
 from kombu import Connection, Queue
 from kombu.asynchronous import Hub
@@ -30,6 +30,12 @@ pytestmark = pytest.mark.services
 PREFIX = "shop:"
 POLL_S = 1.0
 """How long kombu's hub waits when nothing wakes it."""
+
+
+@pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: tests here count the server's clients and commands, and close all connections."""
+    return services_to_break
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +103,7 @@ class Taker:
     def __exit__(self, *_):
         self._ending.set()
         self.hub.call_soon(bool)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
     def free(self, count):
@@ -105,7 +111,7 @@ class Taker:
         self.capacity.wake()
 
     def wait_for(self, count):
-        wait_until(lambda: len(self.bodies) >= count or self.error, 10, what=lambda: str(self.bodies))
+        wait_until(lambda: len(self.bodies) >= count or self.error, what=lambda: str(self.bodies))
         assert self.error is None
         return self.bodies
 
@@ -198,9 +204,10 @@ def test_a_bulk_takes_one_request_or_two(url):
     """Sixty messages that wait take two requests, or with BRPOP two times two, and then one waits for others."""
     publish(url, range(60))
     client_of(url).config_resetstat()
-    with Taker(url, 1000, polling_interval=1) as taker:
+    with Taker(url, 1000, polling_interval=10) as taker:
         taker.wait_for(60)
         calls = {name: told["calls"] for name, told in client_of(url).info("commandstats").items()}
+        publish(url, [60])  # ends the request that waits
     assert calls.get("cmdstat_blmpop", 0) + calls.get("cmdstat_brpop", 0) <= 3
     assert calls.get("cmdstat_rpop", 0) <= 2
 
@@ -216,7 +223,7 @@ def test_prefetch_counts_as_well(url):
 
 
 def test_a_freed_slot_is_filled_at_once(url):
-    """A freed slot leads to a request within milliseconds, not when the hub's wait ends."""
+    """A freed slot leads to a request at once, not when the hub's wait ends: that would take the whole of it nearly every time."""
     publish(url, range(20))
     with Taker(url, 1) as taker:
         for count in range(1, 20):
@@ -227,7 +234,7 @@ def test_a_freed_slot_is_filled_at_once(url):
             taker.wait_for(count + 1)
             taker.times[-1] -= begun
     waits = sorted(taker.times[1:])
-    assert waits[len(waits) // 2] < POLL_S / 10
+    assert waits[len(waits) // 2] < POLL_S / 2
 
 
 def test_many_freed_slots_wake_the_hub_once_and_no_wait_is_no_wake_up():
@@ -449,7 +456,7 @@ def noted(app):
 
 
 def worker_of(app):
-    return start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=20)
+    return start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -460,7 +467,7 @@ def numbers(app, noted):
 
 
 def wait_for(noted, count):
-    wait_until(lambda: len(noted) >= count, 20, what=lambda: str(noted))
+    wait_until(lambda: len(noted) >= count, what=lambda: str(noted))
     return sorted(noted)
 
 
@@ -469,14 +476,14 @@ def test_a_celery_worker_works_and_obeys(app, numbers):
     for number in range(100):
         app.note.delay(number)
     assert wait_for(numbers, 100) == list(range(100))
-    [answer] = app.control.ping(limit=1, timeout=10)
+    [answer] = app.control.ping(limit=1, timeout=PATIENCE_S)
     assert list(answer.values()) == [{"ok": "pong"}]
-    app.control.cancel_consumer("q", reply=True, limit=1, timeout=10)
+    app.control.cancel_consumer("q", reply=True, limit=1, timeout=PATIENCE_S)
     app.note.delay(100)
-    app.control.add_consumer("other", reply=True, limit=1, timeout=10)
+    app.control.add_consumer("other", reply=True, limit=1, timeout=PATIENCE_S)
     app.note.apply_async((101,), queue="other")
     assert wait_for(numbers, 101)[-1] == 101
-    app.control.add_consumer("q", reply=True, limit=1, timeout=10)
+    app.control.add_consumer("q", reply=True, limit=1, timeout=PATIENCE_S)
     assert wait_for(numbers, 102) == list(range(102))
 
 
@@ -484,7 +491,7 @@ def test_a_lost_connection_loses_no_message_and_takes_none_twice(app, url, numbe
     """Connections are closed while requests wait at the server: all is taken once, by new connections."""
     killer = client_of(url)
     for round_ in range(3):
-        wait_until(lambda: is_asking(url), 20)
+        wait_until(lambda: is_asking(url))
         killer.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         for number in range(20):
             app.note.delay(round_ * 20 + number)

@@ -16,6 +16,13 @@ from flujo_client.transport.loop_publisher import LoopPublisher
 
 pytestmark = pytest.mark.services
 
+
+@pytest.fixture(scope="module")
+def services(services_to_break):
+    """Return services that no other test process uses: a test here closes every connection to Redis."""
+    return services_to_break
+
+
 QUEUE = "flujo.attempts"
 FIRST = enqueued().first
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from fleet import Site, wait_until
+from fleet import PATIENCE_S, Site, wait_until
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.api import operations
@@ -92,17 +92,17 @@ def end(site, *runs, notify=True):
 
 def wait_until_reading_is_over(site):
     """The watch listens, where it can, and has read the rows since."""
-    sql = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'flujo-run-watch' AND state = 'idle' AND query LIKE '%%FROM flujo_runs%%'"
+    sql = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'flujo-run-watch' AND datname = current_database() AND state = 'idle' AND query LIKE '%%FROM flujo_runs%%'"
     wait_until(lambda: site.rows(sql), what="nobody reads")
 
 
 def test_a_notification_wakes_who_waits(site, no_reading_again):
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=40)
+        waiting = threads.submit(run.result, timeout=PATIENCE_S)
         wait_until_reading_is_over(site)
         end(site, run)
-        assert waiting.result(20).run_status == "cancelled"
+        assert waiting.result(PATIENCE_S).run_status == "cancelled"
 
 
 @pytest.mark.parametrize("listens", [False, True], ids=["the first wait", "another wait goes on"])
@@ -118,9 +118,9 @@ def test_a_run_that_ends_before_its_wait_begins_is_not_waited_for(site, no_readi
     monkeypatch.setattr(run_watch.RunWatch, "waiting", late)
     with ThreadPoolExecutor(2) as threads:
         if listens:
-            threads.submit(other.result, timeout=40)
+            threads.submit(other.result, timeout=PATIENCE_S)
             wait_until_reading_is_over(site)
-        assert threads.submit(run.result, timeout=40).result(20).run_status == "cancelled"
+        assert threads.submit(run.result, timeout=PATIENCE_S).result(PATIENCE_S).run_status == "cancelled"
         end(site, other)
 
 
@@ -128,10 +128,10 @@ def test_a_notification_that_is_lost_costs_no_more_than_the_next_reading(site, m
     monkeypatch.setattr(run_watch, "HEARD_POLL_S", 0.3)
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=40)
+        waiting = threads.submit(run.result, timeout=PATIENCE_S)
         wait_until_reading_is_over(site)
         end(site, run, notify=False)
-        assert waiting.result(20).run_status == "cancelled"
+        assert waiting.result(PATIENCE_S).run_status == "cancelled"
 
 
 def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
@@ -140,8 +140,8 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
     async def wait():
         async with AsyncFlujoClient(site.settings) as client:
             theirs = [await client.enqueue(fine, number) for number in range(300)]
-            waits = [asyncio.create_task(run.result(timeout=40)) for run in theirs]
-            others = asyncio.to_thread(ours[0].result, timeout=40)
+            waits = [asyncio.create_task(run.result(timeout=PATIENCE_S)) for run in theirs]
+            others = asyncio.to_thread(ours[0].result, timeout=PATIENCE_S)
             other = asyncio.create_task(others)
             await asyncio.to_thread(wait_until, lambda: len(watch()) == 301)
             seen = watchers(site)
@@ -156,7 +156,7 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
         return run_watch.watch_of(site.settings.database())._waits
 
     ours = [site.client.enqueue(fine, 1)]
-    assert asyncio.run(asyncio.wait_for(wait(), 20)) == (1, 100, {"cancelled"})
+    assert asyncio.run(asyncio.wait_for(wait(), PATIENCE_S)) == (1, 100, {"cancelled"})
     assert watch() == {}
 
 
@@ -171,24 +171,24 @@ def test_the_connection_is_closed_when_nobody_waits(site):
 def test_a_wait_outlives_the_loss_of_its_connection(site):
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=40)
+        waiting = threads.submit(run.result, timeout=PATIENCE_S)
         [lost] = wait_until(lambda: watchers(site))
         site.rows("SELECT pg_terminate_backend(%(pid)s)", pid=lost)
         wait_until(lambda: watchers(site) not in ([], [lost]))
         end(site, run)
-        assert waiting.result(20).run_status == "cancelled"
+        assert waiting.result(PATIENCE_S).run_status == "cancelled"
 
 
 def test_a_run_that_is_deleted_is_not_waited_for(site, monkeypatch):
     monkeypatch.setattr(run_watch, "HEARD_POLL_S", 0.1)
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(run.result, timeout=40)
+        waiting = threads.submit(run.result, timeout=PATIENCE_S)
         wait_until_reading_is_over(site)
         with site.connection() as connection:
             connection.execute("DELETE FROM flujo_runs WHERE id = %s", [run.id])
         with pytest.raises(RunNotFound):
-            waiting.result(20)
+            waiting.result(PATIENCE_S)
 
 
 def test_a_process_that_forks_waits_in_both(site):
@@ -209,10 +209,10 @@ def test_rows_are_read_often_where_a_pooler_keeps_notifications_back(site, monke
     ):
         run = client.enqueue(fine, 1)
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(run.result, timeout=40)
+            waiting = threads.submit(run.result, timeout=PATIENCE_S)
             wait_until_reading_is_over(site)
             end(site, run)
-            assert waiting.result(20).run_status == "cancelled"
+            assert waiting.result(PATIENCE_S).run_status == "cancelled"
 
 
 @contextmanager

@@ -103,7 +103,6 @@ def is_built_or_refused(text):
     return True
 
 
-@settings(max_examples=100, deadline=None)
 @given(SEEDS)
 def test_whatever_is_done_to_a_document_it_is_built_or_refused(seed):
     assert is_built_or_refused(dump(spoiled(Maker(seed).document(), Random(seed))))

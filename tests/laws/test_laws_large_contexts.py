@@ -86,6 +86,7 @@ def engine():
         yield engine
 
 
+@pytest.mark.large
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(changes)
 @example([("a character of the large text", 30_000), ("nothing", 0), ("a character of the large text", 30_001)])

@@ -21,7 +21,7 @@ from flujo_worker.domain.patch import apply, diff
 
 settings_of_all = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 lawful = settings(max_examples=examples(50), **settings_of_all)
-unlawful = settings(max_examples=400, derandomize=True, phases=[Phase.generate], **settings_of_all)
+unlawful = settings(max_examples=4000, derandomize=True, phases=[Phase.generate], **settings_of_all)
 
 
 class Shared(BaseModel):

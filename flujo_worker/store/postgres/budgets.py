@@ -50,7 +50,7 @@ def claim_limited(
     """Claim and reserve, in a transaction of its own: first all locks, then what is judged by them.
 
     Raises:
-        Unopened: a budget has no row, so there was nothing to hold.
+        BudgetNotOpened: a budget has no row, so there was nothing to hold.
     """
     with connection.transaction():
         if execute(connection, "hold_claim", parameters).rowcount < len(parameters["scopes"]):

@@ -20,7 +20,7 @@ attempt AS (
     CROSS JOIN LATERAL (
         SELECT FROM flujo_attempts a WHERE a.key = d.key AND a.status = 'running' AND a.fence = d.fence FOR NO KEY UPDATE SKIP LOCKED
     ) a
-    WHERE NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude_tree.sql gives it that
+    WHERE NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude.sql gives it that
         SELECT l.of FROM (
             SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out
         ) l

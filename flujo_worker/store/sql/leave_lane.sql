@@ -1,5 +1,5 @@
 -- A branch has paused: the next sibling that waits for a lane gets its lane, and the branch has none from now on. In the transaction of
--- the merge, after it, in the order everything locks scopes in; the sibling as in conclude_tree.sql.
+-- the merge, after it, in the order everything locks scopes in; the sibling as in conclude.sql.
 WITH sibling AS (
     SELECT s.address FROM flujo_scopes s
     WHERE s.run_id = %(run)s AND s.parent = %(fan_out)s AND s.held AND s.status = 'open'

@@ -149,6 +149,7 @@ def test_rows_of_imports_have_an_end(folder):
     assert "imports in a row" in str(refusal(folder))
 
 
+@pytest.mark.large
 def test_imports_that_double_have_an_end(folder):
     """Each imports the next one twice: a million leaves."""
     twice = (

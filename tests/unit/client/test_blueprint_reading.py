@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from flujo_client.blueprint.read import MAX_BYTES, read
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError
 
+large = partial(pytest.param, marks=pytest.mark.large)
 WORDS = [
     *("on", "yes", "1e5", "0o17", "0x1f", "1_000", "null", "~", "", "<<", "2001-01-01", "=", "true", "- a", "a: b"),
     *(
@@ -132,10 +134,10 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         ("[" * 100_000, "lists and mappings in each other"),
         ("a: {" * 100_000, "lists and mappings in each other"),
         ("- " * 100_000, "lists and mappings in each other"),
-        (BOMB, "values, those that aliases repeat counted each time"),
-        (MERGES, "values, those that aliases repeat counted each time"),
-        ("a: [" + "1," * 60_000 + "]", "more than 50,000 values"),
-        ("\n".join(f"k{n}: 1" for n in range(60_000)), "more than 50,000 values"),
+        large(BOMB, "values, those that aliases repeat counted each time"),
+        large(MERGES, "values, those that aliases repeat counted each time"),
+        large("a: [" + "1," * 60_000 + "]", "more than 50,000 values"),
+        large("\n".join(f"k{n}: 1" for n in range(60_000)), "more than 50,000 values"),
     ],
     ids=range(31),
 )

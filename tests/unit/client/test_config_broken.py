@@ -85,6 +85,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_no_file_keeps_the_reader_busy(tmp_path, text):
     (file := tmp_path / "flujo.toml").write_text(text)

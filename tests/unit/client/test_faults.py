@@ -225,6 +225,7 @@ def answers(draw):
     return value
 
 
+@pytest.mark.large
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas(), answers(), st.sampled_from(["", "cut", "quotes"]), st.sampled_from([0, 2]))
 def test_any_answer_to_any_recursive_union_is_answered_in_proportion(schema, value, slip, level):

@@ -16,6 +16,8 @@ from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.blueprint.validate import validate, validate_text
 from flujo_client.errors import BlueprintError
 
+pytestmark = pytest.mark.large
+
 STEP = "{name: n%d, uses: 'broken_parts:echo'}"
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)

@@ -316,6 +316,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("bit", [*HOSTILE, "".join(HOSTILE)])
 @pytest.mark.parametrize("begin", ["", 'token=password=basic --eyJ://@"'])
 def test_no_text_takes_longer_than_its_length(bit, begin):

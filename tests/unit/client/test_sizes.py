@@ -93,6 +93,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("name", LIMITS)
 def test_what_is_at_the_limit_is_taken_and_what_is_above_is_refused_by_name(name):
     limit, make = LIMITS[name]

@@ -197,6 +197,7 @@ def test_no_child_begins_before_its_parent(nodes):
         assert all(child.offset_s >= node.offset_s for child in node.children)
 
 
+@pytest.mark.large
 def test_long_loops_are_told_in_linear_time():
     """M-291: thousands of iterations can be looked at; in processor time, for the machine may be busy."""
 

@@ -265,6 +265,7 @@ class Title(BaseModel):
     title: str = ""
 
 
+@pytest.mark.large
 def test_nobody_carries_the_history(engine):
     """SYS-15: after thousands of rounds messages are as large as after ten, and rows are as many as rounds."""
     result = engine.run(of(loop(step("same", note(title="x")), max_loops=3000), model=Title), "in")

@@ -50,7 +50,7 @@ def wrote(result):
 # how many
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+@pytest.mark.parametrize("count", [0, 1, 2, pytest.param(1000, marks=pytest.mark.large)])
 def test_any_number_of_branches(engine, count):
     """SYS-13, M-444: outputs by branch, in declared order, each result in the history."""
     result = engine.run(bare(fan({f"b{n}": step("more", more) for n in range(count)}), step("after")), 1)

@@ -17,6 +17,8 @@ from flujo_client.sizes import MAX_BRANCHES, MAX_STEPS
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.testing import LocalEngine
 
+pytestmark = pytest.mark.large
+
 
 def in_a_row():
     return pipeline_of(*(f"s{number}" for number in range(MAX_STEPS)))

@@ -13,6 +13,8 @@ from flujo_client.serial import dumps, encode, loads
 from flujo_worker.domain.merge import merge
 from flujo_worker.domain.patch import diff
 
+pytestmark = pytest.mark.large
+
 
 def timings(act, times):
     """Milliseconds of processor time of each run, without the garbage collector, as `timeit` does it."""
