@@ -55,7 +55,7 @@ ELSEWHERE = {
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_structured_output.py",
     "template.undefined": "test_prompt_templates.py",
-    **dict.fromkeys(["agent.system.vars", "agent.schema"], "test_prompt_events.py"),
+    **dict.fromkeys(["agent.system.vars", "agent.schema", "agent.tool"], "test_prompt_events.py"),
     "agent.option.dropped": "test_agent_factory.py",
     "template.missing": "test_blueprint_kinds.py",
     "template.resolved": "test_template_events.py",

@@ -102,7 +102,7 @@ PLACES = {
             LoopStep(
                 "l",
                 loop_body_pipeline=Step("s", same),
-                exit_condition_callable=same,
+                exit_condition_callable=lambda output, context: True,
                 max_loops=2,
                 initial_input_to_loop_body_mapper=decides,
             )
