@@ -137,7 +137,7 @@ class Claims:
             )
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
-                held.fence, held.is_limited = claim.fence, bool(to_reserve)
+                held.fence, held.claimed_at, held.is_limited = claim.fence, claim.claimed_at, bool(to_reserve)
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 await self._effects.call(time.sleep, UNCOMMITTED_S / 20)
@@ -149,7 +149,7 @@ class Claims:
                 return claim
 
     async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
-        """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 55)."""
+        """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 13)."""
         claim = await self.claim(envelope, held, (), room)
         if claim.fence is not None:
             ticket, call = envelope.ticket, self._effects.call
