@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-recovery races chaos docs pages clean
+.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12

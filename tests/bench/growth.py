@@ -99,27 +99,33 @@ def loop(_: argparse.Namespace) -> None:
 
 
 def snapshot(_: argparse.Namespace) -> None:
-    """Runs of ten steps and a loop, while a transaction holds its snapshot; then without it."""
-    for name, runs, every in (("ten", 2_500, 5_000), ("loop", 5, 2_000)):
-        for is_held in (False, True):
-            with running(2) as flujo, psycopg.connect(flujo.url) as idle:
-                if is_held:
-                    idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                    idle.execute("SELECT count(*) FROM flujo_runs")
-                flujo.enqueue(name, runs)
-                in_parts(flujo, every, f"{name}, {'snapshot held' if is_held else 'no snapshot held'}, attempts")
+    """A hundred runs of ten steps at a time, and loops of a thousand iterations, without and with a transaction that holds its snapshot."""
+    for is_held in (False, True):
+        with running(2) as flujo, psycopg.connect(flujo.url) as idle:
+            if is_held:
+                idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                idle.execute("SELECT count(*) FROM flujo_runs")
+            what = "a snapshot held" if is_held else "no snapshot held"
+            for part in range(5):
+                before = flujo.used()
+                for _ in range(5):
+                    flujo.run("ten", 100)
+                told(f"{what}, ten, {5_000 * (part + 1)} steps", 5_000, before, flujo.used())
+            flujo.enqueue("loop", 3)
+            in_parts(flujo, 2_000, f"{what}, loop, attempts")
 
 
 def in_parts(flujo: Running, every: int, what: str) -> None:
     """Tell each part of what is under way, until it ends."""
     base = done = flujo.ask(DONE)
-    used = flujo.used()
-    while flujo.ask(LIVE):
-        flujo.wait(lambda wanted=done + every: flujo.ask(DONE) >= wanted or not flujo.ask(LIVE))
-        now, count = flujo.used(), flujo.ask(DONE)
-        if count > done:
+    used, is_live = flujo.used(), True
+    while is_live:
+        time.sleep(0.2)
+        count, is_live = flujo.ask(DONE), flujo.ask(LIVE)
+        if count >= done + (every if is_live else 1):
+            now = flujo.used()
             told(f"{what} {done - base} to {count - base}", count - done, used, now)
-        used, done = now, count
+            used, done = now, count
 
 
 def fans(_: argparse.Namespace) -> None:
@@ -142,15 +148,21 @@ def memory(options: argparse.Namespace) -> None:
             told(f"{done + 10_000} steps: {size:.1f} MB, {threads} threads", 10_000, before, flujo.used())
 
 
-def statements(options: argparse.Namespace) -> None:
-    """Every statement that is asked all the time, among few ended runs and among many."""
-    from tests.bench.growth_statements import compare
+def ended(options: argparse.Namespace) -> None:
+    """Runs of ten steps, and every statement that is asked all the time, among few ended runs and among many."""
+    from tests.bench.growth_statements import before_and_after
 
-    with Embedded(passable_folder() / "bench") as embedded:
-        compare(embedded.database_url, options.ended, ROUNDS)
+    with running(2) as flujo:
+
+        def work() -> None:
+            before = flujo.used()
+            flujo.run("ten", 500)
+            told("runs of ten steps", 5_000, before, flujo.used())
+
+        before_and_after(flujo.url, options.ended, ROUNDS, work)
 
 
-PARTS: Final = {each.__name__: each for each in (statements, loop, fans, snapshot, memory)}
+PARTS: Final = {each.__name__: each for each in (ended, loop, fans, snapshot, memory)}
 
 
 def main() -> None:

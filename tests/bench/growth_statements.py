@@ -12,11 +12,10 @@ from grouped import grouped
 from hot_statements import Asking, Explainer, act_out, ended_run
 from worlds import World
 
-from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from hot_statements import Explained
 
@@ -24,21 +23,21 @@ Figures = dict[str, tuple[float, float]]
 """Milliseconds and pages by statement."""
 
 
-def compare(url: str, ended: int, rounds: int) -> None:
-    """Print both figures of each statement, before and after so many ended runs were added."""
-    migrate(url)
+def before_and_after(url: str, ended: int, rounds: int, work: Callable[[], None]) -> None:
+    """Work, and print both figures of each statement, before and after so many ended runs were added."""
+    store = PostgresStore(url).open()
+    setting = Asking(store, url)
+    run = ended_run(World(setting))
+    work()
+    few = measured(setting, url, rounds)
     with psycopg.connect(url, autocommit=True) as connection:
-        store = PostgresStore(url).open()
-        setting = Asking(store, url)
-        run = ended_run(World(setting))
-        few = measured(setting, url, rounds)
-        store.close()
         multiply(connection, run, ended)
         [size] = connection.execute("SELECT pg_size_pretty(pg_database_size(current_database()))").fetchone()
-        print(f"{ended} ended runs, {size}")
-        store = PostgresStore(url).open()
-        many = measured(Asking(store, url), url, rounds)
-        store.close()
+    print(f"{ended} ended runs, {size}", flush=True)
+    end_all(setting)
+    work()
+    many = measured(setting, url, rounds)
+    store.close()
     for name in sorted(few):
         (ms, pages), (later_ms, later_pages) = few[name], many[name]
         print(

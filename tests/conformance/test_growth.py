@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from builders import enqueued
 from ended_runs import multiply
 from grouped import grouped
 from hot_statements import HOT, Asking, Explained, Explainer, act_out, ended_run
 from services import drop_database, migrated_database
 from worlds import World
 
+from flujo_client.gateway import requests
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement
 from flujo_worker.store.postgres.store import PostgresStore
 
@@ -19,19 +21,10 @@ ENDED = 20_000
 KNOWN = {("machine", "flujo_budgets")}
 """The health check, which is made now and then, compares every budget with what is reserved from it."""
 LARGE = "SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples >= %s"
-EACH_STEP = [
-    "claim",
-    "claim_limited",
-    "hold_claim",
-    "conclude",
-    "settle",
-    "hold_budgets",
-    "scope",
-    "envelopes",
-    "mark_sent",
-    "aborted_among",
-    "renew",
-]
+EACH_STEP = {
+    *("claim", "claim_limited", "hold_claim", "conclude", "settle", "hold_budgets"),
+    *("scope", "envelopes", "mark_sent", "aborted_among", "renew"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +60,70 @@ def test_nothing_reads_a_table_of_ended_runs_as_a_whole(grown, monkeypatch, sett
     assert wrong - KNOWN == set()
 
 
-@pytest.mark.parametrize("name", EACH_STEP)
-def test_what_was_planned_when_all_tables_were_empty_looks_up_too(database_url, name):
-    """A worker plans once, perhaps before the first run: no plan may read all there is, or all that is under way."""
-    with psycopg.connect(database_url, autocommit=True) as connection:
+def planned_on_empty_tables(url, name):
+    """A worker plans once, perhaps before the first run."""
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statement("connection_settings").text)
-        [(plan,)] = connection.execute(
-            b"EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + statement(name, CLIENT if name == "mark_sent" else HOME).text
-        ).fetchone()
+        text = statement(name, CLIENT if name == "mark_sent" else HOME).text
+        [(plan,)] = connection.execute(b"EXPLAIN (GENERIC_PLAN, FORMAT JSON) " + text).fetchone()
+    return Explained(name, plan)
 
-    assert Explained(name, plan).read_whole() | Explained(name, plan).walked() <= {"flujo_workers"}
+
+@pytest.mark.parametrize("name", sorted(EACH_STEP))
+def test_what_was_planned_when_all_tables_were_empty_looks_up_too(database_url, name):
+    """No plan may read all there is, or all that is under way."""
+    plan = planned_on_empty_tables(database_url, name)
+    assert plan.read_whole() | plan.walked() <= {"flujo_workers"}
+
+
+@pytest.mark.parametrize("name", ["due", "poisoned", "expire_questions", "signal_join", "missed_joins", "aborted"])
+def test_a_sweep_reads_the_runs_of_what_it_finds_alone(database_url, name):
+    assert not {"flujo_runs"} & planned_on_empty_tables(database_url, name).walked()
+
+
+WAITED = 2_000
+
+
+def test_an_old_snapshot_does_not_make_sweeps_read_all_that_has_ended_since(services, monkeypatch):
+    url = migrated_database(services)
+    store = PostgresStore(url).open()
+    setting = Asking(store, url)
+    world = World(setting)
+    with psycopg.connect(url) as idle:
+        idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        idle.execute("SELECT count(*) FROM flujo_runs")
+        news = [enqueued() for _ in range(WAITED)]
+        setting.ask(requests.record_many(news, lambda _: None, grace_s=-60.0))
+        setting.execute("UPDATE flujo_attempts SET status = 'cancelled', ended_at = now()")
+        last = world.record(enqueued())
+        pages = []
+        for _ in range(2):
+            explainer = Explainer(url, settings="connection_settings", analyze=True)
+            with explainer.watching(monkeypatch):
+                store.queues()
+            explainer.close()
+            pages.append(explainer.found[-1].plan["Plan"]["Shared Hit Blocks"])
+            assert store.begin_sweep("w1", 0.0)
+    world.pass_time(2.0)
+    assert [due.envelope.key for due in world.due()] == [last.first.key]
+    store.close()
+    setting.close()
+    drop_database(services, url)
+
+    before, after = pages
+    assert before > 10 * after
+
+
+def test_what_waits_from_long_ago_is_found_after_a_sweep_has_looked(postgres):
+    """Also what is committed long after its transaction began, which the look before could not see."""
+    postgres.empty()
+    world = World(postgres)
+    old = world.record(enqueued())
+    world.pass_time(3_600.0)
+    assert world.store.begin_sweep("w1", 0.0)
+    assert [due.envelope.key for due in world.due()] == [old.first.key]
+    late = world.record(enqueued())
+    postgres.execute(f"UPDATE flujo_attempts SET available_at = now() - interval '2 h' WHERE key = '{late.first.key}'")
+    postgres.execute("UPDATE flujo_sweeps SET looked_at = looked_at - interval '31 s'")
+    assert world.store.begin_sweep("w1", 0.0)
+    assert [due.envelope.key for due in world.due()] == [late.first.key]

@@ -1,9 +1,11 @@
--- Take the turn to sweep. Now and then look for the oldest that is under way: no look at it begins before that. What is committed later was due
--- no earlier than its transaction began; if that was long before, the next look finds it.
-UPDATE flujo_sweeps
-SET swept_at = now(), worker = %(worker)s,
-    live_since = CASE WHEN looked_at < now() - interval '10 s'
-        THEN (SELECT least(min(a.available_at), now() - interval '60 s') FROM flujo_attempts a WHERE a.ended_at IS NULL) ELSE live_since END,
-    looked_at = CASE WHEN looked_at < now() - interval '10 s' THEN now() ELSE looked_at END
-WHERE swept_at < now() - make_interval(secs => %(every_s)s)
+-- Take the turn to sweep, and note when the oldest that is under way was due: no look at it begins before that. What is committed later was due no
+-- earlier than its transaction began; if that is longer ago than the margin of 2 s, it is found by the next look at all, twice a minute.
+UPDATE flujo_sweeps s
+SET swept_at = now(), worker = %(worker)s, looked_at = CASE WHEN s.looked_at < now() - interval '30 s' THEN now() ELSE s.looked_at END,
+    live_since = least(now() - interval '2 s', (
+        SELECT min(a.available_at) FROM flujo_attempts a
+        WHERE a.ended_at IS NULL
+          AND a.available_at >= CASE WHEN s.looked_at < now() - interval '30 s' THEN '-infinity' ELSE s.live_since END
+    ))
+WHERE s.swept_at < now() - make_interval(secs => %(every_s)s)
 RETURNING 1;

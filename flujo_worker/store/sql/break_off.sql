@@ -3,7 +3,7 @@
 -- FOR KEY SHARE, as a cancel does.
 WITH held AS (
     SELECT id FROM flujo_runs
-    WHERE id = %(run)s::text AND status IN ('queued', 'running', 'parked') AND cancel_requested_at IS NULL
+    WHERE id = %(run)s::text AND ended_at IS NULL AND cancel_requested_at IS NULL
       AND (%(fence)s::int IS NULL OR EXISTS (
           SELECT 1 FROM flujo_attempts a WHERE a.key = %(key)s::text AND a.status = 'running' AND a.fence = %(fence)s::int
       ))

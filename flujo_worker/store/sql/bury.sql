@@ -7,7 +7,7 @@ WITH ended AS (
 held AS (
     SELECT a.key FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
     WHERE a.worker = (SELECT id FROM ended) AND a.ended_at IS NULL AND a.status = 'running' AND NOT (a.alone AND a.losses_alone >= %(max_lost)s)
-      AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+      AND r.ended_at IS NULL AND r.status <> 'parked' AND r.cancel_requested_at IS NULL
     ORDER BY a.key FOR UPDATE OF a SKIP LOCKED
 ),
 freed AS (

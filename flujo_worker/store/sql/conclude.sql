@@ -45,7 +45,7 @@ aborted AS (
 ),
 live AS (
     SELECT r.id FROM flujo_runs r
-    WHERE r.id = %(run)s::text AND r.status IN ('running', 'parked') AND r.cancel_requested_at IS NULL
+    WHERE r.id = %(run)s::text AND r.ended_at IS NULL AND r.status <> 'queued' AND r.cancel_requested_at IS NULL
       AND EXISTS (SELECT 1 FROM whole) AND (SELECT count(*) FROM aborted) >= 0
     FOR KEY SHARE OF r
 ),

@@ -10,7 +10,7 @@ WITH due AS (
             ELSE CASE WHEN a.sent_at < to_timestamp(%(epoch_start)s) THEN 'epoch' ELSE 'gone' END END AS why
     FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
     WHERE a.ended_at IS NULL AND a.available_at >= (SELECT live_since FROM flujo_sweeps)
-      AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+      AND r.ended_at IS NULL AND r.status <> 'parked' AND r.cancel_requested_at IS NULL
       AND (r.deadline_at IS NULL OR r.deadline_at > now())
       AND (
         (a.status = 'ready' AND a.available_at <= now())

@@ -2,7 +2,7 @@
 WITH over AS (
     SELECT a.key FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
     WHERE a.question IS NOT NULL AND a.ended_at IS NULL AND a.status = 'paused' AND a.available_at <= now()
-      AND r.status IN ('queued', 'running', 'parked') AND r.cancel_requested_at IS NULL
+      AND r.ended_at IS NULL AND r.cancel_requested_at IS NULL
     ORDER BY a.key LIMIT %(limit)s FOR UPDATE OF a SKIP LOCKED
 ),
 closed AS (

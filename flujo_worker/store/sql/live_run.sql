@@ -1,1 +1,1 @@
-SELECT 1 FROM flujo_runs WHERE id = %(run)s AND status IN ('queued', 'running', 'parked');
+SELECT 1 FROM flujo_runs WHERE id = %(run)s AND ended_at IS NULL;

@@ -5,7 +5,7 @@ WITH ended AS (
         (SELECT i.note FROM flujo_inputs i WHERE i.run_id = r.id AND i.kind = 'cancel' AND i.note IS NOT NULL ORDER BY i.id LIMIT 1),
         %(reason)s
     )
-    WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'parked')
+    WHERE r.id = %(run)s AND r.ended_at IS NULL
       AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.ended_at IS NULL)
     RETURNING r.id, r.reason, pg_notify('flujo_runs', r.id)
 ),
