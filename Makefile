@@ -15,12 +15,13 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages clean
+.PHONY: help lock demo test test-pools test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml requirements.lock
+	@echo "installing $$(grep -c '^[a-z0-9]' requirements.lock) packages into $(VENV): a minute or two, and once" >&2
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
 		uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock && \
@@ -38,16 +39,21 @@ lock: ## write requirements.lock anew from pyproject.toml (needs uv)
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
-	@$(ALONE) $(BIN)/flujo demo
+	@$(ALONE) $(BIN)/flujo demo --kill
 
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
 
+test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and prefork
+	@for pool in threads prefork; do \
+		$(ALONE) TEST_POOL=$$pool $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/acceptance || exit 1; \
+	done
+
 test-fast: $(STAMP) ## the tests that need no services, without the greatest sizes and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
-		-m "not services and not acceptance and not large and not pages and not chaos" \
+		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
 laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each
@@ -61,6 +67,9 @@ docs: $(STAMP) ## build the documentation site into site/; a broken link or anch
 
 pages: $(STAMP) ## follow every page of the documentation in an empty folder, with the wheel alone
 	@$(ALONE) $(BIN)/python -m pytest -q -m pages -n $(TEST_PROCESSES) --dist worksteal tests/pages
+
+release-check: $(STAMP) ## build wheel and sdist into dist/, try each in a clean environment, and write a bill of materials
+	@$(ALONE) $(BIN)/python -m pytest -q -m release tests/pages
 
 check: lint types imports docs test ## what CI runs
 

@@ -6,6 +6,7 @@ The names below are loaded when they are first used, so that importing this pack
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
+    from flujo_client.errors import FlujoError, NonRetryableError
     from flujo_client.pipeline.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
@@ -103,6 +105,7 @@ _HOME = {
     "FinishCommand": "contract.commands",
     "Flujo": "api.runner",
     "FlujoClient": "api.client",
+    "FlujoError": "errors",
     "HookPayload": "contract.hooks",
     "HistoryManagement": "pipeline.conversation",
     "HumanInTheLoopStep": "pipeline.human",
@@ -112,6 +115,7 @@ _HOME = {
     "LoopStep": "pipeline.loop",
     "MapStep": "pipeline.map",
     "MergeStrategy": "pipeline.parallel",
+    "NonRetryableError": "errors",
     "OnPauseRequestedPayload": "contract.hooks",
     "OnStepFailurePayload": "contract.hooks",
     "ParallelStep": "pipeline.parallel",
@@ -188,6 +192,7 @@ __all__ = [
     "FinishCommand",
     "Flujo",
     "FlujoClient",
+    "FlujoError",
     "HistoryManagement",
     "HookPayload",
     "HumanInTheLoopStep",
@@ -197,6 +202,7 @@ __all__ = [
     "LoopStep",
     "MapStep",
     "MergeStrategy",
+    "NonRetryableError",
     "OnPauseRequestedPayload",
     "OnStepFailurePayload",
     "ParallelStep",
@@ -245,7 +251,16 @@ __all__ = [
 ]
 
 
+__version__: str
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("flujo-worker")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

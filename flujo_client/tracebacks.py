@@ -40,6 +40,10 @@ _CAUSE: Final = "\nThe above exception was the direct cause of the following exc
 _CONTEXT: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
 _SHOWN_MEMBERS: Final = 5
 _FRAME: Final = '  File "'
+_LONGEST: Final = 2 * MAX_TRACEBACK_BYTES
+"""Characters of a message that are looked at."""
+_WIDEST: Final = 76
+"""Characters of a line of markers: a longer one would be folded, and point at nothing."""
 
 
 class _Place(NamedTuple):
@@ -130,7 +134,8 @@ def _sentence(error: BaseException) -> str:
     said = traceback.TracebackException(
         type(error), error, error.__traceback__, limit=0, lookup_lines=False, compact=True
     )
-    return redact("".join(said.format_exception_only()))
+    text = "".join(said.format_exception_only())
+    return redact(text) if len(text) <= _LONGEST else f"{redact(text[:_LONGEST])}…\n"
 
 
 def _members(error: BaseException, left: list[int]) -> str:
@@ -196,6 +201,9 @@ def _frame(place: _Place) -> str:
         end_colno=end_column,
     )
     text = traceback.StackSummary().format_frame_summary(summary)
+    *lines, markers = text.splitlines(keepends=True)
+    if not markers.strip(" ~^\n") and len(markers) > _WIDEST:
+        text = "".join(lines)
     safe = redact(text)
     if safe == text:
         return text

@@ -1,0 +1,102 @@
+"""Flujo Worker: all that authors of pipelines and operators of workers import, `flujo_client`'s names among them.
+
+The names are loaded when they are first used: the package itself imports none of a worker's libraries.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import flujo_client
+
+if TYPE_CHECKING:
+    from flujo_client import *  # noqa: F403
+    from flujo_worker.agents import (
+        AgentResult,
+        AgentTool,
+        BaseAgent,
+        FlujoAgent,
+        PlanGeneratorAgent,
+        TemplatedAgent,
+        make_agent_async,
+        make_reflection_agent,
+        make_repair_agent,
+        make_review_agent,
+        make_self_improvement_agent,
+        make_solution_agent,
+        make_templated_agent_async,
+        make_validator_agent,
+    )
+    from flujo_worker.agents.scripted import scripted_model
+    from flujo_worker.app import FlujoWorker
+    from flujo_worker.testing import LocalEngine
+
+_HOME = {
+    "AgentResult": "agents",
+    "AgentTool": "agents",
+    "BaseAgent": "agents",
+    "FlujoAgent": "agents",
+    "FlujoWorker": "app",
+    "LocalEngine": "testing",
+    "PlanGeneratorAgent": "agents",
+    "TemplatedAgent": "agents",
+    "make_agent_async": "agents",
+    "make_reflection_agent": "agents",
+    "make_repair_agent": "agents",
+    "make_review_agent": "agents",
+    "make_self_improvement_agent": "agents",
+    "make_solution_agent": "agents",
+    "make_templated_agent_async": "agents",
+    "make_validator_agent": "agents",
+    "scripted_model": "agents.scripted",
+}
+
+__version__: str
+__all__ = [
+    "AgentResult",
+    "AgentTool",
+    "BaseAgent",
+    "FlujoAgent",
+    "FlujoWorker",
+    "LocalEngine",
+    "PlanGeneratorAgent",
+    "TemplatedAgent",
+    "make_agent_async",
+    "make_reflection_agent",
+    "make_repair_agent",
+    "make_review_agent",
+    "make_self_improvement_agent",
+    "make_solution_agent",
+    "make_templated_agent_async",
+    "make_validator_agent",
+    "scripted_model",
+]
+__all__ += flujo_client.__all__
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(_imported(_HOME[name]), name)
+    elif name == "__version__" or name in flujo_client.__all__:
+        value = getattr(flujo_client, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def _imported(module: str) -> Any:
+    try:
+        return import_module(f"{__name__}.{module}")
+    except ModuleNotFoundError as missing:
+        if (missing.name or "flujo_").startswith("flujo_"):
+            raise
+        raise ModuleNotFoundError(
+            f"{__name__}.{module} needs {missing.name}, a worker's library: pip install 'flujo-worker[worker]'",
+            name=missing.name,
+        ) from missing

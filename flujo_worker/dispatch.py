@@ -57,11 +57,18 @@ class RedisPublisher:
         except RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
 
-    async def push(self, envelopes: Sequence[Envelope]) -> None:
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
         try:
-            await self._publisher.publish(envelopes)
+            return await self._publisher.publish(envelopes, take=take)
         except (RedisError, OSError) as error:
             raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
+
+    def put_back(self, message: bytes, like: Envelope) -> None:
+        """Put a message back to where it was taken from, beside what was published; raises DispatchError."""
+        try:
+            self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
+        except RedisError as error:
+            raise DispatchError(f"a message not put back: {error}", cause=error) from error
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         backend: Any = self._app.backend  # its stubs know no chords
@@ -147,15 +154,31 @@ class Sender:
         else:
             self._remember(envelopes, before)
 
-    async def push(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish on an event loop; what the broker does not take stays in its rows."""
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+        """Publish on an event loop; what the broker does not take stays in its rows.
+
+        Args:
+            envelopes: what follows.
+            take: take the next message of the list that they go to, in the same round trip.
+
+        Returns:
+            the message that was taken, if any.
+        """
         before = time.monotonic()
         try:
-            await self._post.push(envelopes)
+            taken = await self._post.push(envelopes, take=take)
         except DispatchError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
-        else:
-            self._remember(envelopes, before)
+            return None
+        self._remember(envelopes, before)
+        return taken
+
+    def put_back(self, message: bytes, like: Envelope) -> None:
+        """Put back a message that was taken and is for others; where that fails it is left to the sweeper."""
+        try:
+            self._post.put_back(message, like)
+        except DispatchError as error:
+            logger.warning("%s", error)
 
     def _remember(self, envelopes: Sequence[Envelope], sent_at: float) -> None:
         """Have messages marked with the next batch."""

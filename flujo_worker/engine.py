@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from flujo_worker.event_loop import Inbox
 from flujo_worker.ports import PlanName
@@ -21,13 +21,23 @@ from flujo_worker.threads import carried
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from concurrent.futures import Executor, Future
-    from typing import Unpack
+    from typing import Protocol, Unpack
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.domain.values import Decision, FanOut
     from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
+
+    class Outlet(Protocol):
+        """The way out to the broker: `flujo_worker.dispatch.Sender`."""
+
+        def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None: ...
+
+        async def push(self, envelopes: Sequence[Envelope], *, take: bool) -> bytes | None: ...
+
+        def put_back(self, message: bytes, like: Envelope) -> None: ...
+
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +66,13 @@ class Engine:
 
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
         """Carry out work that nobody waits for. Called on the loop."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(self.loop.create_task(self._carried(work)))
+
+    async def _carried(self, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            await work
+        finally:
+            self._tasks.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
 
     def carries_one(self) -> bool:
         """Tell whether there is just one such work under way, so that nobody else can ask for what it asks for."""
@@ -122,6 +136,18 @@ class Gathering(Generic[T, R]):
         self._task = None
 
 
+class Taker:
+    """Whoever takes messages beside the consumer: nobody, unless a pool says otherwise."""
+
+    def wants(self, envelope: Envelope) -> bool:  # noqa: ARG002 - for those who do
+        """Tell whether the process may carry out one more message of the queue that this one goes to."""
+        return False
+
+    def take_item(self, item: bytes, queue: str) -> bool:  # noqa: ARG002 - likewise
+        """Carry out a message of a queue, and tell whether it was one to be taken so."""
+        return False
+
+
 class LoopEffects:
     """Effects for attempts on the engine's loop: the common ones are awaited there, whatever else blocks goes to a thread.
 
@@ -130,8 +156,10 @@ class LoopEffects:
         store: where attempts are claimed and decisions committed, one by one.
         groups: the same for many at once; what they do not answer is asked of the store.
         threads: for what blocks.
-        send: publishes what begins a fan-out, in a thread.
-        push: publishes everything else.
+        sender: publishes, what begins a fan-out in a thread.
+
+    Attributes:
+        taker: takes the next message at once, where nothing else is under way; nobody until the process consumes.
     """
 
     def __init__(
@@ -140,11 +168,10 @@ class LoopEffects:
         store: Store,
         groups: GroupedLedger,
         threads: Executor,
-        send: Callable[[Sequence[Envelope], FanOut | None], None],
-        push: Callable[[Sequence[Envelope]], Awaitable[None]],
+        sender: Outlet,
     ) -> None:
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
-        self._send, self._push = send, push
+        self._sender, self.taker = sender, Taker()
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
@@ -163,10 +190,13 @@ class LoopEffects:
         return await self.call(self._store.commit, decision) if committed is None else committed
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
-        if fan_out is None:
-            await self._push(envelopes)
-        else:
-            await self.call(self._send, envelopes, fan_out)
+        if fan_out is not None:
+            await self.call(self._sender.send, envelopes, fan_out)
+            return
+        take = len(envelopes) == 1 and self._engine.carries_one() and self.taker.wants(envelopes[0])
+        message = await self._sender.push(envelopes, take=take)
+        if message is not None and not self.taker.take_item(message, envelopes[0].queue):
+            await self.call(self._sender.put_back, message, envelopes[0])
 
     async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
         if not fan_outs:

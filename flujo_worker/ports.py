@@ -43,6 +43,8 @@ class Claim:
     `aborted`: a fan-out the attempt stands in was aborted, so it is to close itself without being performed.
     `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
     `in_company`: how often a suspect was lost without having been alone.
+    `claimed_at`: microseconds since 1970 by the database's clock. It tells this claim from one that has the same fence because a crash of
+    Postgres took the first.
     """
 
     fence: int | None = None
@@ -50,6 +52,7 @@ class Claim:
     aborted: bool = False
     over: Fault | None = None
     in_company: int = 0
+    claimed_at: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +221,8 @@ class Ledger(Protocol):
         What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
         """
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
-        """Record what an outcome that was not merged has cost, in its budgets too; once per attempt and fence."""
+    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
+        """Record what an outcome that was not merged has cost, in its budgets too; once for each claim of an attempt."""
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
@@ -398,8 +401,11 @@ class Publisher(Protocol):
         What stands in a fan-out is a member of its chord, whoever publishes it.
         """
 
-    async def push(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish as `send` does, on an event loop, always the same one."""
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+        """Publish as `send` does, on an event loop, always the same one; with `take`, give the next message of the list that they go to."""
+
+    def put_back(self, message: bytes, like: Envelope) -> None:
+        """Put back a message that was taken when this envelope was published; raises DispatchError."""
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""

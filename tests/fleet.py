@@ -7,8 +7,10 @@ that executions can be counted whatever becomes of the database. Nothing here kn
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -24,7 +26,6 @@ from flujo_client.config.manager import Settings
 from flujo_client.embedded.local import Fleet
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nursery import Forked
@@ -36,7 +37,25 @@ T = TypeVar("T")
 
 STEPS = Path(__file__).parent / "acceptance"
 FOLDER = "ACCEPTANCE_FOLDER"
+POOL = os.environ.get("TEST_POOL", "attempts")
+"""The pool of workers whose tests ask for no other one: `attempts`, `threads` or `prefork`."""
+
+CHILDREN = 4
+"""How many processes a prefork worker has in tests."""
+
+one_process = pytest.mark.skipif(
+    POOL == "prefork", reason="stops or counts processes that work, and prefork's are children"
+)
 PATIENCE_S = 120.0
+STUCK = """
+SELECT 'run' AS what, id FROM flujo_runs WHERE ended_at IS NULL
+UNION ALL SELECT 'attempt', key FROM flujo_attempts WHERE ended_at IS NULL
+UNION ALL SELECT 'scope', run_id || ' ' || address FROM flujo_scopes WHERE status = 'open'
+UNION ALL SELECT 'reservation', key FROM flujo_reservations WHERE held
+UNION ALL SELECT 'budget', scope FROM flujo_budgets WHERE (reserved_tokens, reserved_usd) <> (0, 0)
+"""
+"""Whatever has not ended, or is kept for something that has."""
+
 BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.3}
 """A lease short enough that a test of lost workers need not wait for it."""
 
@@ -102,7 +121,7 @@ class Site:
     ) -> SiteFleet:
         """Start worker processes that import what is in `code`, and wait until they take work."""
         fleet = self.unready_workers(processes, arguments=arguments, failpoints=failpoints, code=code)
-        wait_until(lambda: fleet.pids <= self.live_pids(), what=self.log)
+        wait_until(lambda: self.works(fleet), what=self.log)
         return fleet
 
     def standing(self, processes: int = 1) -> SiteFleet:
@@ -110,18 +129,31 @@ class Site:
         if self._standing is None:
             self._standing = self.unready_workers(0)
         self._standing.grow(processes)
-        wait_until(lambda: self._standing.pids <= self.live_pids(), what=self.log)
+        wait_until(lambda: self.works(self._standing), what=self.log)
         return self._standing
 
     def unready_workers(
         self, processes: int = 1, *, arguments: Sequence[str] = (), failpoints: str = "", code: Path | str = STEPS
     ) -> SiteFleet:
         """Start worker processes without waiting for them."""
+        if failpoints and POOL == "prefork":
+            pytest.skip("a process that ends itself is a child, and its parent replaces it")
         settings = self.settings.model_copy(update={"failpoints": failpoints})
-        fleet = SiteFleet(settings, processes, self.folder, code, arguments)
+        fleet = SiteFleet(settings, processes, self.folder, code, [*self._pool(arguments), *arguments])
         self._fleets.append(fleet)
         fleet.start()
         return fleet
+
+    def _pool(self, arguments: Sequence[str]) -> Sequence[str]:
+        """Choose the pool that all tests are run with, unless this one chooses. Prefork's slots are processes, so they are few."""
+        if "--pool" in arguments:
+            return ()
+        if POOL != "prefork" or "--concurrency" in arguments:
+            return ("--pool", POOL)
+        own = self.settings.worker
+        if "concurrency" in own.model_fields_set and own.concurrency > CHILDREN:
+            pytest.skip(f"needs {own.concurrency} attempts at once, and prefork has a process for each")
+        return ("--pool", POOL, "--concurrency", str(CHILDREN))
 
     def dismiss(self) -> None:
         """End every worker as a power cut would."""
@@ -182,9 +214,18 @@ class Site:
         events = "SELECT * FROM flujo_events WHERE run_id = %(run)s AND name = ANY(%(names)s) ORDER BY id"
         return self.rows(events, run=run, names=list(names))
 
+    def stuck(self) -> list[dict[str, Any]]:
+        """What is left once all runs should have ended."""
+        return self.rows(STUCK)
+
     def live_pids(self) -> set[int]:
         """The processes whose lease is alive."""
         return {row["pid"] for row in self.rows("SELECT pid FROM flujo_workers WHERE lease_until > now()")}
+
+    def works(self, fleet: SiteFleet) -> bool:
+        """Tell whether each process of a fleet takes work; with prefork, one of its children at least."""
+        live = self.live_pids()
+        return all(pid in live or live & children(pid) for pid in fleet.pids)
 
     def log(self) -> str:
         """The end of what the workers printed, for a failure's message."""
@@ -223,15 +264,26 @@ class SiteFleet(Fleet):
     def signal(self, what: signal.Signals) -> None:
         """Send a signal to every process."""
         for pid in self.pids:
-            os.kill(pid, what)
+            for each in (pid, *children(pid)):
+                os.kill(each, what)
 
     def kill(self) -> None:
         """End every process as a power cut would."""
         for process in self.processes:
-            process.kill()
+            for pid in (process.pid, *children(process.pid)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for process in self.processes:
             process.wait()
         self.processes.clear()
+
+
+def children(pid: int) -> set[int]:
+    """The processes that this one has started and that run; workers of the pools of threads have none."""
+    if POOL != "prefork":
+        return set()
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return {int(child) for child, parent in map(str.split, listed.splitlines()) if int(parent) == pid}
 
 
 def assert_merged_once(site: Site, run: RunHandle, steps: Sequence[str]) -> None:

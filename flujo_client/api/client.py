@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.limits import UsageLimits
+    from flujo_client.contract.parameters import ContextT, OutputT
     from flujo_client.contract.records import EventRecord, RunRecord
     from flujo_client.gateway.effects import Operation
     from flujo_client.pipeline.pipeline import Pipeline
@@ -69,7 +70,7 @@ class FlujoClient:
 
     def enqueue(  # noqa: PLR0913 - the seed's signature (M-010)
         self,
-        pipeline: str | Pipeline | Step,
+        pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT],
         value: Any = None,
         *,
         context: Mapping[str, Any] | BaseModel | None = None,
@@ -82,7 +83,7 @@ class FlujoClient:
         trace_parent: str | None = None,
         limits: UsageLimits | None = None,
         connection: Any = None,
-    ) -> RunHandle:
+    ) -> RunHandle[OutputT, ContextT]:
         """Enqueue a pipeline.
 
         Args:
@@ -123,8 +124,11 @@ class FlujoClient:
         return RunHandle(self, self._door.perform(operations.enqueue(self.settings, pipeline, value, options)))
 
     def enqueue_many(
-        self, pipeline: str | Pipeline | Step, values: Iterable[Any], **options: Unpack[BulkOptions]
-    ) -> list[RunHandle]:
+        self,
+        pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT],
+        values: Iterable[Any],
+        **options: Unpack[BulkOptions],
+    ) -> list[RunHandle[OutputT, ContextT]]:
         """Enqueue a run for each value, with one commit and one push for up to 1000 of them, and give the runs in the order of the values.
 
         Each chunk of up to 1000 runs (or about 8 MiB of inputs and contexts) is recorded as a whole or not at all, one after the other.
@@ -276,6 +280,11 @@ class AsyncFlujoClient:
         self.settings, self._services = open_services(settings or ConfigManager(config).settings())
         self._door = AsyncRunner(self.settings)
 
+    @property
+    def is_embedded(self) -> bool:
+        """Tell whether Postgres and Redis are embedded ones."""
+        return self._services is not None
+
     async def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
         await self._door.close()
@@ -289,8 +298,11 @@ class AsyncFlujoClient:
         await self.close()
 
     async def enqueue(
-        self, pipeline: str | Pipeline | Step, value: Any = None, **options: Unpack[EnqueueOptions]
-    ) -> AsyncRunHandle:
+        self,
+        pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT],
+        value: Any = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> AsyncRunHandle[OutputT, ContextT]:
         """Enqueue a pipeline, with the options of `FlujoClient.enqueue`.
 
         Its `connection` is a psycopg `AsyncConnection`, or a SQLAlchemy `AsyncSession` or `AsyncConnection` on psycopg.
@@ -300,8 +312,11 @@ class AsyncFlujoClient:
         )
 
     async def enqueue_many(
-        self, pipeline: str | Pipeline | Step, values: Iterable[Any], **options: Unpack[BulkOptions]
-    ) -> list[AsyncRunHandle]:
+        self,
+        pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT],
+        values: Iterable[Any],
+        **options: Unpack[BulkOptions],
+    ) -> list[AsyncRunHandle[OutputT, ContextT]]:
         """Enqueue a run for each value, as `FlujoClient.enqueue_many` does; other tasks go on meanwhile."""
         verb = bulk.enqueue_many(self.settings, pipeline, values, options)
         return [AsyncRunHandle(self, each) for each in await self._door.perform(verb)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from flujo_client.api import approvals, operations, retry
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
     from flujo_client.contract.results import PipelineResult
     from flujo_client.contract.trace import TraceNode
+    from flujo_client.gateway.effects import Operation
 
 CANCEL_PATIENCE_S = 30.0
 
 
-class RunHandle:
-    """One run, seen from the client.
+class RunHandle(Generic[OutputT, ContextT]):
+    """One run, seen from the client; generic in its output and its context, as its pipeline is.
 
     Attributes:
         id: the run's id.
@@ -56,13 +58,16 @@ class RunHandle:
         """Read the run's row."""
         return self._client.perform(operations.record_of(self.id))
 
-    def result(self, timeout: float | None = None) -> PipelineResult:
+    def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
+
+        What holds a run that does not move, such as that no worker is running, is logged as a warning: after 5 s, with embedded services
+        almost at once.
 
         Raises:
             WaitTimedOut: it has not ended within `timeout` seconds; it goes on.
         """
-        return self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
+        return self._client.perform(_result(self._client, self.id, timeout))
 
     def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first; theirs are not among them."""
@@ -194,7 +199,7 @@ class RunHandle:
         return RunHandle(self._client, forked)
 
 
-class AsyncRunHandle:
+class AsyncRunHandle(Generic[OutputT, ContextT]):
     """One run; the same names as RunHandle, awaited."""
 
     def __init__(self, client: AsyncFlujoClient, enqueued: Enqueued) -> None:
@@ -218,9 +223,9 @@ class AsyncRunHandle:
         """Read the run's row."""
         return await self._client.perform(operations.record_of(self.id))
 
-    async def result(self, timeout: float | None = None) -> PipelineResult:  # noqa: ASYNC109 - the sync client's name
+    async def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:  # noqa: ASYNC109 - the sync client's name
         """Wait for the run's end and read its result; raises WaitTimedOut."""
-        return await self._client.perform(operations.result_of(self._client.settings, self.id, timeout))
+        return await self._client.perform(_result(self._client, self.id, timeout))
 
     async def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first."""
@@ -272,3 +277,8 @@ class AsyncRunHandle:
         """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""
         verb = retry.retry(self._client.settings, self.id, from_step, options)
         return AsyncRunHandle(self._client, await self._client.perform(verb))
+
+
+def _result(client: FlujoClient | AsyncFlujoClient, run_id: str, timeout: float | None) -> Operation[Any]:
+    first_look_s = operations.EMBEDDED_LOOK_S if client.is_embedded else operations.FIRST_LOOK_S
+    return operations.result_of(client.settings, run_id, timeout, first_look_s=first_look_s)

@@ -81,8 +81,11 @@ FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
 """How long nobody is believed who says that a run's status has not changed."""
 EVENTS_AT_ONCE = 10_000
+EMBEDDED_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0
-"""A run that has not ended after so long may be held by something; `LOOK_AGAIN_S` apart it is asked again."""
+"""A run that has not ended after so long may be held by something; `LOOK_AGAIN_S` apart it is asked again.
+
+With embedded services, where no operator has started workers, it is asked almost at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +196,16 @@ def status_of(run_id: str) -> Operation[str]:
     return found[run_id]
 
 
-def wait_for(run_id: str, timeout: float | None, *, through_pauses: bool = True) -> Operation[RunRecord]:
+def wait_for(
+    run_id: str, timeout: float | None, *, through_pauses: bool = True, first_look_s: float = FIRST_LOOK_S
+) -> Operation[RunRecord]:
     """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its row.
 
     Raises:
         WaitTimedOut: it has not within `timeout` seconds; it goes on.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    look_s, told = FIRST_LOOK_S, None
+    look_s, told = first_look_s, None
     waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
     run = yield from record_of(run_id)
     while run.status in waits:
@@ -237,10 +242,15 @@ def look_at(run_id: str, seconds: float) -> Operation[RunRecord]:
 
 
 def result_of(
-    settings: Settings, run_id: str, timeout: float | None, *, through_pauses: bool = True
+    settings: Settings,
+    run_id: str,
+    timeout: float | None,
+    *,
+    through_pauses: bool = True,
+    first_look_s: float = FIRST_LOOK_S,
 ) -> Operation[PipelineResult]:
     """Wait for a run's end, or for its next pause, and read its result, whatever that is."""
-    run = yield from wait_for(run_id, timeout, through_pauses=through_pauses)
+    run = yield from wait_for(run_id, timeout, through_pauses=through_pauses, first_look_s=first_look_s)
     return (yield from _result(settings, run))
 
 

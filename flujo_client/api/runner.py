@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.api.operations import peek_at, result_of
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.contract.results import BackgroundLaunched, Failure, Success
 from flujo_client.embedded.local import Fleet
@@ -38,8 +39,8 @@ LOOKING_COSTS = 5
 """A look at a run with thousands of iterations takes a while: a stream waits so many times as long before the next one."""
 
 
-class Flujo:
-    """Runs one pipeline: enqueues it, and waits for its result.
+class Flujo(Generic[OutputT, ContextT]):
+    """Runs one pipeline: enqueues it, and waits for its result. Generic in its output and its context, as its pipeline is.
 
     With embedded services and no worker running, it starts one worker process and stops it in `close`.
 
@@ -63,7 +64,7 @@ class Flujo:
 
     def __init__(  # noqa: PLR0913 - the original's options (§2.1)
         self,
-        pipeline: str | Pipeline | Step | None = None,
+        pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT] | None = None,
         *,
         context_model: type[BaseModel] | None = None,
         initial_context_data: Mapping[str, Any] | None = None,
@@ -126,7 +127,7 @@ class Flujo:
 
     def run(
         self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None, timeout: float | None = None
-    ) -> PipelineResult:
+    ) -> PipelineResult[OutputT, ContextT]:
         """Enqueue, wait for the end or for a question to a person, and give the result, whatever it is.
 
         With a question open its `run_status` is `paused` and its `signals` tell the question; `resume_async` answers and goes on.
@@ -137,12 +138,14 @@ class Flujo:
             timeout: seconds to wait; raises WaitTimedOut after them.
         """
         run = self.start(value, initial_context_data=initial_context_data)
-        result: PipelineResult = self._client.perform(
+        result: PipelineResult[OutputT, ContextT] = self._client.perform(
             result_of(self._client.settings, run.id, timeout, through_pauses=False)
         )
         return result
 
-    def start(self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None) -> RunHandle:
+    def start(
+        self, value: Any = None, *, initial_context_data: Mapping[str, Any] | None = None
+    ) -> RunHandle[OutputT, ContextT]:
         """Enqueue and do not wait."""
         context: Any = {**self._initial, **(initial_context_data or {})} or None
         if self._context_model is not None:

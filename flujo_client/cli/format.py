@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 SHORT = 8
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
@@ -27,6 +30,11 @@ def age(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return f"{max(seconds, 0) // 1:.0f} s"
+
+
+def local_time(at: datetime) -> str:
+    """Write a moment in the time zone of this machine, which it names."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def cost(dollars: float) -> str:

@@ -42,7 +42,7 @@ AT_ONCE = 1000
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
 def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_json: bool) -> None:
-    """Follow a run until it has ended: when (in UTC), at which step, and what happened.
+    """Follow a run until it has ended: when (by this machine's time zone), at which step, and what happened.
 
     Ctrl-C ends the watching, not the run.
     """

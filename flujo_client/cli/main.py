@@ -17,7 +17,9 @@ from flujo_client.cli.output import ErrorHandlingGroup
 from flujo_client.cli.plugins import load, no_worker
 
 GROUP = "flujo.commands"
+DEBUG = "--debug"
 _OURS = {
+    "new": "Make a small project that runs at once.",
     "run": "Run a pipeline and wait for its result.",
     "validate": "Find all that is wrong with a pipeline.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
@@ -38,6 +40,16 @@ _OPERATORS = {
 
 
 class _Flujo(ErrorHandlingGroup):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `--debug` wherever it stands."""
+        own, separator, rest = args, "", list[str]()
+        if "--" in args:
+            at = args.index("--")
+            own, separator, rest = args[:at], "--", args[at + 1 :]
+        others = [each for each in own if each != DEBUG]
+        given = [DEBUG] * (len(others) < len(own))
+        return super().parse_args(ctx, [*given, *others, *([separator] if separator else []), *rest])
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*_OURS, *_OPERATORS, *sorted(_joined().keys() - _OPERATORS.keys())]
 
@@ -63,7 +75,7 @@ class _Flujo(ErrorHandlingGroup):
     name="flujo", cls=_Flujo, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(package_name="flujo-worker", prog_name="flujo")
-@click.option("--debug", is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error.")
+@click.option(DEBUG, is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error; may stand anywhere.")
 def cli(*, debug: bool) -> None:
     """Durable pipelines of LLM agents on Celery, Redis and Postgres.
 

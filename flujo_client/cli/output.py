@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from flujo_client.cli.format import printable
+from flujo_client.cli.format import printable, short
 from flujo_client.cli.interrupt import INTERRUPT
 from flujo_client.errors import (
     BlueprintError,
@@ -162,7 +162,7 @@ def _print_last_frames(note: str, error: Exception) -> None:
     print_status(Text(printable(last)))
     if last != note.rstrip():
         run = error.result.run_id if isinstance(error, RunEnded) and error.result is not None else None
-        whole = "`flujo --debug …`" if run is None else f"`flujo lens show {run} --show-error`"
+        whole = "`flujo --debug …`" if run is None else f"`flujo lens show {short(run)} --show-error`"
         print_status(Text(f"  → {whole} shows all of the traceback", "dim"))
 
 

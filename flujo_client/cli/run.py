@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,7 @@ from flujo_client.cli.output import print_lines, print_status, say, show_json, s
 from flujo_client.cli.step_output import OutputReader
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
+from flujo_client.cli.watching import WATCH, run_and_watch
 from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ START_S = 30.0
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON, as `lens show --json` does.")
 @click.option("--show-steps/--no-steps", default=True, show_default=True, help="Tell how each step went.")
-def command(
+@click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file of this folder changes.")
+def command(  # noqa: PLR0913 - a parameter for each option
     *,
     reference: str,
     value: Any,
@@ -52,12 +55,16 @@ def command(
     timeout: float | None,
     as_json: bool,
     show_steps: bool,
+    is_watched: bool,
 ) -> None:
     """Run the pipeline at REFERENCE, 'package.module:attribute' or a blueprint's YAML file, and print its output.
 
     The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. With embedded services and no worker running,
     one is started for as long as this takes. Exits with 1 when the run does not succeed.
     """
+    if is_watched:
+        run_and_watch(Path.cwd(), value if isinstance(value, str) else "")
+        return
     with Flujo(reference, usage_limits=limits) as flujo:
         run = flujo.start(value, initial_context_data=context)
         say(f"{run.id} enqueued")

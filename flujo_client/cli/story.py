@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from datetime import UTC
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from flujo_client.address import AttemptKey
-from flujo_client.cli.format import cost, counted, duration, in_a_line, printable
+from flujo_client.cli.format import cost, counted, duration, in_a_line, local_time, printable
 from flujo_client.cli.render import happened
 
 if TYPE_CHECKING:
@@ -22,14 +21,14 @@ _PLACE_WIDTH = 18
 
 
 def event_line(event: EventRecord, preview: int) -> Table:
-    """Draw an event: when (UTC), at which step, and what happened; long places and values go on below themselves."""
+    """Draw an event: when (by this machine's time zone), at which step, and what happened; long places and values go on below themselves."""
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(no_wrap=True)
     line.add_column(width=_PLACE_WIDTH, overflow="fold")
     line.add_column(overflow="fold")
     data = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
     line.add_row(
-        Text(f"{event.at.astimezone(UTC):%H:%M:%S}", "dim"),
+        Text(f"{event.at.astimezone():%H:%M:%S}", "dim"),
         Text(printable(_place(event))),
         happened(event.name, event.level, data, preview),
     )
@@ -38,11 +37,7 @@ def event_line(event: EventRecord, preview: int) -> Table:
 
 def question_lines(approval: Approval) -> Text:
     """Draw an open question, and the commands that answer it."""
-    until = (
-        ""
-        if approval.expires_at is None
-        else f", open until {approval.expires_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    )
+    until = "" if approval.expires_at is None else f", open until {local_time(approval.expires_at)}"
     text = Text.assemble((f"{printable(approval.place)} asks{until}: ", "bold"), printable(approval.message))
     which = ["--step", approval.step, *(["--address", approval.address] if approval.address else [])]
     given = shlex.join([approval.run_id, *which])

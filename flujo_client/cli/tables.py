@@ -5,7 +5,6 @@ By the rules of `render`: told in words, legible at 80 columns, and nothing of u
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -13,7 +12,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from flujo_client.cli.format import SHORT, age, cost, counted, duration, in_a_line, printable, short, written
+from flujo_client.cli.format import (
+    SHORT,
+    age,
+    cost,
+    counted,
+    duration,
+    in_a_line,
+    local_time,
+    printable,
+    short,
+    written,
+)
 from flujo_client.cli.json_output import step_shape
 from flujo_client.cli.lookup import RUN_OF_RUN
 from flujo_client.cli.render import headline, status
@@ -93,7 +103,7 @@ def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
 
 def stats_card(stats: RunStats) -> Group:
     """Draw what became of the runs of a window, and where they fail."""
-    facts = [("enqueued since", f"{stats.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"), ("runs", f"{stats.runs:,}")]
+    facts = [("enqueued since", local_time(stats.since)), ("runs", f"{stats.runs:,}")]
     facts += [(f"  {word}", f"{count:,}") for word, count in sorted(stats.by_status.items(), key=lambda each: -each[1])]
     if stats.success_rate is not None:
         facts.append(("succeeded", f"{stats.success_rate:.1%} of those that have ended"))
@@ -256,4 +266,4 @@ def _workers(node: TraceNode) -> set[str]:
 def _when(at: datetime, now: datetime) -> str:
     seconds = (now - at).total_seconds()
     distance = f"{age(seconds)} ago" if seconds >= 0 else f"in {age(-seconds)}"
-    return f"{at:%Y-%m-%d %H:%M:%S %Z} ({distance})"
+    return f"{local_time(at)} ({distance})"

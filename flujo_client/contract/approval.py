@@ -128,7 +128,7 @@ def check_answer(approval: Approval, value: Any) -> None:
     Raises:
         ResumeError: it does not; the place is named.
     """
-    wrong = None if approval.schema is None else fits_schema(value, approval.schema)
+    wrong = None if approval.schema is None else fits_schema(value, approval.schema, shows_value=True)
     if wrong:
         raise ResumeError(
             f"the answer to '{approval.place}' does not fit: {wrong}",

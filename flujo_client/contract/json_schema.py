@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from flujo_client.errors import FlujoError
+from flujo_client.redact import preview
 from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
+    from flujo_client.contract.faults import Fault
     from flujo_client.contract.schema import Check
+
+_SHOWN = 40
+"""Characters of a wrong value that are shown to who gave it."""
+
+_MOST_CHOICES = 10
 
 
 def wrong_schema(schema: Any) -> str | None:
@@ -33,8 +40,14 @@ def wrong_schema(schema: Any) -> str | None:
     return None
 
 
-def fits_schema(value: Any, schema: dict[str, Any]) -> str | None:
-    """Say what is wrong with a value by a JSON Schema; None: nothing, or nobody here can tell (then the worker does)."""
+def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False) -> str | None:
+    """Say what is wrong with a value by a JSON Schema; None: nothing, or nobody here can tell (then the worker does).
+
+    Args:
+        value: what is checked.
+        schema: what it has to be.
+        shows_value: show a value that is wrong as a whole to who gave it. Its parts are never shown.
+    """
     try:
         check = _check(json.dumps(schema))
     except ImportError:
@@ -50,7 +63,27 @@ def fits_schema(value: Any, schema: dict[str, Any]) -> str | None:
     from flujo_client.contract.faults import faults, most_specific
 
     first = most_specific(faults(check, plain))[0]
-    return f"{'.'.join(map(str, first.path)) or 'answer'} breaks the rule '{first.keyword}'"
+    return f"{'.'.join(map(str, first.path)) or 'answer'} {_broken(first, shows_value=shows_value and not first.path)}"
+
+
+def _broken(fault: Fault, *, shows_value: bool) -> str:
+    """Say which rule a value breaks, and how, where that takes a few words."""
+    from flujo_client.contract.schema import kind_of
+
+    kind = kind_of(fault.found)
+    found = repr(preview(str(fault.found), _SHOWN)) if shows_value and kind not in {"object", "array"} else kind
+    broken = f"breaks the rule '{fault.keyword}'"
+    match fault.rule:
+        case {"types": [*types]}:
+            return f"{broken}: expected {' or '.join(map(str, types))}, got {found}"
+        case {"options": [*options]}:
+            more = ", …" if len(options) > _MOST_CHOICES else ""
+            return f"{broken}: expected one of {', '.join(map(repr, options[:_MOST_CHOICES]))}{more}, got {found}"
+        case {"property": str(name)}:
+            return f"{broken}: it lacks '{name}'"
+        case {"limit": int() | float() as limit}:
+            return f"{broken}, which is {limit}"
+    return broken
 
 
 @functools.lru_cache(maxsize=128)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from flujo_client import errors
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.errors import ControlFlowError, RunCancelled, RunEnded, RunExpired, RunFailed
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ _SIGNALS: dict[str, type[ControlFlowError]] = {
 _FACADE_STATUS = {"succeeded": "completed"}
 
 
-class PipelineResult(BaseModel):
-    """What came of a run. A run that failed, was cancelled or expired has its partial history and context here too.
+class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
+    """What came of a run, generic in its output and its context. A run that failed, was cancelled or expired has its partial history and context here too.
 
     `pauses` are the questions a run waits for, those of its child runs too; it has none that is not paused.
     """
@@ -140,8 +141,8 @@ class PipelineResult(BaseModel):
     step_history: list[StepResult] = Field(default_factory=list)
     total_cost_usd: float = 0.0
     total_tokens: int = 0
-    final_pipeline_context: Any = None
-    output: Any = None
+    final_pipeline_context: ContextT = None  # type: ignore[assignment]  # None until the run has one
+    output: OutputT = None  # type: ignore[assignment]
     error: Failed | None = None
     pauses: list[Paused] = Field(default_factory=list)
     trace_tree: Any = None
@@ -164,7 +165,7 @@ class PipelineResult(BaseModel):
             return [Aborted(reason=error.message or self.run_status)]
         return [*self.pauses]
 
-    def raise_for_status(self) -> PipelineResult:
+    def raise_for_status(self) -> Self:
         """Return the result of a success, raise for everything else.
 
         The error has the traceback of the user's code as a note, and the error itself as its cause where that was raised in this process.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from flujo_client.embedded.redis import RedisKind
 
 _LOGS = ("postgres.log", "redis.log", "watch.log", "workers.log", "demo-workers.log")
-_FILES = frozenset({"lock", "services.json", "services.json.new", *_LOGS})
+_IGNORE = ".gitignore"
+_FILES = frozenset({_IGNORE, "lock", "services.json", "services.json.new", *_LOGS})
 _FOLDERS = frozenset({"postgres", "postgres.new"})
 _JOIN_SECONDS = 120.0  # longer than a first start takes on a slow machine
 
@@ -66,6 +67,11 @@ class Embedded:
     def is_owner(self) -> bool:
         """Tell whether `stop()` here ends the services, or only leaves them."""
         return self._owned is not None and self._owned.pid == os.getpid()
+
+    @property
+    def owner_pid(self) -> int:
+        """The process that started the services."""
+        return self._where().owner_pid
 
     @property
     def postgres_pid(self) -> int:
@@ -209,7 +215,9 @@ def clear_leftovers(directory: Path) -> None:
 
 def _make(directory: Path) -> None:
     try:
-        directory.mkdir(mode=_mode(), parents=True, exist_ok=True)
+        if not directory.exists():
+            directory.mkdir(mode=_mode(), parents=True, exist_ok=True)
+            (directory / _IGNORE).write_text("*\n", encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
             f"embedded services: {directory} cannot be made: {error.strerror}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import is_name
@@ -17,12 +18,13 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.deps import deps_findings
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
-from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.pipeline.step import Step, StepConfig, as_a_step, described
 from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
 if TYPE_CHECKING:
@@ -100,6 +102,12 @@ class _CheckLocation(NamedTuple):
     place: ContextInfo
     trail: tuple[_Above, ...]
 
+    @property
+    def resources(self) -> Any:
+        """Return the resources in force here: those of the nearest pipeline that names some."""
+        given = (each.body.resources for each in reversed(self.trail) if isinstance(each.body, Pipeline))
+        return next((each for each in given if each is not None), None)
+
 
 class _Reading:
     """One pass over a pipeline and all that it holds."""
@@ -126,12 +134,7 @@ class _Reading:
             yield from hooks_findings(body.hooks, self._allowed)
 
     def _sequence(self, body: Body, location: _CheckLocation) -> Iterator[PipelineFinding]:
-        given: Sequence[Any] = steps_of(body)
-        steps = [each for each in given if isinstance(each, Step)]
-        for index, each in enumerate(given):
-            if not isinstance(each, Step):
-                where = f"in '{location.above.removesuffix('/')}', " if location.above else ""
-                yield PipelineFinding(f"{where}number {index + 1} of the steps is a {type(each).__name__}, no Step")
+        steps = steps_of(body)
         for name, count in Counter(step.name for step in steps).items():
             if count > 1:
                 text = f"{count} steps have this name; names are addresses, so each needs its own"
@@ -141,11 +144,20 @@ class _Reading:
                 return
             yield from self._step(step, location)
 
+    def _live(self, agent: Any) -> Any:
+        """Return the agent that a reference names; what is wrong with the reference is told elsewhere."""
+        if not isinstance(agent, str):
+            return agent
+        with suppress(FlujoError):
+            return load(agent, allowed=self._allowed, what="agent")
+        return None
+
     def _step(self, step: Step, location: _CheckLocation) -> Iterator[PipelineFinding]:
         path = f"{location.above}{step.name}"
         place = location.place
         texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
         texts += _input_findings(step.input, place)
+        texts += deps_findings(self._live(step.agent), location.resources, place.model if place.has_context else None)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
         yield from (PipelineFinding(text, path) for text in texts)
@@ -176,7 +188,8 @@ def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
 def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
     """What is wrong with a body itself, and a reason not to look into it."""
     if not isinstance(body, Pipeline | Step):
-        return f"is a {type(body).__name__}, neither a Pipeline nor a Step"
+        way_out = f"; {advice}" if (advice := as_a_step(body)) else ""
+        return f"is a {type(body).__name__}, neither a Pipeline nor a Step{way_out}"
     if not steps_of(body):
         return "has no steps"
     if circle := _circle(inside.trail):
@@ -266,3 +279,15 @@ def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
         yield f"its agent, a {type(agent).__name__}, is no callable and has no run"
     elif inspect.isclass(agent):
         yield f"its agent is the class {agent.__name__}; give an instance"
+    elif _takes_nothing(getattr(agent, "run", agent)):
+        yield f"its agent, {described(agent)}, takes no argument; it is called with the output of the step before"
+
+
+def _takes_nothing(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind_partial(None)
+    except ValueError:  # compiled functions hide their parameters
+        return False
+    except TypeError:
+        return callable(function)
+    return False

@@ -42,6 +42,13 @@ class ConditionalStep(Container):
             "branch_output": "branch_output_mapper",
         }
     )
+    called_with = MappingProxyType(
+        {
+            "condition_callable": "output, context",
+            "branch_input_mapper": "input, context",
+            "branch_output_mapper": "output, key, context",
+        }
+    )
 
     condition_callable: Callable[..., Any]
     branches: Mapping[str | bool | int, Body] | Mapping[str, Body] | Mapping[bool, Body] | Mapping[int, Body]

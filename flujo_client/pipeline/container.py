@@ -6,6 +6,7 @@ without knowing the kinds. It must not decide anything about a run: that is the 
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -37,6 +38,9 @@ class Container(Step):
     roles: ClassVar[Mapping[str, str]] = {}
     """The fields that hold user functions, by what these are asked for."""
 
+    called_with: ClassVar[Mapping[str, str]] = {}
+    """What these functions are called with, by their fields, as it stands in the documentation."""
+
     agent: Any = field(default=None, init=False)
     config: StepConfig = field(default_factory=StepConfig)
     plugins: Sequence[Any] = field(default=(), init=False)
@@ -66,15 +70,39 @@ class Container(Step):
         for name in self.roles.values():
             given = getattr(self, name)
             if given is not None or name not in optional:
-                yield from function_findings(name, given)
+                yield from function_findings(name, given, self.called_with.get(name))
 
 
-def function_findings(name: str, given: Any) -> Iterator[str]:
-    """Find what is wrong with a user function; it may be sync or async."""
+def function_findings(name: str, given: Any, called_with: str | None = None) -> Iterator[str]:
+    """Find what is wrong with a user function; it may be sync or async.
+
+    Args:
+        name: the option it is given as.
+        given: the function.
+        called_with: its positional arguments, such as `output, context`; what it takes is not looked at when None.
+    """
     if type(given).__module__.startswith("unittest.mock"):
         yield f"{name} is a mock, which no worker can rebuild"
     elif not callable(given):
         yield f"{name}, a {type(given).__name__}, is no callable"
+    elif called_with is not None:
+        yield from _call_findings(name, given, called_with)
+
+
+def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> Iterator[str]:
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):  # compiled functions hide their parameters
+        return
+    beside = {_OWN_INPUT: None} if _OWN_INPUT in signature.parameters else {}
+    try:
+        signature.bind(*called_with.split(", "), **beside)
+    except TypeError:
+        yield f"{name} is called with ({called_with}), and takes {str(signature)[:80]}"
+
+
+_OWN_INPUT = "original_input"
+"""What functions are handed besides, by name, if they have such a parameter."""
 
 
 def count_findings(name: str, given: Any) -> Iterator[str]:

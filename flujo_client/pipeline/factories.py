@@ -11,6 +11,7 @@ from flujo_client.pipeline.forward import forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Unpack
 
     from flujo_client.pipeline.agentic_loop import AgenticLoopStep
     from flujo_client.pipeline.backend import CacheBackend
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.map import MapStep
+    from flujo_client.pipeline.options import ConditionalOptions, LoopOptions, ParallelOptions
     from flujo_client.pipeline.parallel import ParallelStep
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import Step
     from flujo_client.pipeline.tree_search import TreeSearchStep
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that are given: what is left out, the class itself knows or asks for."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 class Factories:
@@ -32,19 +39,29 @@ class Factories:
     @staticmethod
     def loop_until(
         name: str,
-        loop_body_pipeline: Body,
-        exit_condition_callable: Callable[..., Any],
-        max_loops: int = 5,
-        **options: Any,
+        loop_body_pipeline: Body | None = None,
+        exit_condition_callable: Callable[..., Any] | None = None,
+        max_loops: int | None = None,
+        **options: Unpack[LoopOptions],
     ) -> LoopStep:
-        """A `LoopStep`."""
-        return forward.loop(
-            name,
-            loop_body_pipeline=loop_body_pipeline,
-            exit_condition_callable=exit_condition_callable,
-            max_loops=max_loops,
-            **options,
-        )
+        """Make a `LoopStep`, which runs a pipeline again and again until a condition holds.
+
+        Args:
+            name: the step's.
+            loop_body_pipeline: what one iteration runs; `body` too.
+            exit_condition_callable: `(last_output, context) -> bool`, asked after every iteration.
+            max_loops: iterations at most, 5 unless given; `max_iterations` too.
+            options: all else that `LoopStep` takes.
+
+        Raises:
+            TypeError: there is no body or no condition, or one is given under both its names.
+        """
+        given = {
+            "loop_body_pipeline": loop_body_pipeline,
+            "exit_condition_callable": exit_condition_callable,
+            "max_loops": max_loops,
+        }
+        return forward.loop(name, **_given(given), **options)
 
     @staticmethod
     def map_over(name: str, pipeline_to_run: Body, *, iterable_input: str, **options: Any) -> MapStep:
@@ -57,26 +74,44 @@ class Factories:
         return forward.tree_search(name, proposer=proposer, evaluator=evaluator, **options)
 
     @staticmethod
-    def parallel(name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Any) -> ParallelStep:
-        """A `ParallelStep`."""
+    def parallel(
+        name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Unpack[ParallelOptions]
+    ) -> ParallelStep:
+        """Make a `ParallelStep`, which runs branches side by side and goes on when all have ended.
+
+        Args:
+            name: the step's.
+            branches: what to run, by name; a list is named by its indices.
+            options: all else that `ParallelStep` takes.
+        """
         return forward.parallel(name, branches=branches, **options)
 
     @staticmethod
     def branch_on(
         name: str,
-        condition_callable: Callable[..., Any],
-        branches: Mapping[Any, Body],
+        condition_callable: Callable[..., Any] | None = None,
+        branches: Mapping[Any, Body] | None = None,
         default_branch_pipeline: Body | None = None,
-        **options: Any,
+        **options: Unpack[ConditionalOptions],
     ) -> ConditionalStep:
-        """A `ConditionalStep`."""
-        return forward.conditional(
-            name,
-            condition_callable=condition_callable,
-            branches=branches,
-            default_branch_pipeline=default_branch_pipeline,
-            **options,
-        )
+        """Make a `ConditionalStep`, which runs the branch that a condition's answer names.
+
+        Args:
+            name: the step's.
+            condition_callable: `(output, context) -> key`; `condition` too.
+            branches: what may run, by key.
+            default_branch_pipeline: what runs when no branch has the key.
+            options: all else that `ConditionalStep` takes.
+
+        Raises:
+            TypeError: there is no condition or no branches.
+        """
+        given = {
+            "condition_callable": condition_callable,
+            "branches": branches,
+            "default_branch_pipeline": default_branch_pipeline,
+        }
+        return forward.conditional(name, **_given(given), **options)
 
     @staticmethod
     def dynamic_parallel_branch(

@@ -117,7 +117,7 @@ class HumanInTheLoopStep(Container):
             yield "it asks a person and stands in a cached step; an answer counts for one run, so put it outside"
         message = self.message_for_user
         if message is not None and not isinstance(message, str):
-            yield from function_findings("message_for_user", message)
+            yield from function_findings("message_for_user", message, "input, context")
         elif message is not None and not message.strip():
             yield "message_for_user is empty"
         elif message is not None and len(message) > MAX_QUESTION:

@@ -58,6 +58,14 @@ class LoopStep(Container):
             "output": "loop_output_mapper",
         }
     )
+    called_with = MappingProxyType(
+        {
+            "exit_condition_callable": "last_output, context",
+            "initial_input_to_loop_body_mapper": "input, context",
+            "iteration_input_mapper": "output, context, index",
+            "loop_output_mapper": "last_output, context",
+        }
+    )
 
     loop_body_pipeline: Body
     exit_condition_callable: Callable[..., Any]

@@ -109,7 +109,7 @@ class StateMachineStep(Container):
         if each["on"] not in ENDINGS:
             yield f"on {str(each['on'])[:40]!r} is none of {', '.join(ENDINGS)}"
         if each["when"] is not None:
-            yield from function_findings("when", each["when"])
+            yield from function_findings("when", each["when"], "output, context")
 
     def _transitions(self) -> list[dict[str, Any]]:
         return [_read(each) for each in _listed(self.transitions)]

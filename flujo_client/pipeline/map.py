@@ -34,6 +34,7 @@ class MapStep(FanOutStep):
 
     spec = kinds.MAP
     roles = MappingProxyType({"output": "finalize"})
+    called_with = MappingProxyType({"finalize": "outputs, context"})
 
     pipeline_to_run: Body
     iterable_input: str

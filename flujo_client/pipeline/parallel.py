@@ -64,7 +64,9 @@ class FanOutStep(Container):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
-        yield from _choice_findings("merge_strategy", self.merge_strategy, MergeStrategy, or_function=True)
+        yield from _choice_findings(
+            "merge_strategy", self.merge_strategy, MergeStrategy, called_with="context, branch_contexts"
+        )
         yield from _choice_findings("on_branch_failure", self.on_branch_failure, BranchFailureStrategy)
         if self.max_concurrency is not None:
             yield from count_findings("max_concurrency", self.max_concurrency)
@@ -117,7 +119,7 @@ class ParallelStep(FanOutStep):
             yield f"branches, a {type(branches).__name__}, is neither a mapping nor a list"
         yield from names_findings("branch", (name for name, _ in _named(branches)))
         if self.reduce is not None:
-            yield from _choice_findings("reduce", self.reduce, REDUCERS, or_function=True)
+            yield from _choice_findings("reduce", self.reduce, REDUCERS, called_with="outputs")
         yield from self._mapping_findings(place)
 
     def _mapping_findings(self, place: ContextInfo) -> Iterator[str]:
@@ -142,12 +144,12 @@ def _word(given: Any) -> str:
     return str(given) if isinstance(given, str) else "callable"
 
 
-def _choice_findings(name: str, given: Any, choices: Any, *, or_function: bool = False) -> Iterator[str]:
+def _choice_findings(name: str, given: Any, choices: Any, *, called_with: str | None = None) -> Iterator[str]:
     if isinstance(given, str):
         if given not in {str(choice) for choice in choices}:
             yield f"{name} '{given[:40]}' is none of {', '.join(sorted(choices))}"
-    elif or_function:
-        yield from function_findings(name, given)
+    elif called_with is not None:
+        yield from function_findings(name, given, called_with)
     else:
         yield f"{name}, a {type(given).__name__}, is none of {', '.join(sorted(choices))}"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_client.pipeline.forward import forward
-from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig
+from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig, as_a_step, described
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
+StepOutputT = TypeVar("StepOutputT")
+
 
 @dataclass(frozen=True, eq=False)
-class Pipeline:
+class Pipeline(Generic[OutputT, ContextT]):
     """Steps to run one after the other, each with the output of the one before.
+
+    Type checkers know it by its output and its context: `Pipeline[Summary, MyContext]`. The context is that of `context_model`; the output is
+    known of `from_step` and of `a >> b`, and otherwise what you annotate.
 
     Args:
         steps: what to run, in order.
@@ -44,10 +50,19 @@ class Pipeline:
     steps: Sequence[Step]
     name: str | None = None
     version: str = "latest"
-    context_model: type[BaseModel] | None = None
+    context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
     blueprint: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse steps that are none, where they are written; raises PipelineError."""
+        given: Any = self.steps
+        if not isinstance(given, list | tuple):
+            raise PipelineError(f"`steps` must be a list of steps, got {described(given)}", suggestion=_as_list(given))
+        for index, each in enumerate(given):
+            if not isinstance(each, Step):
+                raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -106,9 +121,9 @@ class Pipeline:
         return report
 
     @classmethod
-    def from_step(cls, step: Step, **rest: Any) -> Pipeline:
+    def from_step(cls, step: Step[StepOutputT], **rest: Any) -> Pipeline[StepOutputT]:
         """A pipeline of one step."""
-        return cls([step], **rest)
+        return Pipeline([step], **rest)
 
     def to_yaml(self) -> str:
         """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
@@ -118,26 +133,35 @@ class Pipeline:
         """
         return _blueprints().to_text(self)
 
-    def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        if isinstance(other, Step):
-            return replace(self, steps=[*self.steps, other], blueprint=None)
+    def __rshift__(self, other: Step[StepOutputT] | Pipeline[StepOutputT, Any]) -> Pipeline[StepOutputT, ContextT]:
+        ours: Any = self
+        if not isinstance(other, Pipeline):
+            return replace(ours, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
-        return replace(self, steps=[*self.steps, *other.steps], resources=resources, hooks=hooks, blueprint=None)
+        steps = [*self.steps, *other.steps]
+        return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
 
 
+def _as_list(given: Any) -> str | None:
+    if isinstance(given, str):
+        return "to name a pipeline by its module, give the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
+    return "write Pipeline([step]), or a >> b" if isinstance(given, Step) else as_a_step(given)
+
+
 Body: TypeAlias = Pipeline | Step
 """What a container may run: a step is a pipeline of one."""
 
 
-def steps_of(body: Body) -> Sequence[Step]:
+def steps_of(body: Any) -> Sequence[Step]:
     """Give the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
-    given: Sequence[Any] = [body] if isinstance(body, Step) else body.steps
-    return [_unfolded(each) if isinstance(each, Step) else each for each in given]
+    if isinstance(body, Pipeline):
+        return [_unfolded(each) for each in body.steps]
+    return [_unfolded(body)] if isinstance(body, Step) else []  # of anything else `check` tells
 
 
 def _unfolded(step: Step) -> Step:

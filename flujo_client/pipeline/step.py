@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from flujo_client.contract import kinds
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
-from flujo_client.errors import BlueprintError, StepInvocationError
+from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.identity import defaults_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body, Pipeline
 
+
+NextOutputT = TypeVar("NextOutputT")
 
 BACKGROUND: Final = "background"
 """The execution mode of a step that runs as a run of its own."""
@@ -75,8 +78,10 @@ class AgentProcessors:
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Factories):
+class Step(Factories, Generic[OutputT]):
     """One piece of work in a pipeline.
+
+    Type checkers know it by its output: that of the function under `@step`, else what you annotate, `Step[Summary]`.
 
     Args:
         name: unique in its pipeline; it becomes part of addresses, so no `/`, `:`, `#` or control characters.
@@ -120,6 +125,9 @@ class Step(Factories):
     validate_fields: bool = False
 
     def __post_init__(self) -> None:
+        if callable(self.name) or callable(getattr(self.name, "run", None)):
+            message = f"a step's first argument is its name, got {described(self.name)}"
+            raise PipelineError(message, suggestion=as_a_step(self.name))
         if "processing" in self.meta:
             if self.processing is not None:
                 raise BlueprintError(f"step '{self.name}': `processing` is given, and again in `meta`")
@@ -151,10 +159,11 @@ class Step(Factories):
             suggestion="put it in a pipeline and enqueue that; to test the agent alone, call `step.agent`",
         )
 
-    def __rshift__(self, other: Step | Pipeline) -> Pipeline:
-        if isinstance(other, Step):
-            return forward.pipeline([self, other])
-        return replace(other, steps=[self, *other.steps], blueprint=None)
+    def __rshift__(self, other: Step[NextOutputT] | Pipeline[NextOutputT, ContextT]) -> Pipeline[NextOutputT, ContextT]:
+        if isinstance(other, forward.pipeline):
+            return replace(other, steps=[self, *other.steps], blueprint=None)
+        steps: Any = [self, other]  # whether the other is one, its pipeline finds out
+        return forward.pipeline(steps)
 
     @property
     def kind(self) -> str:
@@ -210,6 +219,33 @@ class Step(Factories):
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
 
 
+def described(given: Any) -> str:
+    """Say what was given where a step was expected."""
+    name = getattr(given, "__name__", None)
+    if isinstance(given, type):
+        return f"the class {name}"
+    if callable(given) and name:
+        return f"the function {name}"
+    kind = type(given).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def as_a_step(given: Any) -> str | None:
+    """Say how a step is made of what was given; None if it is not known."""
+    if hasattr(given, "as_step"):
+        return "write `a >> b` to join pipelines, or nest one with pipeline.as_step(name)"
+    if callable(getattr(given, "run", None)):
+        return 'write Step("name", agent)'
+    if callable(given):
+        name = str(getattr(given, "__name__", ""))
+        return (
+            f'write Step("{name}", {name}), or @step above it'
+            if name.isidentifier()
+            else 'write Step("name", function)'
+        )
+    return "list steps, or join them with >>" if isinstance(given, list | tuple) else None
+
+
 _NOT_CONFIG = (
     "updates_context",
     "sink_to",
@@ -226,7 +262,9 @@ _NOT_CONFIG = (
 
 
 @overload
-def step(func: Callable[..., Any], /) -> Step: ...
+def step(func: Callable[..., Coroutine[Any, Any, NextOutputT]], /) -> Step[NextOutputT]: ...
+@overload
+def step(func: Callable[..., NextOutputT], /) -> Step[NextOutputT]: ...
 @overload
 def step(
     *,

@@ -2,6 +2,8 @@
 
 One push under way; what comes meanwhile goes next, together. In: envelopes. Out: nothing, or an error for all that went together: some
 of them may have arrived, and arrive twice when the sweeper sends them.
+
+Who has nothing else to do may take a message in the same round trip: the oldest of the list that it pushes to, before anybody who waits for one.
 """
 # ruff: noqa: SLF001 - redis-py shows its sockets to nobody; kombu watches them likewise
 
@@ -10,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from flujo_client.transport.redis import ConnectionLost, NoAnswer, RedisError
+from flujo_client.transport.redis import ConnectionLost, NoAnswer, RedisError, ResponseError, is_not_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,15 +40,28 @@ class LoopPublisher:
         self._broker = broker
         self._connection: Any = None
         self._is_connecting = False
-        self._waiting: deque[tuple[Sequence[Envelope], asyncio.Future[None]]] = deque()
-        self._under_way: list[asyncio.Future[None]] = []
+        self._may_take = True
+        self._waiting: deque[_Push] = deque()
+        self._under_way: list[_Push] = []
         self._unanswered = 0
+        self._answer: Any = None
         self._overdue: asyncio.TimerHandle | None = None
 
-    def publish(self, envelopes: Sequence[Envelope]) -> asyncio.Future[None]:
-        """Publish one message for each envelope; to be awaited. Raises RedisError."""
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append((envelopes, done))
+    def publish(self, envelopes: Sequence[Envelope], *, take: bool = False) -> asyncio.Future[bytes | None]:
+        """Publish one message for each envelope; to be awaited.
+
+        Args:
+            envelopes: of one list, if `take` is set.
+            take: take a message from that list, unless others are being published too, or Redis does not allow it.
+
+        Returns:
+            the message that was taken, as it lay in the list.
+
+        Raises:
+            RedisError: something may not have been published.
+        """
+        done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Push(envelopes, take, done))
         if self._connection is None:
             self._connect(done.get_loop())
         elif not self._under_way:
@@ -69,7 +84,7 @@ class LoopPublisher:
     def _connected(self, connection: Any, error: BaseException | None) -> None:
         self._is_connecting = False
         if error is not None:
-            failed = [done for _, done in self._waiting]
+            failed = list(self._waiting)
             self._waiting.clear()
             _end(failed, error)
             return
@@ -83,10 +98,12 @@ class LoopPublisher:
         some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
         if not some:
             return
-        self._under_way = [done for _, done in some]
+        self._under_way = some
         try:
-            pushes = self._broker.pushes([envelope for envelopes, _ in some for envelope in envelopes])
-            commands = [("LPUSH", key, *messages) for key, messages in pushes]
+            pushes = self._broker.pushes([envelope for each in some for envelope in each.envelopes])
+            commands: list[tuple[Any, ...]] = [("LPUSH", key, *messages) for key, messages in pushes]
+            if self._is_taking:
+                commands = [("MULTI",), *commands, ("RPOP", commands[0][1]), ("EXEC",)]
             self._unanswered = len(commands)
             self._connection.send_packed_command(self._connection.pack_commands(commands))
         except Exception as error:  # noqa: BLE001 - it is for those who publish
@@ -98,16 +115,39 @@ class LoopPublisher:
     def _readable(self) -> None:
         try:
             while self._unanswered and self._connection.can_read(0):
-                self._connection.read_response()
+                self._answer = self._connection.read_response()
                 self._unanswered -= 1
+        except ResponseError as error:
+            self._refused(error)
+            return
         except RedisError as error:
             self._fail(error)
             return
         if self._under_way and not self._unanswered:
-            self._finish(None)
+            self._finish(*self._done())
             self._send()
         elif not self._under_way:
             self._fail(ConnectionLost("Redis closed the connection"))
+
+    @property
+    def _is_taking(self) -> bool:
+        """Tell whether what is under way takes a message too."""
+        return self._may_take and len(self._under_way) == 1 and self._under_way[0].take
+
+    def _done(self) -> tuple[BaseException | None, bytes | None]:
+        """Tell what came of what is under way: an error or none, and the message that was taken. EXEC's answer has those of all it did."""
+        if not self._is_taking:
+            return None, None
+        pushed, taken = self._answer
+        error = pushed if isinstance(pushed, BaseException) else None
+        return error, taken if isinstance(taken, bytes) else None
+
+    def _refused(self, error: ResponseError) -> None:
+        """Redis refuses what was sent. A transaction has not happened then: the message is pushed once more, without one."""
+        if self._is_taking:
+            self._may_take = not is_not_allowed(error)
+            self._waiting.appendleft(self._under_way.pop()._replace(take=False))
+        self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """Give the connection up: what else it would answer belongs to nobody."""
@@ -119,15 +159,24 @@ class LoopPublisher:
         if self._waiting:
             self._connect(loop)
 
-    def _finish(self, error: BaseException | None) -> None:
+    def _finish(self, error: BaseException | None, taken: bytes | None = None) -> None:
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
         ended, self._under_way, self._unanswered = self._under_way, [], 0
-        _end(ended, error)
+        _end(ended, error, taken)
 
 
-def _end(waiting: Sequence[asyncio.Future[None]], error: BaseException | None) -> None:
-    for done in waiting:
-        if not done.done():
-            done.set_result(None) if error is None else done.set_exception(error)
+class _Push(NamedTuple):
+    """What somebody publishes, whether a message is to be taken too, and who waits."""
+
+    envelopes: Sequence[Envelope]
+    take: bool
+    done: asyncio.Future[bytes | None]
+
+
+def _end(pushes: Sequence[_Push], error: BaseException | None, taken: bytes | None = None) -> None:
+    """Tell those who pushed what came of it."""
+    for each in pushes:
+        if not each.done.done():
+            each.done.set_result(taken) if error is None else each.done.set_exception(error)

@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 
-__all__ = ["ConnectionLost", "NoAnswer", "NoPermissionError", "Redis", "RedisError", "ResponseError", "connect"]
+__all__ = ["ConnectionLost", "NoAnswer", "Redis", "RedisError", "ResponseError", "connect", "is_not_allowed"]
 
 _MAX_CONNECTIONS = 64
 
@@ -37,3 +37,8 @@ def connect(url: str, *, patience_s: float | None = None) -> Redis:
         max_connections=_MAX_CONNECTIONS,
         retry=Retry(NoBackoff(), 1, (ConnectionLost,)),
     )
+
+
+def is_not_allowed(error: ResponseError) -> bool:
+    """Tell whether a server refuses a command for good: it does not know it, or the user may not use it."""
+    return isinstance(error, NoPermissionError) or str(error).lower().startswith("unknown command")

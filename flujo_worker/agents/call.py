@@ -10,6 +10,7 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentError
 from flujo_client.pipeline.identity import agent_name
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
+from flujo_worker.agents.deps import deps_for
 from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.model_call import ask_model, emit_dropped_options
@@ -47,9 +48,10 @@ async def call_agent(
     if is_pydantic_agent(agent):
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
         prompt_options = {"guidance": options.get("guidance"), "history": options.get("history")}
-        return await ask_model(agent, data, **prompt_options, options=model_options, shaping=shaping)
+        deps = deps_for(agent, options).get("deps")
+        return await ask_model(agent, data, **prompt_options, options=model_options, shaping=shaping, deps=deps)
     run = getattr(agent, "run", agent)
-    keywords = accepted_kwargs(agent, options)
+    keywords = accepted_kwargs(agent, {**options, **deps_for(agent, options)})
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
         emit_dropped_options(dropped, agent=agent_name(agent))
     keywords |= _shaped(agent, keywords, shaping)

@@ -130,6 +130,11 @@ class FlujoAgent:
         )
 
     @property
+    def deps_type(self) -> Any:
+        """The type of the deps that its tools want; None if they want none."""
+        return self._options.get("deps_type")
+
+    @property
     def __flujo_identity__(self) -> dict[str, Any]:
         own: dict[str, Any] = {"options": sorted(self._options)}
         if self._model_options:
@@ -165,6 +170,7 @@ class FlujoAgent:
         max_tokens: int | None = None,
         shaping: Shaping | None = None,
         instructions: str | None = None,
+        deps: Any = None,
     ) -> AgentAnswer:
         """Ask the model once.
 
@@ -178,6 +184,7 @@ class FlujoAgent:
             max_tokens: likewise.
             shaping: how the step wants its output asked for and read.
             instructions: told with the system prompt, for this call.
+            deps: what the agent's tools get as theirs; of the agent's `deps_type`, if it has one.
 
         Raises:
             TimeoutError: the agent's own time is over.
@@ -193,6 +200,7 @@ class FlujoAgent:
             options=options,
             shaping=shaping,
             instructions=instructions,
+            deps=deps,
         )
         async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
             if self.processors is None:

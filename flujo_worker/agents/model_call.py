@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Shaping
 
 
-async def ask_model(
+async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     agent: AbstractAgent[Any, Any],
     data: Any,
     *,
@@ -32,6 +32,7 @@ async def ask_model(
     options: Mapping[str, Any],
     shaping: Shaping | None = None,
     instructions: str | None = None,
+    deps: Any = None,
 ) -> AgentAnswer:
     """Run a pydantic-ai agent once; what it spent is on the answer, or the attempt is charged with it.
 
@@ -43,6 +44,7 @@ async def ask_model(
         options: model settings; None is not set. One that the model does not send is told as `agent.option.dropped` (C-36).
         shaping: how the output is asked for and read; without it the agent runs as its author made it.
         instructions: as for `FlujoAgent.run`.
+        deps: what the agent's tools and prompts get as theirs.
 
     Raises:
         PricingNotConfiguredError: costs are strict and the model has no price; it is not asked.
@@ -63,6 +65,7 @@ async def ask_model(
         model_settings=settings,
         usage=spent,
         instructions=instructions,
+        deps=deps,
         events=_request_events(data, guidance, history),
     )
     try:

@@ -20,6 +20,9 @@ MOST: Final = {"preview": PREVIEW, "full": 65_536}
 _ALL: Final = 2**31
 """Nodes of a tree."""
 
+AGENT_TOOL: Final = "flujo.agent"
+"""In the metadata of a tool that is an agent of ours: its calls have events of their own."""
+
 
 def preview_limit() -> int:
     """Give the characters that are told of a text in this attempt; 0 where nothing is told."""

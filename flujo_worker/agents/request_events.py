@@ -1,10 +1,11 @@
-"""What is told of a request to a model: who is asked, the system prompt, the prompts, the output's schema (requirements §2.9).
+"""What is told of a request to a model: who is asked, the system prompt, the prompts, the output's schema, its tools' calls (§2.9).
 
 A capability, one for each run. It must not change a request. In: what the library is about to send. Out: events.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,15 +14,16 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart
 
 from flujo_client.attempt_info import current_attempt
 from flujo_client.redact import preview
-from flujo_worker.agents.previews import hidden, text_of
+from flujo_worker.agents.previews import AGENT_TOOL, hidden, text_of
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pydantic_ai import RunContext
-    from pydantic_ai.messages import ModelRequestPart, ModelResponse
+    from pydantic_ai.messages import ModelRequestPart, ModelResponse, ToolCallPart
     from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+    from pydantic_ai.tools import ToolDefinition
 
 
 class RequestEvents(AbstractCapability[Any]):
@@ -46,6 +48,30 @@ class RequestEvents(AbstractCapability[Any]):
         """Tell, then ask."""
         self._emit_request(request_context)
         return await handler(request_context)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """Call a tool, then tell how it went. Agents as tools tell more of themselves."""
+        if tool_def.metadata is not None and AGENT_TOOL in tool_def.metadata:
+            return await handler(args)
+        began, told = time.monotonic(), {"function": call.tool_name, "arguments_preview": self._shown_data(args)}
+        try:
+            result = await handler(args)
+        except Exception as error:
+            emit("agent.tool", "debug", **told, error=type(error).__name__, latency_s=_since(began))
+            raise
+        emit("agent.tool", "debug", **told, result_preview=self._shown_data(result), latency_s=_since(began))
+        return result
+
+    def _shown_data(self, data: Any) -> str:
+        return preview(text_of(hidden(data)), self._most)
 
     def _emit_request(self, request: ModelRequestContext) -> None:
         news = [message for message in request.messages[self._emitted :] if isinstance(message, ModelRequest)]
@@ -77,6 +103,10 @@ class RequestEvents(AbstractCapability[Any]):
             mode = _mode_of(model) if request.output_mode == "auto" else request.output_mode
             emit("agent.schema", "debug", mode=mode, schema_preview=preview(schema, self._most))
         self._schema = schema
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
 
 
 def _schema(request: ModelRequestParameters) -> str:

@@ -19,6 +19,7 @@ from flujo_client.pipeline.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
 from flujo_worker.agents.factory import asker_of
+from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.runtime.call_args import unwrap
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ class AgentTool:
 
         tool = Tool.from_schema(self.execute, self.name, self.description, self.parameters)
         tool.function_schema.validator = _ARGUMENTS
+        tool.metadata = {AGENT_TOOL: self.name}
         return tool
 
     def accept(self, given: Mapping[str, Any]) -> AcceptedCall | dict[str, Any]:

@@ -137,7 +137,7 @@ class Claims:
             )
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
-                held.fence, held.is_limited = claim.fence, bool(to_reserve)
+                held.fence, held.claimed_at, held.is_limited = claim.fence, claim.claimed_at, bool(to_reserve)
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 await self._effects.call(time.sleep, UNCOMMITTED_S / 20)

@@ -34,6 +34,7 @@ class ActiveAttempt:
 
     key: str
     fence: int | None = None
+    claimed_at: int | None = None
     cancelled: bool = False
     is_limited: bool = False
     on_cancel: list[Callable[[], object]] = field(default_factory=list)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.event_loop import Loop
     from flujo_worker.frames import Place
-    from flujo_worker.observe.log import Story
+    from flujo_worker.observe.story import Story
     from flujo_worker.ports import Ledger, Reply
     from flujo_worker.runtime.attempt_run import AttemptRun, Done
     from flujo_worker.runtime.effects import Effects
@@ -197,7 +197,8 @@ class Outcomes:
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
-        self._threads.submit(self._ledger.spend, envelope.ticket.run, envelope.key, held.fence or 0, run.spent)
+        run_id, fence, at = envelope.ticket.run, held.fence or 0, held.claimed_at
+        self._threads.submit(self._ledger.spend, run_id, envelope.key, fence, run.spent, claimed_at=at)
 
     def _packed(self, envelope: Envelope, done: Done) -> tuple[Packed, Packed | None]:
         output = self._pack(done.output, f"output of step '{envelope.step}'", like=envelope.input)

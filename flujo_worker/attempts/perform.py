@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.observe.log import Story
+    from flujo_worker.observe.story import Story
     from flujo_worker.ports import Claim, Ledger, Room
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.hooks import HookCaller
@@ -165,7 +165,7 @@ class Attempts:
         reply, started = wanted.reply, time.monotonic()
         unperformed = _unperformed(claim, wanted, started)
         if unperformed is not None:
-            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed), started)
+            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claimed_at), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = await self._effects.call(self._claims.reply, envelope)
         return await self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
@@ -195,7 +195,7 @@ class Attempts:
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
-        return await self._conclude(AttemptReport(envelope, fence, outcome), started)
+        return await self._conclude(AttemptReport(envelope, fence, outcome, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; what is not loaded yet may take long to import."""

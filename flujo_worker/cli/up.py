@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flujo_client.cli.format import counted
 from flujo_client.cli.output import OK, RUNTIME, say
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import Fleet, migrate, open_services
@@ -40,8 +41,19 @@ def command(*, workers: int) -> int:
             say(f"postgres  {settings.database_url}")
             say(f"redis     {settings.broker_url}")
             say(f"workers   {workers} and a beat" + (f", logging to {log}" if log else ""))
-            say("up; Ctrl-C stops everything")
-            return _supervise(stopping, services, fleet, beat)
+            if services is not None and not services.is_owner:
+                say(
+                    f"the services of this folder are process {services.owner_pid}'s, which runs here already; this adds workers and a beat"
+                )
+            say(
+                "up; Ctrl-C stops everything"
+                if services is None or services.is_owner
+                else "up; Ctrl-C stops what this added"
+            )
+            code = _supervise(stopping, services, fleet, beat)
+        if code == OK:
+            say("stopped; runs go on with the next worker")
+        return code
     finally:
         if services is not None:
             services.stop()
@@ -54,7 +66,7 @@ def _supervise(stopping: threading.Event, services: Embedded | None, fleet: Flee
             say(f"{ended}\nstopping the workers; `flujo up` starts everything again, and runs go on where they were")
             return RUNTIME
         if dead := fleet.mend():
-            say(f"{dead} worker processes ended and were replaced")
+            say(f"{counted(dead, 'worker process')} ended and {'was' if dead == 1 else 'were'} replaced")
         if beat.mend():
             say("the beat died and was replaced")
     return OK

@@ -18,10 +18,10 @@ from kombu.transport import redis as stock
 from kombu.transport import virtual
 from kombu.utils.json import loads
 
-from flujo_client.transport.redis import NoPermissionError, ResponseError
+from flujo_client.transport.redis import ResponseError, is_not_allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class Capacity:
         self._slots = slots
         self._hub: Any = None
         self._is_awaited = False
+        self.queues: Collection[str] = frozenset()
+        """The queues that messages are taken from now."""
 
     @property
     def free(self) -> int:
@@ -123,6 +125,8 @@ class BulkChannel(stock.Channel):
         self.QoS = _LimitedWithAcks if self.ack_emulation else _Limited
         self.read: Callable[[bytes, str], Any] = _read
         """Makes the message of an item of a queue, or None where it is not to be delivered."""
+        self.take: Callable[[Any, str], bool] = _take_nothing
+        """Takes a message of a queue at once, or tells that it goes the long way: through kombu's consumers and Celery's."""
         self._bulk_request = lru_cache(self._write_bulk_request)
         self._is_limited = False
         self._asked: str | None = None
@@ -133,7 +137,23 @@ class BulkChannel(stock.Channel):
 
     def basic_consume(self, queue: str, no_ack: bool | None, *args: Any, **options: Any) -> Any:  # noqa: FBT001 - kombu's
         self._is_limited = self._is_limited or not no_ack
-        return super().basic_consume(queue, no_ack, *args, **options)
+        tag = super().basic_consume(queue, no_ack, *args, **options)
+        self._tell_queues()
+        return tag
+
+    def basic_cancel(self, consumer_tag: Any) -> Any:
+        cancelled = super().basic_cancel(consumer_tag)
+        self._tell_queues()
+        return cancelled
+
+    def close(self) -> None:
+        if self._is_limited:
+            self.capacity.queues = frozenset()
+        super().close()
+
+    def _tell_queues(self) -> None:
+        if self._is_limited:
+            self.capacity.queues = frozenset(self.active_queues)
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Ask for messages; kombu calls it when nothing is asked for and `QoS.can_consume` allows it."""
@@ -171,7 +191,7 @@ class BulkChannel(stock.Channel):
         try:
             answer = self.client.connection.read_response()
         except ResponseError as error:
-            if asked != "BLMPOP" or not _is_missing(error):
+            if asked != "BLMPOP" or not is_not_allowed(error):
                 raise
             self.connection.knows_blmpop = False
             answer = None
@@ -199,7 +219,7 @@ class BulkChannel(stock.Channel):
             while left and queue in self.connection._callbacks:  # noqa: SLF001 - kombu's consumers
                 item = left.pop()
                 message = self.read(item, queue)
-                if message is not None:
+                if message is not None and not self.take(message, queue):
                     self.connection._deliver(message, queue)  # noqa: SLF001 - as kombu's own channel does
         finally:
             if left:
@@ -238,5 +258,5 @@ def _read(item: bytes, _queue: str) -> Any:
     return loads(item.decode())
 
 
-def _is_missing(error: ResponseError) -> bool:
-    return isinstance(error, NoPermissionError) or str(error).lower().startswith("unknown command")
+def _take_nothing(_message: Any, _queue: str) -> bool:
+    return False

@@ -17,6 +17,7 @@ from celery.worker.consumer.tasks import Tasks
 
 from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.consumer.channel import BulkChannel
+from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.screen import screen
 from flujo_worker.errors import WireError
 
@@ -52,10 +53,14 @@ class Gate:
         self._queues = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
         self._reading = ""
+        self._pool: AttemptPool | None = None
 
     def guard(self, consumer: Any) -> None:
         """Stand before a consumer that is about to read; once for each connection that it makes."""
         transport = consumer.connection.transport
+        if isinstance(consumer.pool, AttemptPool):
+            self._pool = consumer.pool
+            self._pool.screen = lambda item, queue: self._message_of(item, is_ours=self._is_ours(queue))
         for channel in transport.channels:
             self._watch(channel)
         transport.create_channel = partial(self._create, transport.create_channel)
@@ -77,6 +82,7 @@ class Gate:
         channel.client.parse_response = partial(self._pop, channel.client.parse_response, channel.sep)
         if isinstance(channel, BulkChannel):
             channel.read = self._read
+            channel.take = self._pool.take_unread if self._pool is not None else channel.take
         channel.handlers["LISTEN"] = partial(self._listen, channel, channel.handlers["LISTEN"])
 
     def _listen(self, channel: Any, receive: Callable[[], Any]) -> Any:
@@ -97,7 +103,7 @@ class Gate:
     def _read(self, item: bytes, queue: str) -> dict[str, Any] | None:
         """Read an item of a queue, or refuse it."""
         self._reading = queue
-        return self._screened(item, is_ours=self._is_ours())
+        return self._screened(item, is_ours=self._is_ours(queue))
 
     def _hear(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Read a broadcast; give nothing instead of one that does not pass. Remote control is never compressed."""
@@ -111,11 +117,14 @@ class Gate:
     def _screened(self, item: bytes, *, is_ours: bool) -> dict[str, Any] | None:
         """Return what an item says; None if it does not pass, which is recorded."""
         try:
-            others = () if self._is_alone else self._app.tasks
-            return screen(item, is_ours=is_ours, own=self._own, others=others, max_bytes=self._max_bytes)
+            return self._message_of(item, is_ours=is_ours)
         except WireError as error:
             self._refusals.record(error, item, queue=self._reading)
             return None
+
+    def _message_of(self, item: bytes, *, is_ours: bool) -> dict[str, Any]:
+        others = () if self._is_alone else self._app.tasks
+        return screen(item, is_ours=is_ours, own=self._own, others=others, max_bytes=self._max_bytes)
 
     def _handle(self, consumer: Any, handle: Callable[[Any], Any], message: Any) -> Any:
         """Hand a message to Celery; one in our lists that it does not know, or fails on, is refused.
@@ -123,14 +132,14 @@ class Gate:
         A KeyError is the message's, though kombu counts it among the errors of a connection.
         """
         task = message.headers.get("task")
-        if self._is_ours() and task not in self._app.tasks:
+        if self._is_ours(self._reading) and task not in self._app.tasks:
             detail = f"this worker has no task {repr(task)[:80]}"
             return self.refuse(consumer, WireError(detail, reason="unknown_task"), message)
         try:
             return handle(message)
         except Exception as error:
             is_connections = isinstance(error, (*consumer.connection_errors, *consumer.channel_errors))
-            if not self._is_ours() or (is_connections and not isinstance(error, KeyError)):
+            if not self._is_ours(self._reading) or (is_connections and not isinstance(error, KeyError)):
                 raise
             detail = f"the consumer failed on it: {type(error).__name__}"
             self.refuse(consumer, WireError(detail, reason="unhandled", cause=error), message)
@@ -141,8 +150,8 @@ class Gate:
         if not message.acknowledged:
             message.reject_log_error(logger, consumer.connection_errors)
 
-    def _is_ours(self) -> bool:
-        return self._is_alone or self._reading in self._queues
+    def _is_ours(self, queue: str) -> bool:
+        return self._is_alone or queue in self._queues
 
 
 def _is_watched(client: Any) -> bool:

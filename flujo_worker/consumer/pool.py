@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from celery import signals
 from celery.app import trace
@@ -18,14 +18,17 @@ from celery.app.task import Task
 from celery.concurrency.thread import TaskPool
 from celery.worker import state
 
+from flujo_client.contract.envelope import TASKS
 from flujo_worker.consumer.channel import Capacity, connection_for
 from flujo_worker.consumer.chord_parts import Part, count_parts
+from flujo_worker.engine import LoopEffects, Taker
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
+    from flujo_client.contract.envelope import Envelope
     from flujo_worker.consumer.refusals import Refusals
     from flujo_worker.engine import Engine
     from flujo_worker.runtime.effects import Effects
@@ -95,14 +98,28 @@ class Held:
         }
 
 
-class AttemptPool(TaskPool):
-    """Runs attempts as coroutines, as many at once as the worker's concurrency says."""
+class Shortcut(NamedTuple):
+    """How messages of a task are taken past Celery's consumer: whether they may be, and what takes one or tells that it cannot."""
+
+    is_open: Callable[[], bool]
+    take: Callable[[Mapping[str, Any]], bool]
+
+
+class AttemptPool(TaskPool, Taker):
+    """Runs attempts as coroutines, as many at once as the worker's concurrency says.
+
+    Attributes:
+        shortcuts: for each of our tasks, what takes a message of it past Celery's consumer.
+        screen: gives the message of an item of a queue, or raises WireError.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._taken = self._done = 0
         self._counting = threading.Lock()
         self._carrier: Carrier | None = None
+        self.shortcuts: dict[str, Shortcut] = {}
+        self.screen: Callable[[bytes, str], Mapping[str, Any]]
         self._capacity = Capacity(self)
 
     @property
@@ -113,6 +130,8 @@ class AttemptPool(TaskPool):
     def serve(self, carrier: Carrier, engine: Engine) -> None:
         """Have messages carried out by this process's host, on its engine's loop, from now on."""
         self._carrier, self._engine = carrier, engine
+        if isinstance(carrier.effects, LoopEffects):
+            carrier.effects.taker = self
 
     def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
         """Tell whether nobody would notice that Celery's tracer is left out."""
@@ -125,15 +144,31 @@ class AttemptPool(TaskPool):
             and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
         )
 
+    def take_unread(self, message: Mapping[str, Any], _queue: str) -> bool:
+        """Take a message as it came from Redis, and tell whether it was one to take."""
+        shortcut = self.shortcuts.get((message.get("headers") or {}).get("task", ""))
+        return shortcut is not None and shortcut.take(message)
+
+    def wants(self, envelope: Envelope) -> bool:
+        shortcut = self.shortcuts.get(TASKS[envelope.kind])
+        return shortcut is not None and envelope.queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
+
+    def take_item(self, item: bytes, queue: str) -> bool:
+        try:
+            message = self.screen(item, queue)
+        except WireError:  # the consumer refuses it
+            return False
+        return self.take_unread(message, queue)
+
     def take(self, held: Held, refusals: Refusals) -> None:
-        """Give the engine a message. Called by the consumer's thread."""
-        self._taken += 1
+        """Give the engine a message."""
+        self._count()
         state.task_reserved(held)
         state.task_accepted(held)
         self._engine.inbox.put(partial(self._begin, held, refusals))
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
-        self._taken += 1
+        self._count()
         applied = super().on_apply(*args, **kwargs)
         applied.f.add_done_callback(lambda _: self._free())
         return applied
@@ -165,6 +200,10 @@ class AttemptPool(TaskPool):
         finally:
             state.task_ready(held)
             self._free()
+
+    def _count(self) -> None:
+        with self._counting:
+            self._taken += 1
 
     def _free(self) -> None:
         with self._counting:

@@ -325,11 +325,12 @@ class Coordinator:
         if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
             return await self.merge(replace(notice, outcome=cancelled))
-        await call(self._store.spend, envelope.ticket.run, envelope.key, notice.fence, outcome.usage)
+        run, at = envelope.ticket.run, notice.claimed_at
+        await call(self._store.spend, run, envelope.key, notice.fence, outcome.usage, claimed_at=at)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         refused = Event("outcome.refused", data, "warning")
-        await call(self._store.note, envelope.ticket.run, [refused], key=envelope.key)
+        await call(self._store.note, run, [refused], key=envelope.key)
         return ConcludeResult(verdict)
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 def log_failures(decision: Decision) -> None:
     """Log what failed by a decision."""
     envelope, fault = decision.notice.envelope, decision.notice.outcome.fault
+    if fault is None and decision.end is None:
+        return
     where = {"run": envelope.ticket.run, "pipeline": envelope.ticket.reference}
     step = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
     if decision.close.status == "failed" and fault is not None:

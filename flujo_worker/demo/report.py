@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flujo_client.cli.format import cost
+from flujo_client.cli.format import cost, counted
+from flujo_worker.demo.license_audit import SURE
 from flujo_worker.demo.ruling import ruling_text
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.trace import TraceNode
     from flujo_worker.demo.license_audit import Audited, AuditFinding
 
+_OUTLINED = ("id", "attempts")
 ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")
 
 
@@ -26,8 +28,8 @@ def findings_of(groups: Mapping[str, Sequence[AuditFinding]]) -> list[AuditFindi
     return [each for name in ORDER for each in sorted(groups.get(name, ()), key=lambda each: each.distribution)]
 
 
-def report(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
-    """Draw what was found, grouped by category."""
+def report(groups: Mapping[str, Sequence[AuditFinding]], *, is_full: bool = True) -> Table:
+    """Draw what was found, grouped by category; where it is not to be full, of permissive licences the doubtful ones alone."""
     findings = findings_of(groups)
     table = Table(title=f"Licences of {len(findings)} installed distributions", title_justify="left", expand=True)
     table.add_column("distribution", no_wrap=True)
@@ -39,9 +41,39 @@ def report(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
         if group:
             table.add_section()
             table.add_row(f"[bold]{category}[/] ({len(group)})")
-        for each in group:
+        for each in group if is_full else filter(is_to_be_seen, group):
             table.add_row(f"{escape(each.distribution)} [dim]{each.version}[/]", *map(escape, _cells(each)))
     return table
+
+
+def is_to_be_seen(finding: AuditFinding) -> bool:
+    """Tell whether somebody should look at a finding: anything but a permissive licence that the model was sure of."""
+    return finding.category != "permissive" or finding.verdict is None or finding.verdict.confidence < SURE
+
+
+def outline(trace: TraceNode) -> TraceNode:
+    """Give a trace without its attempts, events and details: where the run went, and how each place ended.
+
+    Of items that went well the first one shows what the others repeat.
+    """
+    places = [each for each in trace.children if each.kind not in ("attempt", "tool")]
+    repeated = [each for each in places if each.kind == "item" and each.status == "succeeded"][1:]
+    children = [outline(each.model_copy(update={"children": []}) if each in repeated else each) for each in places]
+    kept = {key: value for key, value in trace.attributes.items() if key in _OUTLINED}
+    return trace.model_copy(update={"children": children, "events": [], "attributes": kept})
+
+
+def killed_text(pid: int | None, again: int) -> str:
+    """Say what became of the worker that was to be killed.
+
+    Args:
+        pid: the process that was killed; None when the run was over before.
+        again: how many attempts were claimed a second time.
+    """
+    if pid is None:
+        return "The run was over before a worker could be killed."
+    redone = f"{counted(again, 'attempt')} {'was' if again == 1 else 'were'} done again elsewhere"
+    return f"Worker {pid} was killed in the middle: {redone}."
 
 
 def notes(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:

@@ -17,11 +17,16 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """What the coordinator is told: this attempt, claimed under this fence, came to this outcome."""
+    """What the coordinator is told: this attempt, claimed under this fence, came to this outcome.
+
+    Attributes:
+        claimed_at: of the claim. Two claims have one fence where a crash of Postgres took the first; None: nobody claimed it to work on it.
+    """
 
     envelope: Envelope
     fence: int
     outcome: Outcome
+    claimed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,7 +20,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.redact import redact, redact_tree
 from flujo_client.serial import safe_serialize
-from flujo_client.sizes import MAX_STEP_OUTPUT_BYTES
+from flujo_worker.observe.story import Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -30,38 +29,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
 
 
-MAX_EVENTS = 1000
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
 """What an event's row says already, unless we tell it ourselves."""
-PRINTED, LOGGED, DROPPED = "step.printed", "step.logged", "output.dropped"
-_AT_ONCE = 4096
-"""Characters of the lines that one event holds."""
-
-
-class Story(list[Event]):
-    """The events of an attempt, and what it has printed since the last of them.
-
-    Attributes:
-        printed: whole lines that stand in no event yet.
-        line: the beginning of the next one.
-        output_bytes: how much it has printed and logged.
-        is_aside: a line is being written to the log meanwhile: what that prints is no step's, and what that logs is told already.
-    """
-
-    printed = line = ""
-    output_bytes = 0
-    is_aside = False
-
-    def told(self) -> tuple[Event, ...]:
-        """Give all events, with what was printed last."""
-        with _printing:
-            _print_whole(self, self.line)
-            self.line = ""
-            _flush(self)
-        return tuple(self)
-
-
-_printing = threading.Lock()
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 _outside: list[Callable[[Event], None]] = []
 """Who is told what is logged outside attempts: nobody or one."""
@@ -105,19 +74,7 @@ def _collect(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Non
         for listener_of in _outside:
             listener_of(_event(level, line, hidden))
         return
-    if events.printed:
-        with _printing:
-            _flush(events)
-    _add(events, level, line, hidden)
-
-
-def _add(events: Story, level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> None:
-    if len(events) < MAX_EVENTS:
-        events.append(_event(level, line, hidden))
-    elif len(events) == MAX_EVENTS:
-        events.append(Event("events.dropped", {"count": 1}, "warning", time.time()))
-    else:
-        events[-1].data["count"] += 1
+    events.keep(_event(level, line, hidden))
 
 
 def set_outside_listener(listener: Callable[[Event], None] | None) -> None:
@@ -153,51 +110,16 @@ def print_line(text: str) -> bool:
     story = _collected.get()
     if story is None or story.is_aside:
         return False
-    with _printing:
-        *lines, story.line = f"{story.line}{text}".split("\n")
-        if len(story.line) > MAX_STEP_OUTPUT_BYTES:
-            lines, story.line = [*lines, story.line], ""
-        for line in lines:
-            _print_whole(story, line)
-    for line in lines:
-        write_line(PRINTED, "info", text=line[:_AT_ONCE])
+    for line in story.print(text):
+        write_line("step.printed", "info", text=line)
     return True
 
 
-def collect_logged(name: str, level: str, data: dict[str, Any]) -> None:
+def collect_logged(level: str, data: dict[str, Any]) -> None:
     """Keep what a step has logged with the standard library, if this is inside an attempt."""
     story = _collected.get()
-    if story is None or story.is_aside:
-        return
-    with _printing:
-        _flush(story)
-        if _has_room(story, sum(map(len, data.values()))):
-            _add(story, level, {"event": name, **data}, frozenset({"event"}))
-
-
-def _print_whole(story: Story, line: str) -> None:
-    if line and _has_room(story, len(line.encode("utf-8", "replace")) + 1):
-        story.printed += f"{line}\n"
-        if len(story.printed) > _AT_ONCE:
-            _flush(story)
-
-
-def _flush(story: Story) -> None:
-    if story.printed:
-        text, story.printed = story.printed.rstrip("\n"), ""
-        _add(story, "info", {"event": PRINTED, "text": text}, frozenset({"event"}))
-
-
-def _has_room(story: Story, size: int) -> bool:
-    """Count what an attempt prints and logs; what is above the limit is counted and dropped."""
-    story.output_bytes += size
-    if story.output_bytes <= MAX_STEP_OUTPUT_BYTES:
-        return True
-    if not any(each.name == DROPPED for each in reversed(story)):
-        _flush(story)
-        story.append(Event(DROPPED, {"bytes": 0}, "warning", time.time()))
-    next(each for each in reversed(story) if each.name == DROPPED).data["bytes"] += size
-    return False
+    if story is not None and not story.is_aside:
+        story.log(level, data)
 
 
 def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

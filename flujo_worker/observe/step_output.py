@@ -6,13 +6,15 @@ what is written inside an attempt is taken. Other threads that a step has starte
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from flujo_client.tracebacks import traceback_of
-from flujo_worker.observe.log import LOGGED, collect_logged, print_line
+from flujo_worker.observe.log import collect_logged, print_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _OURS = ("flujo_worker", "flujo_client")
 _CHATTY = (
@@ -21,14 +23,14 @@ _CHATTY = (
 """Libraries below steps that log each of their calls: only their warnings are taken."""
 
 
-class StepStdout(io.TextIOBase):
+class StepStdout:
     """Standard output: what an attempt prints becomes lines of its own, everything else goes on as it was.
 
     Args:
         beneath: where everything else goes.
     """
 
-    def __init__(self, beneath: IO[str]) -> None:
+    def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
 
     def write(self, text: str) -> int:
@@ -36,8 +38,9 @@ class StepStdout(io.TextIOBase):
             self.beneath.write(text)
         return len(text)
 
-    def flush(self) -> None:
-        self.beneath.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.beneath, name)
@@ -54,7 +57,7 @@ class StepLogs(logging.Handler):
             error = record.exc_info[1] if record.exc_info else None
             if error is not None:
                 data["traceback"] = traceback_of(error) or f"{type(error).__name__}: {error}"
-            collect_logged(LOGGED, record.levelname.lower(), data)
+            collect_logged(record.levelname.lower(), data)
         except Exception:  # noqa: BLE001 - a record that cannot be written breaks no step
             self.handleError(record)
 
@@ -80,12 +83,13 @@ _handler = StepLogs()
 def capture_step_output() -> None:
     """Take what steps print and log from now on."""
     if not isinstance(sys.stdout, StepStdout):
-        sys.stdout = StepStdout(sys.stdout)
+        sys.stdout = cast("TextIO", StepStdout(sys.stdout))
     logging.getLogger().addHandler(_handler)
 
 
 def release_step_output() -> None:
     """Leave standard output and logging as they were."""
-    if isinstance(sys.stdout, StepStdout):
-        sys.stdout = sys.stdout.beneath
+    out: Any = sys.stdout
+    if isinstance(out, StepStdout):
+        sys.stdout = out.beneath
     logging.getLogger().removeHandler(_handler)

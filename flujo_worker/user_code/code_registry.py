@@ -194,7 +194,7 @@ def _way_out(error: FlujoError, reference: str) -> str:
     missing = getattr(error.__cause__, "name", None) if isinstance(error.__cause__, ModuleNotFoundError) else None
     if missing is None:
         return ""
-    if missing != reference.partition(":")[0].partition(".")[0]:
+    if not f"{reference.partition(':')[0]}.".startswith(f"{missing}."):
         return f"; install '{missing}' where workers run"
     return (
         f"; this worker was started in {Path.cwd()}: start it in the folder that holds '{missing}', "

@@ -90,4 +90,6 @@ class HookCaller:
 def _hook_failed(hook: Any, kind: type[Payload], fault: Fault) -> Event:
     payload = kind.model_fields["event_name"].default
     data = {"hook": name_of(hook), "payload": payload, "error": fault.type_name, "message": fault.message}
+    if fault.traceback:
+        data["traceback"] = fault.traceback
     return Event("hook.failed", data, "error")

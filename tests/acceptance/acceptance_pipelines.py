@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 from pydantic import BaseModel
 
-from flujo_client import Pipeline, Step, StepConfig
+from flujo_client import ParallelStep, Pipeline, Step, StepConfig
 
 LARGE = 2_000_000
 UGLY = "nul \x00 surrogate \ud800"
@@ -39,6 +39,14 @@ def begin() -> tuple[str, str, int]:
     with (folder() / "journal").open("ab", buffering=0) as journal:
         journal.write(f"{run} {step} {attempt} {os.getpid()}\n".encode())
     return run, step, attempt
+
+
+def same(data: Any) -> Any:
+    return data
+
+
+def fail_branch(data: Any) -> Any:
+    raise ValueError("a bad branch")
 
 
 def folder() -> Path:
@@ -177,6 +185,15 @@ stubborn = _row(Step("before", visit), Step("stubborn", fail_twice, config=StepC
 muttering = _row(Step("first", mutter), Step("second", mutter))
 shouting = Pipeline([Step("shout", shout)])
 hogging = _row(Step("hog", hog), Step("after", visit))
+branch_fails = Pipeline(
+    [
+        ParallelStep(
+            "both",
+            branches={"good": Step("good", same), "bad": Step("bad", fail_branch, config=ONCE)},
+            on_branch_failure="ignore",
+        )
+    ]
+)
 leaving = Pipeline([Step("quit", leave, config=ONCE)])
 leaving_in_thread = Pipeline([Step("quit", leave_in_thread, config=ONCE)])
 leaving_in_task = Pipeline([Step("quit", leave_in_task, config=ONCE)])

@@ -5,12 +5,25 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import cycle
 
 import pytest
+from container_checks import DEADLOCKS
+from fleet import PATIENCE_S, wait_until
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.contract.limits import UsageLimits
 
 pytestmark = pytest.mark.acceptance
 
 RUNS = 100
+STORM, CLIENTS, CALLERS, NEIGHBOURS = 300, 4, 40, 40
+HELD_S = 5.0
+"""The longest that an attempt of a neighbour may take from its claim to its merge, on a machine that is busy; its step takes 0.03 s."""
+
+LIMITS = {"limits": UsageLimits(total_tokens_limit=10**12)}
+HELD = "SELECT max(ended_at - started_at) AS longest FROM flujo_attempts WHERE run_id = ANY(%(runs)s)"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,3 +73,31 @@ def test_a_running_step_is_told_of_the_cancel(site):
     assert (result.run_status, result.error.message) == ("cancelled", "wrong input")
     assert [step.name for step in result.step_history if step.success] == ["before"]
     assert site.root(run.id)["version"] == 1
+
+
+def test_a_storm_of_cancels(site):
+    """Law of design §5: hundreds of runs cancelled at once, with limits and without, while groups merge; their neighbours go on."""
+    deadlocks = site.rows(DEADLOCKS)
+    shapes = [("long", {}), ("wide", {}), ("long", LIMITS), ("wide", LIMITS)]
+    doomed = [run for shape, options in shapes for run in enqueued(site, shape, STORM // len(shapes), **options)]
+    neighbours = enqueued(site, "long", NEIGHBOURS // 2) + enqueued(site, "wide", NEIGHBOURS // 2, **LIMITS)
+    random.Random(4).shuffle(doomed)
+    wait_until(lambda: site.rows("SELECT 1 FROM flujo_attempts WHERE status = 'succeeded' LIMIT 1"), what=site.log)
+    with ExitStack() as stack, ThreadPoolExecutor(CALLERS) as pool:
+        clients = [stack.enter_context(FlujoClient(site.settings)) for _ in range(CLIENTS)]
+        handles = [client.get_run(run.id) for client, run in zip(cycle(clients), doomed, strict=False)]
+        was_cancelled = list(pool.map(lambda run: run.cancel(reason="storm", timeout=PATIENCE_S), handles))
+
+    assert [run.status() for run in doomed] == ["cancelled" if each else "succeeded" for each in was_cancelled]
+    assert {run.result(timeout=PATIENCE_S).run_status for run in neighbours} == {"succeeded"}
+    wait_until(lambda: not site.stuck(), 30, what=lambda: str(site.stuck()))
+    assert site.rows(DEADLOCKS) == deadlocks
+    [held] = site.rows(HELD, runs=[run.id for run in neighbours])
+    cancelled, longest = sum(was_cancelled), held["longest"].total_seconds()
+    print(f"{cancelled} of {len(doomed)} cancelled; a neighbour's attempt took {longest:.1f} s at most")
+    assert cancelled > len(doomed) // 3
+    assert longest < HELD_S
+
+
+def enqueued(site, shape, count, **options):
+    return site.client.enqueue_many(f"paid_pipelines:{shape}", ["in"] * count, context={}, **options)

@@ -119,6 +119,29 @@ def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool)
         shutil.rmtree(folder)
 
 
+def test_a_failed_attempt_is_a_failed_task_and_its_chord_goes_on(site, shop):
+    """Flower and Sentry see it; the fan-out that it is a part of is joined all the same."""
+    app, heard = Celery("listener", broker=site.settings.broker()), []
+    with app.connection_for_read() as connection:
+        receiver = app.events.Receiver(
+            connection, handlers={"task-failed": heard.append, "worker-heartbeat": heard.append}
+        )
+        listener = threading.Thread(target=receiver.capture, kwargs={"wakeup": False})
+        listener.start()
+        try:
+            wait_until(lambda: heard, what="the worker has no heartbeat")
+            run = site.enqueue("branch_fails")
+            assert run.result(timeout=60).status == "completed"
+            wait_until(lambda: [each for each in heard if each["type"] == "task-failed"], what=lambda: str(heard))
+        finally:
+            receiver.should_stop = True
+            listener.join()
+    [failed] = [each for each in heard if each["type"] == "task-failed"]
+    assert failed["uuid"] == f"{run.id}:both/bad:bad:1"
+    assert "StepFailed" in failed["exception"]
+    assert "ValueError: a bad branch" in failed["exception"]
+
+
 def succeeded(heard):
     return {event["uuid"] for event in heard if event["type"] == "task-succeeded"}
 

@@ -93,7 +93,7 @@ def test_a_person_at_the_terminal_is_asked_and_sees_tables_and_a_trace(folder):
     """
     some = sorted({*installed_distributions()[:40], "psycopg", "odd"})
     typed = ["perhaps\n", "yes, we pay for it\n"]
-    shown, code = at_terminal(folder, "--ask", "--workers", "1", *some, typed=typed)
+    shown, code = at_terminal(folder, "--ask", "--full", "--workers", "1", *some, typed=typed)
     assert code == 0, shown
     told = [
         "odd 1.0: NOASSERTION, unknown",
@@ -113,6 +113,22 @@ def test_a_person_at_the_terminal_is_asked_and_sees_tables_and_a_trace(folder):
     assert re.search(r"… \d+ more items, all succeeded", shown)
     assert re.search(r"One run, (\d+) attempts: \1 in worker \d+\.", shown)
     assert re.search(r"Spent \$0 of \$2, and [1-9][\d,]+ of 1,000,000 tokens\.", " ".join(shown.split()))
+
+
+def test_a_worker_is_killed_in_the_middle_and_the_run_goes_on(folder):
+    """What matters on one screen: counts, what somebody should see, where the run went, and that nothing was lost."""
+    some = sorted({*installed_distributions()[:60], "psycopg", "odd"})
+    shown = demo(folder, "--kill", *some)
+    assert re.search(rf"^{len(some)} distributions: \d+ permissive, ", shown, re.MULTILINE)
+    killed = re.search(
+        r"^Worker (\d+) was killed in the middle: \d+ attempts? w(as|ere) done again", shown, re.MULTILINE
+    )
+    assert killed, shown
+    assert re.search(r"^One run, [\d,]+ attempts: .+ in worker \d+, .+ in worker \d+", shown, re.MULTILINE)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "psycopg 3" in shown
+    assert not re.search(r"celery \d", shown)
+    assert shown.count("read metadata") == 1
 
 
 def runs_of(settings):

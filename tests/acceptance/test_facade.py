@@ -157,3 +157,29 @@ def test_workers_stop_when_whoever_started_them_was_killed(server_folder):
     owner.kill()
     owner.wait()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers.stdout.split()), what="workers linger")
+
+
+NO_WORKER = """
+from first import pipeline
+from flujo_client import FlujoClient
+from flujo_client.errors import WaitTimedOut
+
+with FlujoClient() as client:
+    run = client.enqueue(pipeline, 21)
+    try:
+        run.result(timeout=3)
+    except WaitTimedOut as error:
+        print(error)
+"""
+
+
+def test_a_client_with_embedded_services_says_at_once_that_there_is_no_worker(server_folder):
+    """Before the timeout and before the first look of other clients."""
+    (server_folder / "first.py").write_text(SCRIPT)
+    (server_folder / "client.py").write_text(NO_WORKER)
+    done = subprocess.run(
+        [sys.executable, "client.py"], cwd=server_folder, capture_output=True, text=True, timeout=240, check=True
+    )
+    assert "does not move: no worker is running" in done.stderr
+    assert "`flujo up`" in done.stderr
+    assert "still queued after 3 s; no worker is running" in done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hook_pipelines as pipelines
 import pytest
-from fleet import PATIENCE_S, wait_until
+from fleet import PATIENCE_S, one_process, wait_until
 
 from flujo_client import Flujo
 from flujo_client.config.models import HookSettings
@@ -37,6 +37,7 @@ def enqueued(site, name, **rest):
     return site.client.enqueue(f"hook_pipelines:{name}", 1, **rest)
 
 
+@one_process
 def test_who_is_killed_around_post_run_is_followed_by_another(site):
     """The end is committed and the hooks are told at least once: one dies before the call, one after it and before that is recorded."""
     places = ("hook_call_taken", "hooks_called")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from acceptance_pipelines import LARGE, UGLY, Visits
-from fleet import assert_merged_once, wait_until
+from fleet import assert_merged_once, one_process, wait_until
 
 from flujo_client import AsyncFlujoClient
 
@@ -155,6 +155,7 @@ def test_a_step_that_blocks_the_event_loop_does_not_cost_the_lease(site):
     assert len(site.executions(run.id)) == 2
 
 
+@one_process
 def test_two_worker_processes_give_what_one_gives(site):
     """M-011: the same results and histories, whoever carries the steps; workers may be added while runs are under way."""
     alone = [told(site.enqueue(name)) for name in ("three", "stubborn", "lingering")]

@@ -83,6 +83,7 @@ def test_a_step_outlives_a_restart_of_postgres(site, services, mode):
     runs = [site.enqueue("gated") for _ in range(3)]
     for run in runs:
         site.wait_for_execution(run.id, "gate")
+    site.rows("SELECT pg_logical_emit_message(true, 'test', 'writes the log up to here: claims do not wait for that')")
     services.restart_postgres(mode)
     for run in runs:
         site.open_gate(run.id)

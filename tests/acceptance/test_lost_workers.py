@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
-from fleet import Site, assert_merged_once, wait_until
+from fleet import Site, assert_merged_once, one_process, wait_until
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, one_process]
 
 GATED = ["before", "gate", "after"]
 

@@ -8,7 +8,7 @@ import sys
 from datetime import timedelta
 
 import pytest
-from fleet import BRISK, STEPS, Site, wait_until
+from fleet import BRISK, STEPS, Site, one_process, wait_until
 
 from flujo_client import UsageLimits
 
@@ -87,6 +87,7 @@ def swept_at(site):
     return site.rows("SELECT swept_at FROM flujo_sweeps")[0]["swept_at"]
 
 
+@one_process
 @pytest.mark.parametrize("does", ["os.abort()", "os._exit(0)", "time.sleep(60)"])
 def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_path, does):
     """SYS-20: to look whether a parked run can go on, nobody dies and nobody is held."""

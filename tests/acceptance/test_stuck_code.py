@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 import pytest
-from fleet import BRISK, STEPS, Site, wait_until
+from fleet import BRISK, STEPS, Site, one_process, wait_until
 
 from flujo_worker.consumer.intake import RETIRED
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, one_process]
 
 GRACE = {"agents": {"cancel_grace_s": 0.3}}
 
@@ -112,7 +112,7 @@ def test_flujo_up_replaces_a_worker_that_retired(site):
         finally:
             up.send_signal(signal.SIGTERM)
             talk = up.communicate(timeout=60)[1]
-    assert "1 worker processes ended and were replaced" in talk
+    assert "1 worker process ended and was replaced" in talk
 
 
 def test_a_process_that_stood_still_does_not_blame_its_code(site):

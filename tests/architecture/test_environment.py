@@ -31,6 +31,9 @@ ALLOWED = {
     "flujo_client/embedded/local.py": {"subprocess with env"},
     "flujo_worker/import_trials.py": {"subprocess with env"},
     "flujo_worker/quarantine.py": {"subprocess with env"},
+    # `flujo run --watch` starts the command that its user started, as it was started; the demo says where that stands on PATH.
+    "flujo_client/cli/watching.py": {"subprocess"},
+    "flujo_worker/cli/demo.py": {"which"},
     # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
     "flujo_client/embedded/process.py": {"subprocess"},
     "flujo_client/embedded/redis.py": {"subprocess", "which"},

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import flujo_client
+import flujo_worker
 from flujo_client.gateway.door import SCHEMA
 from flujo_worker.store.migrate import migrations
 
@@ -49,6 +50,7 @@ CLIENT = [
     "FinishCommand",
     "Flujo",
     "FlujoClient",
+    "FlujoError",
     "HistoryManagement",
     "HookPayload",
     "HumanInTheLoopStep",
@@ -58,6 +60,7 @@ CLIENT = [
     "LoopStep",
     "MapStep",
     "MergeStrategy",
+    "NonRetryableError",
     "OnPauseRequestedPayload",
     "OnStepFailurePayload",
     "ParallelStep",
@@ -160,6 +163,32 @@ def test_every_name_is_there_and_comes_from_where_it_is_said_to():
 def test_another_name_is_refused():
     with pytest.raises(AttributeError, match="no attribute 'Manager'"):
         _ = flujo_client.Manager
+
+
+@pytest.mark.parametrize("package", [flujo_client, flujo_worker])
+def test_a_package_completes_and_knows_its_version(package):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert package.__version__ == project["version"]
+    assert set(package.__all__) | {"__version__"} <= set(dir(package))
+    assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
+def test_all_that_authors_need_is_in_one_place():
+    """The client's names and those of agents and workers, without loading a worker's libraries before they are needed."""
+    assert set(flujo_client.__all__) < set(flujo_worker.__all__)
+    assert flujo_worker.Step is flujo_client.Step
+    for name, home in flujo_worker._HOME.items():
+        assert getattr(flujo_worker, name) is getattr(import_module(f"flujo_worker.{home}"), name)
+    _, modules = loaded_by("import flujo_worker; flujo_worker.Step, dir(flujo_worker)")
+    assert set(heavy(modules)) == {"flujo_worker"}
+    with pytest.raises(AttributeError, match="no attribute 'Manager'"):
+        _ = flujo_worker.Manager
+
+
+def test_a_name_whose_library_is_missing_says_what_to_install():
+    code = "import sys; sys.modules['structlog'] = None\nfrom flujo_worker import make_agent_async"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "needs structlog, a worker's library: pip install 'flujo-worker[worker]'" in done.stderr
 
 
 @pytest.mark.parametrize(("module", "names"), WORKER.items())

@@ -24,6 +24,7 @@ IN_GROUPS = {
     "test_store_fan_outs",
     "test_store_leases",
     "test_store_losses",
+    "test_store_lost_claims",
     "test_store_merges",
     "test_store_metadata",
     "test_store_trees",

@@ -71,6 +71,7 @@ class Setting(Protocol):
     def record(self, new: NewRun) -> None: ...
     def request_cancel(self, run: str, reason: str | None = None) -> bool: ...
     def pass_time(self, seconds: float) -> None: ...
+    def forget_claim(self, key: str) -> None: ...
     def read_run(self, run: str) -> RunRecord: ...
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]: ...
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]: ...
@@ -112,6 +113,11 @@ class Memory:
     def pass_time(self, seconds: float) -> None:
         self._now += seconds
 
+    def forget_claim(self, key: str) -> None:
+        """Lose a claim as a crash does that comes before it is on disk. Memory has no such crash."""
+        row = self.store._attempts[key]
+        row.status, row.fence, row.worker, row.started_at = "queued", row.fence - 1, None, None
+
 
 class Postgres:
     """A real one. Its clock cannot be moved, so time passes by making everything older."""
@@ -142,6 +148,11 @@ class Postgres:
         for table, columns in _AGES.items():
             older = ", ".join(f"{column} = {column} - make_interval(secs => %(s)s)" for column in columns.split())
             self._connection.execute(f"UPDATE flujo_{table} SET {older}", {"s": seconds})
+
+    def forget_claim(self, key: str) -> None:
+        """Lose a claim as a crash does that comes before it is on disk."""
+        before = "status = 'queued', fence = fence - 1, worker = NULL, started_at = NULL"
+        self._connection.execute(f"UPDATE flujo_attempts SET {before} WHERE key = %s", [key])
 
     def read_run(self, run: str) -> RunRecord:
         found: RunRecord = self.ask(requests.run(run))
@@ -213,7 +224,7 @@ class World:
         self.recording, self.notices = setting.read_recording, setting.read_notices
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.questions, self.answer = setting.read_questions, setting.answer
-        self.budgets = setting.read_budgets
+        self.budgets, self.forget_claim = setting.read_budgets, setting.forget_claim
         self.retryable_run, self.beginning = setting.retryable_run, setting.beginning
         self.register_worker("w1")
 

@@ -19,12 +19,14 @@ from services import passable_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
+from flujo_client.gateway import requests
 from flujo_client.gateway.door import SCHEMA
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 PIPELINES = """
 import asyncio
+import logging
 from flujo_client import HumanInTheLoopStep, Pipeline, Step, StepConfig
 from flujo_worker.agents import make_agent_async
 from pydantic import BaseModel
@@ -44,9 +46,16 @@ def measure_any(data):
 def fail(data):
     raise ValueError("nothing useful")
 
+def talk(data):
+    print("about", data)
+    logging.getLogger("shop").warning("slow %s", data)
+    print("key sk-abcdefghijklmnop")
+    return data
+
 async def wait(data):
     await asyncio.sleep(60)
 
+talkative = Pipeline([Step("talk", talk)])
 shout = Pipeline([Step("upper", upper), Step("measure", measure)])
 hang = Pipeline([Step("upper", upper), Step("wait", wait)])
 broken = Pipeline([Step("upper", upper), Step("check", fail, config=StepConfig(max_retries=1, backoff={"base_s": 0}))])
@@ -72,9 +81,10 @@ def code():
 
 @pytest.fixture(scope="module")
 def site(services, code):
-    """A migrated database with one worker process."""
+    """A migrated database with one worker process, which has said what it consumes."""
     with Site(services, code) as site:
         site.workers(code=code)
+        wait_until(lambda: all(worker.queues for worker in site.client.ask(requests.workers())), what=site.log)
         yield site
 
 
@@ -160,6 +170,35 @@ def test_a_run_that_failed_ends_with_1(flujo):
         r'File ".*cli_pipelines.py", line \d+, in fail\n    raise ValueError\("nothing useful"\)', told.stderr
     )
     assert "flujo_worker" not in told.stderr
+
+
+def test_run_shows_what_steps_print_and_log(flujo, read):
+    """On stderr, with the step's name; afterwards `lens show --logs` has it too."""
+    told = flujo("run", "cli_pipelines:talkative", "-i", "bees")
+    assert told.stdout == "bees\n"
+    lines = ["[talk] about bees", "[talk] WARNING shop: slow bees", "[talk] key sk-***"]
+    assert [each for each in told.stderr.splitlines() if each.startswith("[")] == lines
+    assert read("lens", "show", "last", "--logs")["logs"] == lines
+    assert "\n  [talk] about bees" in flujo("lens", "show", "last", "--logs").stdout
+
+
+def test_the_workers_log_has_it_too_and_the_failures(site, flujo):
+    """With run and step, so that a line leads to its run."""
+    flujo("run", "cli_pipelines:talkative", "-i", "bees")
+    flujo("run", "cli_pipelines:broken", "-i", "x", code=1)
+    lines = [
+        json.loads(line) for line in (site.folder / "workers.log").read_text().splitlines() if line.startswith("{")
+    ]
+    [*_, printed] = [each for each in lines if each["event"] == "step.printed" and each["text"] == "about bees"]
+    assert (printed["step"], printed["level"]) == ("talk", "info")
+    tries = [each for each in lines if each["event"] == "attempt failed"][-2:]
+    assert [(each["step"], each["attempt"], each["level"], each["error"]) for each in tries] == [
+        ("check", 1, "warning", "ValueError"),
+        ("check", 2, "warning", "ValueError"),
+    ]
+    assert all(each["exception"].endswith("ValueError: nothing useful\n") for each in tries)
+    [*_, run] = [each for each in lines if each["event"] == "run failed"]
+    assert (run["level"], run["run"], run["message"]) == ("error", tries[0]["run"], "nothing useful")
 
 
 def test_run_gives_up_waiting(flujo, read):

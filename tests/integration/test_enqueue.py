@@ -79,7 +79,9 @@ def test_a_client_that_is_closed_has_marked_its_runs(site):
 
 
 def test_a_process_that_never_closes_its_client_marks_its_runs(site):
-    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(Path(__file__).parent)}
+    here = Path(__file__).parent
+    search_path = os.pathsep.join([str(here), str(here.parent)])
+    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": search_path}
     ended = subprocess.run(
         [sys.executable, "-c", NEVER_CLOSES], env=environment, capture_output=True, text=True, check=True, timeout=60
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
 import redis
 from builders import enqueued
+from fleet import wait_until
 
 from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import Broker
@@ -122,3 +124,66 @@ def test_a_redis_that_does_not_answer_keeps_nobody_waiting(broker, monkeypatch):
             await publisher.publish([numbered(2)])
 
     publishing(broker, act)
+
+
+def waiting_for(broker, queue=QUEUE):
+    """A connection of another worker that waits for a message, as many have done before us."""
+    other = broker.new_connection()
+    other.send_command("BLPOP", queue, 0)
+    wait_until(lambda: broker.redis.client_list(_type="normal") and "blpop" in str(broker.redis.client_list()))
+    return other
+
+
+def test_who_publishes_may_take_the_message_before_those_who_wait(broker):
+    """Else the steps of a lone run would wander from worker to worker, whose caches are cold."""
+    other = waiting_for(broker)
+    taken = publishing(broker, lambda publisher: publisher.publish([numbered(1)], take=True))
+    assert orjson.loads(taken)["headers"]["id"] == numbered(1).key
+    assert lying_in(broker) == []
+    assert not other.can_read(0)
+    other.disconnect()
+
+
+def test_the_oldest_message_is_taken(broker):
+    async def act(publisher):
+        await publisher.publish([numbered(1)])
+        return await publisher.publish([numbered(2)], take=True)
+
+    assert orjson.loads(publishing(broker, act))["headers"]["id"] == numbered(1).key
+    assert lying_in(broker) == ["a2"]
+
+
+def test_nothing_is_taken_for_those_who_publish_together(broker):
+    async def act(publisher):
+        return await asyncio.gather(*(publisher.publish([numbered(n)], take=True) for n in range(3)))
+
+    assert publishing(broker, act) == [None, None, None]
+    assert lying_in(broker) == ["a0", "a1", "a2"]
+
+
+def test_where_taking_is_not_allowed_the_message_is_published_all_the_same(broker, redis_url):
+    broker.redis.acl_setuser("pusher", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-rpop"])
+    place = urlsplit(redis_url)
+    url = place._replace(netloc=f"pusher:x@{place.netloc.rpartition('@')[2]}").geturl()
+    restricted = Broker(Settings(database_url="postgresql://nowhere/none", broker_url=url))
+
+    async def act(publisher):
+        first = await publisher.publish([numbered(1)], take=True)
+        return first, await publisher.publish([numbered(2)], take=True)
+
+    assert publishing(restricted, act) == (None, None)
+    assert lying_in(broker) == ["a1", "a2"]
+    restricted.close()
+    broker.redis.acl_deluser("pusher")
+
+
+def test_a_push_that_fails_beside_a_taking_is_an_error(broker):
+    broker.redis.set("taken", "no list")
+
+    async def act(publisher):
+        with pytest.raises(redis.ResponseError):
+            await publisher.publish([numbered(1, queue="taken")], take=True)
+        await publisher.publish([numbered(2)], take=True)
+
+    publishing(broker, act)
+    broker.redis.delete("taken")

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from mypy import api
 
+from flujo_client import ConditionalStep, LoopStep, ParallelStep, Step
 from flujo_client.api import options
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
+from flujo_client.pipeline import options as container_options
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-def test_a_type_checker_accepts_and_refuses_what_it_should():
+@pytest.mark.parametrize("source", [HERE / "async_client.py", HERE / "pipelines.py"], ids=lambda source: source.stem)
+def test_a_type_checker_accepts_and_refuses_what_it_should(source):
     """mypy reports exactly the lines that are marked as wrong."""
-    source = HERE / "async_client.py"
     marks = {
         (number, found[1])
         for number, line in enumerate(source.read_text().splitlines(), 1)
@@ -49,3 +52,44 @@ def test_options_are_those_of_the_sync_method(method, named):
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
     assert {name: kind.__forward_arg__ for name, kind in named.__annotations__.items()} == keywords
+
+
+@pytest.mark.parametrize(
+    ("factory", "made", "named"),
+    [
+        (Step.loop_until, LoopStep, container_options.LoopOptions),
+        (Step.parallel, ParallelStep, container_options.ParallelOptions),
+        (Step.branch_on, ConditionalStep, container_options.ConditionalOptions),
+    ],
+)
+def test_a_factory_takes_what_its_class_takes(factory, made, named):
+    """By the same names, the other names of C-17 among them, of the same types."""
+    options = inspect.get_annotations(factory) | {
+        key: each.__forward_arg__ for key, each in named.__annotations__.items()
+    }
+    taken = {each.name for each in fields(made) if each.init}
+    others = {name for name, each in vars(made).items() if isinstance(each, property)} - {"kind", "performs"}
+    assert set(options) - {"options", "return"} == taken | others
+    kinds = {each.name: each.type for each in fields(made)}
+    assert {name: options[name] for name in named.__annotations__.keys() & taken} == {
+        name: kinds[name] for name in named.__annotations__.keys() & taken
+    }
+
+
+def test_a_factory_takes_either_name_and_refuses_both():
+    steps = [
+        Step.loop_until("l", COUNT, bool, 3),
+        Step.loop_until("l", body=COUNT, exit_condition_callable=bool, max_iterations=3),
+        LoopStep("l", body=COUNT, exit_condition_callable=bool, max_loops=3),
+    ]
+    assert {(each.loop_body_pipeline, each.max_loops) for each in steps} == {(COUNT, 3)}
+    assert (
+        Step.loop_until("l", COUNT, bool).max_loops == LoopStep("l", body=COUNT, exit_condition_callable=bool).max_loops
+    )
+    with pytest.raises(TypeError, match="'loop_body_pipeline' and its other name 'body'"):
+        Step.loop_until("l", COUNT, bool, body=COUNT)
+    with pytest.raises(TypeError, match="loop_body_pipeline"):
+        Step.loop_until("l", exit_condition_callable=bool)
+
+
+COUNT = Step("count", len)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Fault, Usage
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.store.memory.rows import ClaimId
 
 
 class BudgetsInMemory(TreeInMemory):
@@ -41,11 +42,12 @@ class BudgetsInMemory(TreeInMemory):
             rows[each.scope].is_held = True
         return None
 
-    def _settle(self, run: str, key: str, fence: int, usage: Usage, *, frees: bool) -> Fault | None:
-        """Record what was spent, once for each fence, and book it; why the run's tree fails, if it passes a limit."""
-        is_first = not usage.is_nothing and (key, fence) not in self._spends
+    def _settle(self, run: str, claim: ClaimId, usage: Usage, *, frees: bool) -> Fault | None:
+        """Record what was spent, once for each claim, and book it; why the run's tree fails, if it passes a limit."""
+        key = claim.key
+        is_first = not usage.is_nothing and claim not in self._spends
         if is_first:
-            self._spends[key, fence] = usage
+            self._spends[claim] = usage
         spent = Amount.of(usage) if is_first else Amount()
         passed = []
         for scope, row in self._reservations.get(key, {}).items():

@@ -12,7 +12,7 @@ from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.ports import Claim, Committed, PlanName, Refusal, Reply, Room, Verdict
 from flujo_worker.store.memory.budgets import BudgetsInMemory
-from flujo_worker.store.memory.rows import StoredAttempt, StoredScope, when
+from flujo_worker.store.memory.rows import ClaimId, StoredAttempt, StoredScope, when
 from flujo_worker.store.shared_rules import SUSPECT_AFTER, given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class LedgerInMemory(BudgetsInMemory):
                 refusal,
                 aborted=fence is not None and bool(self.aborted_among([(row.key.run, each) for each in fan_outs])),
                 over=over,
+                claimed_at=None if fence is None else row.claimed_at,
             )
 
     def commit(self, decision: Decision) -> Committed:
@@ -73,29 +74,31 @@ class LedgerInMemory(BudgetsInMemory):
             elif verdict == "repeated" and end is not None:
                 taken = self._after_in_lane(envelope.ticket.run, self._scopes[envelope.ticket.run, end.address])
             if verdict != "merged":
-                self.spend(envelope.ticket.run, envelope.key, decision.notice.fence, outcome.usage)
+                notice = decision.notice
+                self.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, claimed_at=notice.claimed_at)
             return Committed(verdict, taken, breach)
 
     def _settle_merged(self, decision: Decision) -> Fault | None:
         notice = decision.notice
         run, key, outcome = notice.envelope.ticket.run, notice.envelope.key, notice.outcome
-        breach = self._settle(run, key, notice.fence, outcome.usage, frees=outcome.kind != "lost")
+        claim = ClaimId(key, notice.fence, notice.claimed_at)
+        breach = self._settle(run, claim, outcome.usage, frees=outcome.kind != "lost")
         if decision.end is not None:
             self._release(run)
         return breach
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
+    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
         with self._lock:
             row = self._attempts.get(key)
             if row is not None and not usage.is_nothing:
-                self._settle(run, key, fence, usage, frees=not row.is_live)
+                self._settle(run, ClaimId(key, fence, claimed_at), usage, frees=not row.is_live)
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         with self._lock:
             known = [run for run in self._runs.values() if run.ticket.reference == reference]
             lately = {run.ticket.run for run in sorted(known, key=lambda run: -run.created_at)[:runs]}
             spent: dict[str, Usage] = {}
-            for (key, _), usage in self._spends.items():
+            for (key, _, _), usage in self._spends.items():
                 if AttemptKey.parse(key).run in lately:
                     spent[key] = spent.pop(key, NO_USAGE) + usage
             return list(reversed(spent.items()))
@@ -224,11 +227,12 @@ class LedgerInMemory(BudgetsInMemory):
         if row is None:
             return "stale"
         run = self._runs[row.key.run]
-        if (row.status, row.reason, row.fence) == (close.status, close.reason, notice.fence):
+        is_own = row.fence == notice.fence and notice.claimed_at in (None, row.claimed_at)
+        if is_own and (row.status, row.reason) == (close.status, close.reason):
             return "repeated"
         if run.stopped_at is not None or run.status in ("cancelled", "expired"):
             return "stopped"
-        holds = (row.status, row.fence) == ("running", notice.fence)
+        holds = is_own and row.status == "running"
         return "merged" if holds and all(self._is_current(row.key.run, move) for move in decision.moves) else "stale"
 
     def _is_current(self, run: str, move: UpdateScope) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, AttemptRecord, NoticeRecord, RunRecord, ScopeRecord
@@ -236,6 +236,14 @@ class StoredScope:
         )
 
 
+class ClaimId(NamedTuple):
+    """One claim of an attempt, for which what it spent is kept once."""
+
+    key: str
+    fence: int
+    claimed_at: int | None
+
+
 @dataclass
 class StoredAttempt:
     """One row of the attempts."""
@@ -269,6 +277,11 @@ class StoredAttempt:
     def is_live(self) -> bool:
         """Tell whether the attempt has not ended."""
         return self.status in OPEN_ATTEMPT
+
+    @property
+    def claimed_at(self) -> int | None:
+        """When the last claim was made, in microseconds."""
+        return None if self.started_at is None else round(self.started_at * 1_000_000)
 
     @property
     def is_held(self) -> bool:

@@ -101,7 +101,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
         """Read a run's attempts in the order they were made."""
         with self._lock:
             spent = defaultdict(list)
-            for (key, _), usage in self._spends.items():
+            for (key, _, _), usage in self._spends.items():
                 spent[key].append(usage)
             held = self._reservations
             return [

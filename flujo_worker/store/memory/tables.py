@@ -10,7 +10,15 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.records import CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
-from flujo_worker.store.memory.rows import StoredAttempt, StoredReservation, StoredRun, StoredScope, Taken, when
+from flujo_worker.store.memory.rows import (
+    ClaimId,
+    StoredAttempt,
+    StoredReservation,
+    StoredRun,
+    StoredScope,
+    Taken,
+    when,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +52,7 @@ class Tables:
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
         self._epochs: dict[str, float] = {}
-        self._spends: dict[tuple[str, int], Usage] = {}
+        self._spends: dict[ClaimId, Usage] = {}
         self._budgets: dict[str, Budget] = {}
         self._reservations: dict[str, dict[str, StoredReservation]] = {}
         self._events: list[EventRecord] = []
@@ -103,7 +111,7 @@ class Tables:
 
     def _spent_by(self, run: str) -> list[Usage]:
         """What a run has spent, with its child runs but those in the background."""
-        own = [usage for (key, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
+        own = [usage for (key, _, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
         waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
         return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
 

@@ -87,15 +87,16 @@ def bind_settlement(notice: AttemptReport) -> dict[str, Any]:
     """Give the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and keeps what it holds."""
     envelope, outcome = notice.envelope, notice.outcome
     return {
-        **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage),
+        **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, notice.claimed_at),
         "releases": outcome.kind != "lost",
     }
 
 
-def bind_spend(run: str, key: str, fence: int, usage: Usage) -> dict[str, Any]:
+def bind_spend(run: str, key: str, fence: int, usage: Usage, claimed_at: int | None) -> dict[str, Any]:
     """Give the parameters of `settle.sql` for an outcome that is not merged."""
     spent_usd = Amount.of(usage).usd
-    return {"run": run, "key": key, "fence": fence, "releases": True, "spent_usd": spent_usd, **bind_usage(usage)}
+    claim = {"run": run, "key": key, "fence": fence, "claimed_at": claimed_at}
+    return {**claim, "releases": True, "spent_usd": spent_usd, **bind_usage(usage)}
 
 
 def bind_usage(usage: Usage) -> dict[str, Any]:

@@ -89,17 +89,18 @@ def settle(
         ends: the merge that this belongs to has ended the attempt's run.
     """
     run = settlement["run"]
+    first = execute(connection, "hold_first_run", {"run": run}).fetchone()  # none where there are no limits
     held = {"holders": [settlement["key"]], "ended": [run] if ends else [], "scopes": []}
     execute(connection, "hold_budgets", held)
     rows = execute(connection, "settle", settlement).fetchall()
     if ends:
         execute(connection, "release", {"run": run})
     passed = breach(budget_of(row) for row in rows if row["is_breach"])
-    if passed is None:
+    if passed is None or first is None:
         return None
     fault, violation = passed
     parameters = {
-        "root": execute(connection, "root_run", {"run": run}).fetchall()[0]["root"],
+        "root": first["id"],
         "ended": run if ends else None,
         "key": settlement["key"],
         "fence": settlement["fence"],

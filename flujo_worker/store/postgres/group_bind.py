@@ -45,6 +45,7 @@ class ClaimRequest(NamedTuple):
     to_reserve: Sequence[Reservation] = ()
 
 
+CLAIM_SETTINGS: Final = "claim_settings"
 CLAIMS: Final = ("claim_many",)
 MERGES: Final = ("conclude_many", "record_corrections")
 """The statements of each kind of group."""
@@ -70,7 +71,10 @@ def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
 
 def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
     """Give the claims that were granted, in the order of the requests."""
-    granted = {key: Claim(int(fence or 0), aborted=aborted == b"t") for key, fence, aborted in answers[0]}
+    granted = {
+        key: Claim(int(fence or 0), aborted=aborted == b"t", claimed_at=int(at or 0))
+        for key, fence, at, aborted in answers[0]
+    }
     return [granted.get(each.key.encode()) for each in requests]
 
 

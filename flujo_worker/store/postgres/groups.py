@@ -18,6 +18,7 @@ import psycopg
 from flujo_client.transport.postgres import fate
 from flujo_worker import failpoints
 from flujo_worker.store.postgres.group_bind import (
+    CLAIM_SETTINGS,
     CLAIMS,
     MERGES,
     ClaimRequest,
@@ -69,9 +70,10 @@ class GroupedLedger:
     """
 
     def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
-        kinds = (CLAIMS, MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
-        self.connections = [LoopConnection(url, names, prepare=prepare) for names in kinds]
-        claims, merges, limited_claims, limited_merges = self.connections
+        claims = LoopConnection(url, CLAIMS, prepare=prepare, settings=CLAIM_SETTINGS)
+        kinds = (MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
+        merges, limited_claims, limited_merges = (LoopConnection(url, names, prepare=prepare) for names in kinds)
+        self.connections = [claims, merges, limited_claims, limited_merges]
         self._claims = Groups(claims, call_claims, read_claims, is_alone)
         self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges, is_alone)
         self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)

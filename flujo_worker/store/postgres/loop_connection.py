@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 5.0
-_SETTINGS: Final = "group_settings"
 
 
 class LoopConnection:
@@ -45,10 +44,11 @@ class LoopConnection:
         names: of the statements that it may be asked for.
         prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode. Each is then planned anew, with
             the numbers of rows that it is about.
+        settings: the statement that goes before the others of a transaction, where statements are prepared.
     """
 
-    def __init__(self, url: str, names: Sequence[str], *, prepare: bool) -> None:
-        self._url, self._names, self._prepare = url, names, prepare
+    def __init__(self, url: str, names: Sequence[str], *, prepare: bool, settings: str = "group_settings") -> None:
+        self._url, self._names, self._prepare, self._settings = url, names, prepare, settings
         self._parameters, self._wait_s = {name: _parameters(name) for name in names}, FIRST_WAIT_S
         self._connecting: asyncio.Task[None] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
@@ -81,7 +81,7 @@ class LoopConnection:
         bound = [(name, self._bind(name, parameters)) for name, parameters in calls]
         try:
             if self._prepare:
-                self._pgconn.send_query_prepared(_SETTINGS.encode(), [])
+                self._pgconn.send_query_prepared(self._settings.encode(), [])
             for name, values in bound:
                 self._send_statement(name, values)
             self._send(answered)
@@ -119,7 +119,7 @@ class LoopConnection:
         self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must be told
         self._loop.add_reader(self._socket, self._readable)
         if self._prepare:
-            for name in (_SETTINGS, *self._names):
+            for name in (self._settings, *self._names):
                 pgconn.send_prepare(name.encode(), statement(name).text)
         self._send(self._begin)
 

@@ -175,17 +175,18 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
     def _refused(self, decision: Decision) -> Committed:
         run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
-        self.spend(run, key, decision.notice.fence, decision.notice.outcome.usage)
+        notice = decision.notice
+        self.spend(run, key, notice.fence, notice.outcome.usage, claimed_at=notice.claimed_at)
         rows = self._rows("verdict", {"key": key})
         verdict = _read_verdict(rows[0] if rows else None, decision)
         if verdict != "repeated" or decision.branch_end is None:
             return Committed(verdict)
         return Committed(verdict, self._lane(run, decision.branch_end.address)[1])
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage) -> None:
+    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
         if usage.is_nothing:
             return
-        spent = bind_spend(run, key, fence, usage)
+        spent = bind_spend(run, key, fence, usage, claimed_at)
 
         def book(connection: psycopg.Connection[dict[str, Any]]) -> None:
             with connection.transaction():
@@ -362,8 +363,8 @@ def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mappi
         with connection.transaction(), connection.pipeline():
             execute(connection, "wind_down_attempts", parameters)
             execute(connection, "wind_down_scopes", parameters)
-            execute(connection, "release", parameters)
             done = execute(connection, "wind_down_run", parameters)
+            execute(connection, "release", parameters)
         if done.rowcount or not execute(connection, "live_run", parameters).fetchone():
             return bool(done.rowcount)
 
@@ -372,11 +373,11 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
     if row is None:
         return Claim(refusal="unknown")
     if row["fence"] is not None:
-        return Claim(row["fence"], aborted=row["aborted"])
+        return Claim(row["fence"], aborted=row["aborted"], claimed_at=row["claimed_at"])
     refusal = _refusal(row)
     mine = refusal == "busy" and _is_mine(row, worker)
     if mine:
-        return Claim(row["standing_fence"], refusal, row["aborted"])
+        return Claim(row["standing_fence"], refusal, row["aborted"], claimed_at=row["claimed_at"])
     return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
 
 
@@ -400,11 +401,12 @@ def _refusal(row: Mapping[str, Any]) -> Refusal:
 
 
 def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:
-    """Why nothing was merged. The same end under the same fence is this very outcome: only its holder could close it so."""
-    close = decision.close
+    """Why nothing was merged. The same end under the same claim is this very outcome: only its holder could close it so."""
+    close, notice = decision.close, decision.notice
     if row is None:
         return "stale"
-    if (row["status"], row["reason"], row["fence"]) == (close.status, close.reason, decision.notice.fence):
+    is_own = row["fence"] == notice.fence and notice.claimed_at in (None, row["claimed_at"])
+    if is_own and (row["status"], row["reason"]) == (close.status, close.reason):
         return "repeated"
     if row["cancelled"] or row["run_status"] in ("cancelled", "expired"):
         return "stopped"

@@ -17,6 +17,12 @@ from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import walk
 
 BEHIND = StepConfig(execution_mode="background")
+
+
+def stop(output, context):
+    return True
+
+
 WORK = Step("work", echo)
 LATER = Step("work", echo, config=BEHIND)
 KINDS = {
@@ -24,7 +30,7 @@ KINDS = {
     "human": HumanInTheLoopStep("work", "ok?", config=BEHIND),
     "nested": ImportStep("work", pipeline=WORK, config=BEHIND),
     "parallel": Step.parallel("work", {"a": WORK}, config=BEHIND),
-    "loop": Step.loop_until("work", WORK, echo, config=BEHIND),
+    "loop": Step.loop_until("work", WORK, stop, config=BEHIND),
     "router": Step.dynamic_parallel_branch("work", echo, {"a": WORK}, config=BEHIND),
 }
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import click
 import pytest
@@ -212,8 +213,22 @@ def test_what_an_unexpected_error_quotes_is_told_without_secrets(plug_in):
 
 def test_debug_shows_the_traceback():
     """`--debug` shows how it came to an error; the code stays (§2.8)."""
-    told = flujo("--debug", "enqueue", "no colon", input="")
-    assert (told.exit_code, "Traceback (most recent call last)" in told.stderr) == (4, True)
+    for place in (
+        ("--debug", "enqueue", "no colon"),
+        ("enqueue", "--debug", "no colon"),
+        ("enqueue", "no colon", "--debug"),
+    ):
+        told = flujo(*place, input="")
+        assert (told.exit_code, "Traceback (most recent call last)" in told.stderr) == (4, True)
+    assert "Traceback" not in flujo("enqueue", "no colon", "--", "--debug", input="").stderr
+
+
+def test_a_shell_completes_commands():
+    """As the reference says to set it up; click has the scripts."""
+    environment = {**os.environ, "_FLUJO_COMPLETE": "bash_complete", "COMP_WORDS": "flujo do", "COMP_CWORD": "1"}
+    program = str(Path(sys.executable).with_name("flujo"))
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "plain,doctor\n"
 
 
 def test_settings_that_cannot_be_are_configuration_errors():

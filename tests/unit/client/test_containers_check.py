@@ -243,9 +243,72 @@ def test_only_missing_agents_have_an_error_of_their_own_inside_containers_too():
         passes(loop(body=Step("s")), Step.dynamic_parallel_branch("r", None, {"a": WORK}))
 
 
-def test_what_stands_among_steps_is_a_step():
-    assert "number 2 of the steps is a function" in findings(WORK, echo)[0]
-    assert "in 'l/body', number 1 of the steps is a Pipeline" in findings(loop(body=Pipeline([Pipeline([WORK])])))[0]
+@pytest.mark.parametrize(
+    ("make", "said", "way_out"),
+    [
+        (lambda: Pipeline(WORK), "`steps` must be a list of steps, got a Step", "write Pipeline([step])"),
+        (lambda: Pipeline(WORK, WORK), "`steps` must be a list of steps, got a Step", "a >> b"),
+        (lambda: Pipeline(echo), "got the function echo", 'write Step("echo", echo), or @step'),
+        (lambda: Pipeline("shop:pipeline"), "got a str", "Pipeline.from_yaml"),
+        (lambda: Pipeline([WORK, echo]), "steps[1] must be a Step, got the function echo", "@step"),
+        (lambda: Pipeline([Pipeline([WORK])]), "steps[0] must be a Step, got a Pipeline", "as_step(name)"),
+        (lambda: Pipeline([[WORK]]), "steps[0] must be a Step, got a list", "join them with >>"),
+        (lambda: Pipeline([lambda x: x]), "steps[0] must be a Step", 'write Step("name", function)'),
+        (lambda: WORK >> echo, "steps[1] must be a Step, got the function echo", "@step"),
+        (lambda: WORK >> WORK >> 3, "steps[2] must be a Step, got an int", ""),
+        (lambda: Step(echo), "a step's first argument is its name, got the function echo", 'Step("echo", echo)'),
+    ],
+)
+def test_what_stands_among_steps_is_a_step(make, said, way_out):
+    with pytest.raises(PipelineError) as refused:
+        make()
+    assert said in str(refused.value)
+    assert way_out in str(refused.value)
+
+
+def of_none():
+    return True
+
+
+def of_one(output):
+    return True
+
+
+def of_three(output, context, third):
+    return True
+
+
+def with_own_input(output, context, original_input):
+    return output
+
+
+def test_a_function_takes_what_it_is_called_with():
+    wrong = {
+        "exit_condition_callable is called with (last_output, context), and takes (output)": loop(
+            exit_condition_callable=of_one
+        ),
+        "loop_output_mapper is called with (last_output, context), and takes (output, context, third)": loop(
+            loop_output_mapper=of_three
+        ),
+        "iteration_input_mapper is called with (output, context, index)": loop(iteration_input_mapper=of_one),
+        "condition_callable is called with (output, context), and takes ()": Step.branch_on("c", of_none, {"a": WORK}),
+        "reduce is called with (outputs)": Step.parallel("p", {"a": WORK}, reduce=of_three),
+        "merge_strategy is called with (context, branch_contexts)": Step.parallel(
+            "p", {"a": WORK}, merge_strategy=of_one
+        ),
+        "its agent, the function of_none, takes no argument": Step("s", of_none),
+    }
+    for said, step in wrong.items():
+        assert said in findings(step)[0]
+    passes(loop(loop_output_mapper=with_own_input, initial_input_to_loop_body_mapper=lambda *given: given))
+
+
+def test_a_function_in_a_containers_place_is_told_when_it_is_validated_too():
+    pipeline = Pipeline([Step.parallel("p", {"a": echo})])
+    with pytest.raises(
+        PipelineError, match=r"its 'a' is a function, neither a Pipeline nor a Step; write Step\(\"echo\""
+    ):
+        pipeline.validate_graph(raise_on_error=True)
 
 
 # bounds

@@ -71,7 +71,7 @@ SHAPES = {
 
 def test_the_branch_of_the_values_own_constant_is_looked_into():
     assert places({"kind": "box", "w": "wide"}, SHAPES) == [("w", "type")]
-    assert fits_schema({"kind": "circle"}, SHAPES) == "answer breaks the rule 'required'"
+    assert fits_schema({"kind": "circle"}, SHAPES) == "answer breaks the rule 'required': it lacks 'r'"
     outcome = parse('{"kind": "box", "w": "wide"}', SHAPES, {})
     assert (outcome.pointer, outcome.feedback) == ("/w", 'at /w: expected number, found string "wide" [schema]')
 

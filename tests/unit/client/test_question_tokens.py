@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -111,3 +112,19 @@ def test_an_answer_is_held_to_the_schema_in_plain_words():
         check_answer(question(schema={"type": "object", "properties": {"n": {"type": "integer"}}}), {"n": "s3cret"})
     assert str(refused.value).startswith("the answer to 'ask' does not fit: n breaks the rule 'type'")
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "said"),
+    [
+        ({"type": "boolean"}, "nonsense", "expected boolean, got 'nonsense'"),
+        ({"type": "boolean"}, "password=hunter2", "expected boolean, got 'password=***'"),
+        ({"type": "boolean"}, {"yes": True}, "expected boolean, got object"),
+        ({"enum": ["ship", "wait"]}, "shipp", "expected one of 'ship', 'wait', got 'shipp'"),
+        ({"type": "object", "required": ["approved"]}, {}, "it lacks 'approved'"),
+        ({"minimum": 5}, 3, "breaks the rule 'minimum', which is 5"),
+    ],
+)
+def test_a_wrong_answer_is_told_with_what_was_expected(schema, answer, said):
+    with pytest.raises(ResumeError, match=re.escape(said)):
+        check_answer(question(schema=schema), answer)

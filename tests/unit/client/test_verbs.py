@@ -17,7 +17,9 @@ from flujo_client.pipeline.step import Step
 SETTINGS = Settings()
 
 plain = pipeline_of("a")
-looping = Pipeline([Step.loop_until("again", Pipeline([Step("a", echo)]), exit_condition_callable=echo)])
+looping = Pipeline(
+    [Step.loop_until("again", Pipeline([Step("a", echo)]), exit_condition_callable=lambda output, context: True)]
+)
 
 
 def perform(verb, **answers):

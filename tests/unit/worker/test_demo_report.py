@@ -7,14 +7,15 @@ import io
 import pytest
 from rich.console import Console
 
+from flujo_client.cli.render import trace_tree
 from flujo_client.contract.trace import TraceEvent, TraceNode
 from flujo_worker.demo.license_audit import AuditFinding
 from flujo_worker.demo.license_facts import LicenseVerdict
-from flujo_worker.demo.report import answers, findings_of, notes, report, summary
+from flujo_worker.demo.report import answers, findings_of, killed_text, notes, outline, report, summary
 
 
-def found(name, category="permissive", note="", evidence="MIT"):
-    verdict = LicenseVerdict(spdx="MIT", category=category, confidence=0.95, evidence=evidence)
+def found(name, category="permissive", note="", evidence="MIT", confidence=0.95):
+    verdict = LicenseVerdict(spdx="MIT", category=category, confidence=confidence, evidence=evidence)
     return AuditFinding(distribution=name, version="1.0", verdict=verdict, note=note)
 
 
@@ -40,6 +41,40 @@ def test_the_table_has_a_heading_with_its_count_for_each_category():
     heads = ["permissive (2)", "ant 1.0", "copyleft (2)", "one 1.0", "failed (1)", "lost"]
     assert sorted(heads, key=shown.index) == heads
     assert "proprietary" not in shown
+
+
+def test_the_short_table_leaves_out_permissive_licences_that_the_model_was_sure_of():
+    unsure = found("moth", confidence=0.5)
+    shown = drawn(report(GROUPS | {"permissive": [*GROUPS["permissive"], unsure]}, is_full=False))
+    assert [name for name in ("ant", "zebra", "moth", "one", "two", "lost") if f"{name} " in shown] == [
+        "moth",
+        "one",
+        "two",
+        "lost",
+    ]
+    assert "permissive (3)" in shown
+
+
+def test_an_outline_shows_one_item_and_what_went_wrong():
+    """No attempts and no events; each item that went well is a line but the first."""
+    items = [item(number) for number in range(1, 6)]
+    items[3] = items[3].model_copy(update={"status": "failed"})
+    each = TraceNode(name="audit each", kind="map", status="succeeded", children=items, attributes={"flujo.x": 1})
+    shown = drawn(trace_tree(outline(TraceNode(name="run", kind="run", status="succeeded", children=[each]))))
+    assert (shown.count("  item  "), shown.count("judge"), shown.count("attempt")) == (5, 2, 0)
+    assert "flujo.x" not in shown
+
+
+@pytest.mark.parametrize(
+    ("pid", "again", "said"),
+    [
+        (None, 0, "The run was over before a worker could be killed."),
+        (7, 1, "Worker 7 was killed in the middle: 1 attempt was done again elsewhere."),
+        (7, 3, "Worker 7 was killed in the middle: 3 attempts were done again elsewhere."),
+    ],
+)
+def test_what_became_of_the_killed_worker(pid, again, said):
+    assert killed_text(pid, again) == said
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -30,7 +30,7 @@ class Service:
 @pytest.fixture
 def effects():
     engine, threads = Engine(), ThreadPoolExecutor(4)
-    yield LoopEffects(engine, None, None, threads, None, None)
+    yield LoopEffects(engine, None, None, threads, None)
     threads.shutdown()
     engine.close()
 

@@ -15,7 +15,8 @@ from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.redact import redact_tree
-from flujo_worker.observe.log import MAX_EVENTS, configure, emit
+from flujo_worker.observe.log import configure, emit
+from flujo_worker.observe.story import MAX_EVENTS
 from flujo_worker.testing import LocalEngine
 
 SECRET = "hunter2"

@@ -213,6 +213,28 @@ def test_the_outputs_schema_is_told_as_it_was_sent():
     assert of(ran(make_agent_async(says("x"))), "agent.schema") == []
 
 
+@pytest.mark.parametrize("make", [Agent, make_agent_async])
+def test_the_calls_of_tools_are_told_with_arguments_result_and_time(make):
+    turns = iter(
+        [ToolCallPart("look", {"at": "bees", "api_key": "hunter2"}), ToolCallPart("fall", {}), TextPart("done")]
+    )
+
+    def look(at: str, api_key: str) -> dict[str, str]:
+        return {"seen": at, "password": api_key}
+
+    def fall() -> None:
+        raise ValueError("no bees")
+
+    story = ran(make(FunctionModel(lambda *_: ModelResponse(parts=[next(turns)])), tools=[look, fall]))
+    looked, fell = of(story, "agent.tool")
+    assert looked.pop("latency_s") >= 0
+    assert looked["function"] == "look"
+    assert '"at": "bees"' in looked["arguments_preview"]
+    assert '"seen": "bees"' in looked["result_preview"]
+    assert (fell["function"], fell["error"]) == ("fall", "ValueError")
+    assert "hunter2" not in str(story)
+
+
 def test_every_turn_of_a_conversation_is_told():
     """A tool's answer is a prompt as well."""
     turns = iter([ToolCallPart("look", {"at": "bees"}), TextPart("done")])

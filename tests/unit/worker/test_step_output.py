@@ -191,6 +191,7 @@ def test_what_is_printed_elsewhere_goes_on_as_it_was():
         print("of the worker")
         sys.stdout.writelines(["and ", "more\n"])
         sys.stdout.flush()
+        assert (sys.stdout.encoding, sys.stdout.isatty()) == (beneath.encoding, beneath.isatty())
     assert beneath.getvalue() == "of the worker\nand more\n"
 
 

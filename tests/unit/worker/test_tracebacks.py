@@ -11,6 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.test import TestModel
 
 from flujo_client import ConditionalStep, LoopStep, Pipeline, Step, StepConfig
+from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Fault
 from flujo_client.errors import RunFailed
 from flujo_client.pipeline.step import AgentProcessors
@@ -101,7 +102,7 @@ PLACES = {
             LoopStep(
                 "l",
                 loop_body_pipeline=Step("s", same),
-                exit_condition_callable=same,
+                exit_condition_callable=lambda output, context: True,
                 max_loops=2,
                 initial_input_to_loop_body_mapper=decides,
             )
@@ -365,3 +366,28 @@ def test_the_last_frames_are_what_one_looks_at_first():
     assert "… 1 more frame" in text
     assert text.endswith("ValueError: outer")
     assert shortened("", 3) == ""
+
+
+def test_markers_that_would_be_folded_are_left_out():
+    def wide():
+        return [
+            divide(1) for _ in ["a long list of things that is written in one line", "and goes on beyond any terminal"]
+        ]
+
+    assert max(len(line) for line in told(wide).splitlines() if not line.strip(" ^~")) < 80
+
+
+def hook_that_raises(payload):
+    divide(1)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_hooks_error_has_its_frames(strict):
+    """In its event, and where hooks are strict in the run's error."""
+    with LocalEngine(Settings.model_validate({"hooks": {"strict": strict}})) as engine:
+        result = engine.run(Pipeline([Step("s", same)], hooks=[hook_that_raises]), 1)
+        failed = [event.data for event in engine.story(result.run_id) if event.name == "hook.failed"]
+    assert {tuple(frames_of(each["traceback"])) for each in failed} == {("hook_that_raises", "divide")}
+    assert result.success is not strict
+    if strict:
+        assert frames_of(result.error.traceback) == ["hook_that_raises", "divide"]

@@ -19,4 +19,4 @@
               AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
           )
       )
-    RETURNING a.fence, a.run_id
+    RETURNING a.fence, a.run_id, (extract(epoch FROM a.started_at) * 1000000)::bigint AS claimed_at

@@ -1,0 +1,70 @@
+"""`flujo new`: a small project that runs offline at once: a pipeline, its test, settings and a README.
+
+The files of each template stand in `projects/`, named with `.txt` behind; `NAME` in them, and in their names, becomes the project's module.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from flujo_client.cli.output import say
+from flujo_client.errors import ConfigurationError
+
+TEMPLATES = {
+    "agent": 'flujo run {module}:pipeline --input "My invoice is wrong"',
+    "yaml": 'flujo run {module}.yaml --input "My invoice is wrong"',
+    "attach": "flujo run {module}:pipeline --input hive",
+}
+"""What each template's pipeline is tried with."""
+
+
+@click.command("new")
+@click.argument("name")
+@click.option(
+    "--template",
+    type=click.Choice(list(TEMPLATES)),
+    default="agent",
+    show_default=True,
+    help="A pipeline in Python with an agent, one in YAML, or one that an existing Celery app carries.",
+)
+def command(*, name: str, template: str) -> None:
+    """Make a small project in a new folder NAME: a pipeline, its test, settings and a README. It runs offline at once."""
+    folder = Path(name)
+    module = module_name(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"'{folder}' exists already", suggestion="give a name that is free", code="EXISTS")
+    try:
+        written = write_project(folder, module, template)
+    except OSError as error:
+        raise ConfigurationError(f"'{error.filename}' cannot be written: {error.strerror}", cause=error) from error
+    say("\n".join([f"{folder}:", *(f"  {each}" for each in written)]))
+    say(f"next:\n  cd {folder}\n  {TEMPLATES[template].format(module=module)}\n  flujo lens trace\n  pytest")
+
+
+def module_name(folder: Path) -> str:
+    """Give the name of the project's module; raises ConfigurationError when it cannot be one."""
+    module = folder.name.replace("-", "_").lower()
+    if not module.isidentifier() or keyword.iskeyword(module):
+        way_out = "use letters, digits, '-' and '_', and begin with a letter"
+        raise ConfigurationError(f"'{folder.name}' cannot be a module's name", suggestion=way_out, code="NAME")
+    if importlib.util.find_spec(module) is not None:
+        what = f"a module '{module}' exists already, which the project's would hide"
+        raise ConfigurationError(what, suggestion="give another name", code="NAME")
+    return module
+
+
+def write_project(folder: Path, module: str, template: str) -> list[str]:
+    """Write a template's files into a folder; return their names."""
+    projects = files("flujo_client.cli") / "projects"
+    sources = [*(projects / template).iterdir(), *(projects / "common").iterdir()]
+    folder.mkdir(parents=True, exist_ok=True)
+    written = sorted(source.name.removesuffix(".txt").replace("NAME", module) for source in sources)
+    for source in sources:
+        text = source.read_text(encoding="utf-8").replace("NAME", module)
+        (folder / source.name.removesuffix(".txt").replace("NAME", module)).write_text(text, encoding="utf-8")
+    return written

@@ -1,0 +1,11 @@
+"""What pipelines, runs and results are generic in, for type checkers: `Pipeline[str, MyContext]`. Both are `Any` where nothing is said."""
+
+from typing import Any
+
+from typing_extensions import TypeVar  # the library's own has no defaults before Python 3.13
+
+OutputT = TypeVar("OutputT", default=Any)
+"""The output of the last step."""
+
+ContextT = TypeVar("ContextT", default=Any)
+"""The run's context."""

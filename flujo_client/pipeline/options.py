@@ -1,0 +1,69 @@
+"""The options of containers, for type checkers: what `Step.loop_until` and its like take by name. A test compares them with the classes.
+
+The classes say what they mean.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from flujo_client.contract.limits import UsageLimits
+    from flujo_client.pipeline.conversation import HistoryManagement
+    from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
+    from flujo_client.pipeline.pipeline import Body
+    from flujo_client.pipeline.step import Step, StepConfig
+
+
+class ContainerOptions(TypedDict, total=False):
+    """What all containers take."""
+
+    config: StepConfig
+    meta: dict[str, Any]
+    fallback_step: Step | None
+    usage_limits: UsageLimits | None
+
+
+class LoopOptions(ContainerOptions, total=False):
+    """What a `LoopStep` takes besides its body, its condition and its bound, whose other names are here."""
+
+    body: Body
+    max_iterations: int
+    initial_input_to_loop_body_mapper: Callable[..., Any] | None
+    iteration_input_mapper: Callable[..., Any] | None
+    loop_output_mapper: Callable[..., Any] | None
+    fails_at_max: bool
+    conversation: bool
+    history_management: HistoryManagement | None
+    history_template: str | None
+    ai_turn_source: str
+    user_turn_sources: Sequence[str]
+    named_steps: Sequence[str]
+
+
+class FanOutOptions(ContainerOptions, total=False):
+    """What all fan-outs take."""
+
+    merge_strategy: MergeStrategy | str | Callable[..., Any]
+    on_branch_failure: BranchFailureStrategy | str
+    strategy: BranchFailureStrategy | str
+    context_include_keys: Sequence[str] | None
+    max_concurrency: int | None
+
+
+class ParallelOptions(FanOutOptions, total=False):
+    """What a `ParallelStep` takes besides its branches."""
+
+    field_mapping: Mapping[str, Sequence[str]] | None
+    ignore_branch_names: bool
+    reduce: str | Callable[..., Any] | None
+
+
+class ConditionalOptions(ContainerOptions, total=False):
+    """What a `ConditionalStep` takes besides its condition and its branches."""
+
+    condition: Callable[..., Any]
+    branch_input_mapper: Callable[..., Any] | None
+    branch_output_mapper: Callable[..., Any] | None

@@ -1,0 +1,37 @@
+"""What an agent on pydantic-ai gets as `deps`: the attempt's resources or its context, whichever is of the agent's `deps_type`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.errors import NonRetryableError
+from flujo_client.pipeline.deps import deps_type_of, fits
+from flujo_client.pipeline.identity import agent_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword that an agent gets its deps by; nothing for an agent that wants none.
+
+    Args:
+        agent: an agent of the library, or one of ours.
+        at_hand: the attempt's `resources` and `context` among others.
+
+    Raises:
+        NonRetryableError: neither is of the agent's `deps_type`.
+    """
+    wanted = deps_type_of(agent)
+    if wanted is None:
+        return {}
+    given = [at_hand[name] for name in ("resources", "context") if at_hand.get(name) is not None]
+    for each in given:
+        if fits(each, wanted):
+            return {"deps": each}
+    found = " and ".join(type(each).__name__ for each in given) or "nothing"
+    raise NonRetryableError(
+        f"agent '{agent_name(agent)}' needs deps of type {getattr(wanted, '__name__', wanted)}, and this attempt has {found}",
+        suggestion="let the pipeline's `resources` make them, or let its context_model be that type",
+        code="NO_DEPS",
+    )

@@ -1,1 +1,0 @@
-SELECT limits ->> 'run' AS root FROM flujo_runs WHERE id = %(run)s;

@@ -1,0 +1,194 @@
+"""How a lone attempt's process takes the message that it publishes: never one too many, and nothing that is not for it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import orjson
+import pytest
+from builders import enqueued
+from celery import Celery, signals
+from test_strategy import published
+
+from flujo_client.contract.envelope import TASK_ATTEMPT
+from flujo_client.transport.wire import register
+from flujo_worker.consumer.pool import AttemptPool
+from flujo_worker.consumer.strategy import strategy
+from flujo_worker.engine import Engine, LoopEffects, Taker
+from flujo_worker.errors import WireError
+
+FIRST = enqueued().first
+QUEUE = FIRST.queue
+
+
+@pytest.fixture
+def engine():
+    engine = Engine()
+    yield engine
+    engine.close()
+
+
+class Sender:
+    """Remembers what was published, and gives an item to whoever takes one."""
+
+    def __init__(self, item=b"item"):
+        self.taken, self.returned, self._item = [], [], item
+
+    async def push(self, envelopes, *, take=False):
+        self.taken.append(take)
+        return self._item if take else None
+
+    def put_back(self, message, like):
+        self.returned.append((message, like))
+
+
+class Hungry(Taker):
+    """Takes all it is given, or nothing of it."""
+
+    def __init__(self, *, accepts=True):
+        self.items, self._accepts = [], accepts
+
+    def wants(self, envelope):
+        return True
+
+    def take_item(self, item, queue):
+        self.items.append((item, queue))
+        return self._accepts
+
+
+def sent(engine, taker, *, attempts=1, messages=1):
+    """Publish from so many attempts at once; give the sender."""
+    sender, threads = Sender(), ThreadPoolExecutor(1)
+    effects = LoopEffects(engine, None, None, threads, sender)
+    effects.taker = taker
+
+    async def attempt(ended):
+        await effects.send([FIRST] * messages, None)
+        ended.set_result(None)
+
+    async def perform():
+        ends = [engine.loop.create_future() for _ in range(attempts)]
+        for each in ends:
+            engine.begin(attempt(each))
+        await asyncio.wait_for(asyncio.gather(*ends), 10)
+
+    engine.run(perform())
+    threads.shutdown()
+    return sender
+
+
+def test_a_lone_attempt_takes_what_comes_next(engine):
+    taker = Hungry()
+    sender = sent(engine, taker)
+    assert (sender.taken, taker.items, sender.returned) == ([True], [(b"item", QUEUE)], [])
+
+
+def test_what_cannot_be_taken_goes_back(engine):
+    sender = sent(engine, Hungry(accepts=False))
+    assert sender.returned == [(b"item", FIRST)]
+
+
+def test_beside_other_attempts_nothing_is_taken(engine):
+    """Else a run would stay for ever with the process that it began in, however busy that is and idle the others."""
+    sender = sent(engine, Hungry(), attempts=3)
+    assert sender.taken[:2] == [False, False]
+
+
+def test_where_several_follow_nothing_is_taken(engine):
+    assert sent(engine, Hungry(), messages=2).taken == [False]
+
+
+def test_until_a_pool_consumes_nothing_is_taken(engine):
+    assert sent(engine, Taker()).taken == [False]
+
+
+def act():
+    """What a task does."""
+
+
+@pytest.fixture
+def pool():
+    register(())
+    app = Celery(set_as_current=False)
+    app.task(act, name=TASK_ATTEMPT, shared=False)
+    pool = AttemptPool(limit=2)
+    pool.begun = []
+    inbox = SimpleNamespace(put=pool.begun.append)
+    pool.serve(SimpleNamespace(effects=None), engine=SimpleNamespace(inbox=inbox))
+    pool._capacity.queues = {QUEUE}
+    pool.screen = lambda item, _queue: orjson.loads(item)
+    consumer = MagicMock(pool=pool, hostname="worker@here")
+    consumer.event_dispatcher.enabled = False
+    consumer.controller.state.revoked = pool.revoked = set()
+    strategy(app.tasks[TASK_ATTEMPT], app, consumer, refusals=None)
+    yield pool
+    pool.executor.shutdown()
+
+
+def item():
+    return orjson.dumps(published(keys=()))
+
+
+def test_an_attempt_is_taken_from_its_item(pool):
+    assert pool.wants(FIRST)
+    assert pool.take_item(item(), QUEUE)
+    assert len(pool.begun) == 1
+    assert pool.free == 1
+
+
+def test_a_full_process_wants_nothing(pool):
+    assert pool.take_item(item(), QUEUE)
+    assert pool.take_item(item(), QUEUE)
+    assert not pool.wants(FIRST)
+
+
+def test_nothing_is_wanted_of_a_queue_that_the_worker_does_not_consume_now(pool):
+    """It was paused, stops, or was told to consume others."""
+    assert not pool.wants(replace(FIRST, queue="other"))
+    pool._capacity.queues = frozenset()
+    assert not pool.wants(FIRST)
+
+
+def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
+    def receiver(**_):
+        return None
+
+    signals.task_prerun.connect(receiver)
+    try:
+        assert not pool.wants(FIRST)
+    finally:
+        signals.task_prerun.disconnect(receiver)
+
+
+def test_what_is_revoked_is_not_taken(pool):
+    pool.revoked.add(published(keys=())["headers"]["id"])
+    assert not pool.take_item(item(), QUEUE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"headers": {}},
+        {"headers": None},
+        {"headers": {"task": "shop.task", "id": "1"}},
+        {"content-type": "application/json"},
+        {"content-encoding": None, "body": ""},
+        {"body": "W10="},
+    ],
+)
+def test_what_is_no_attempt_of_ours_is_not_taken(pool, change):
+    """It goes back, and the consumer does with it what it does with such messages."""
+    assert not pool.take_item(orjson.dumps(published(keys=()) | change), QUEUE)
+    assert pool.begun == []
+
+
+def test_what_the_gate_refuses_is_not_taken(pool):
+    def refuse(_item, _queue):
+        raise WireError("junk")
+
+    pool.screen = refuse
+    assert not pool.take_item(b"junk", QUEUE)
