@@ -129,22 +129,22 @@ def test_the_site_shows_every_page_and_describes_every_public_name():
 # decisions
 
 
-def test_every_decision_is_in_the_index_under_its_title_and_status():
-    """House §9: numbered without a gap, with a status."""
-    listed = {link: (title, status) for link, title, status in index_of_decisions()}
+def test_every_decision_is_in_the_index_under_its_title_status_and_date():
+    """House §9: numbered without a gap, with a status and the dates of what was decided."""
+    listed = {link: each for link, *each in index_of_decisions()}
     files = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
     assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
     assert list(listed) == [file.name for file in files]
     for file in files:
-        assert text(file).startswith(
-            f"# {int(file.name[:4])}. {listed[file.name][0]}\n\nStatus: {listed[file.name][1]}\n"
-        )
+        title, status, date = listed[file.name]
+        assert re.search(r"\d{4}-\d\d-\d\d", date)
+        assert text(file).startswith(f"# {int(file.name[:4])}. {title}\n\nStatus: {status}\n\nDate: {date}\n\n")
 
 
 def index_of_decisions():
-    for number, title, status, _ in table("docs/adr/README.md", columns=4):
+    for number, title, status, date in table("docs/adr/README.md", columns=4):
         if link := LINK.search(number):
-            yield link[1], title, status
+            yield link[1], title, status, date
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "docs/adr").glob("[0-9]*.md")), ids=lambda file: file.name[:4])
