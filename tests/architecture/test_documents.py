@@ -305,6 +305,27 @@ def test_every_failpoint_and_make_target_is_named():
     assert sorted(re.findall(r"`make ([a-z-]+)`", page.partition("## Where")[0])) == sorted(targets)
 
 
+def test_the_map_of_the_code_names_every_folder_and_the_number_of_test_processes():
+    page = text("docs/development.md")
+    modules = [
+        f"{each.name}/" if each.is_dir() else each.name
+        for package in ("flujo_client", "flujo_worker")
+        for each in (ROOT / package).iterdir()
+        if each.name[0] != "_" and each.suffix in ("", ".py")
+    ]
+    folders = [f"tests/{each.name}/" for each in (ROOT / "tests").iterdir() if list(each.glob("test_*.py"))]
+    assert [name for name in [*modules, *folders] if f"`{name}`" not in page] == []
+    assert re.search(r"^TEST_PROCESSES \?= 4$", text("Makefile"), re.MULTILINE)
+    assert "runs all tests in four processes" in page
+
+
+def test_every_table_that_grows_is_named_with_what_removes_its_rows():
+    files = sorted((ROOT / "flujo_worker/store/migrations").glob("*.sql"))
+    created = {name for file in files for name in re.findall(r"CREATE TABLE (flujo_\w+)", file.read_text("utf-8"))}
+    part = text("docs/how-to/deploy.md").partition("## What grows")[2]
+    assert {name for name in created if f"`{name}`" not in part} == {"flujo_events_default", "flujo_sweeps"}
+
+
 def test_the_readme_begins_with_the_two_commands():
     first_screen = text("README.md").splitlines()[:40]
     assert first_screen[0] == "# Flujo Worker"

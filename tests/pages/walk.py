@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 COMMAND_S: Final = 120
 """Seconds for one command; a machine that runs other tests meanwhile starts services slowly."""
-
-
 _SAID: Final = {"model": "text", "tool": "arguments"}
+"""What a comment before a block is in the model's answer."""
 
 
 class Walk:
