@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from requirements_page import PAGE, SENTENCES, named_in, page, files_by_id
+from requirements_page import PAGE, SENTENCES, files_by_id, named_in, page
 
 
 def test_ids_in_tests_are_known():
