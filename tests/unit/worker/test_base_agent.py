@@ -179,7 +179,7 @@ def test_an_agent_that_says_it_failed_fails_its_attempt(engine):
 
 
 def test_guidance_comes_after_the_rendered_prompt(engine):
-    """M-016: a second attempt is told why the first failed."""
+    """M-051: a second attempt is told why the first failed."""
     said = []
 
     def answer(messages, _):

@@ -65,7 +65,7 @@ def test_a_plain_function_has_no_such_events():
 
 
 def test_a_prompt_has_the_guidance_that_the_input_has_not():
-    """M-016: the second attempt is told why the first one failed."""
+    """M-051: the second attempt is told why the first one failed."""
     answers = iter([ValueError("no bees"), None])
 
     def model(messages, info):

@@ -1,0 +1,23 @@
+"""`docs/requirements.md` lists the ids that tests name, and no id points nowhere."""
+
+from __future__ import annotations
+
+from requirements_page import PAGE, SENTENCES, files_by_id, named_in, page
+
+
+def test_ids_in_tests_are_known():
+    assert {each: paths for each, paths in files_by_id().items() if each not in SENTENCES} == {}
+
+
+def test_ids_in_products_are_known():
+    texts = (path.read_text(encoding="utf-8") for path in PAGE.parents[1].glob("flujo_*/**/*.py"))
+    assert {each for text in texts for each in named_in(text)} <= SENTENCES.keys()
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `python tests/architecture/requirements_page.py`"
+
+
+def test_spans_name_all_their_ids():
+    a, b, c = (f"{'M'}-{number}" for number in ("033", "034", "035"))
+    assert named_in(f"{a}…{c}") == named_in(f"{a} to {c}") == {a, b, c}
