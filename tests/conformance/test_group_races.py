@@ -89,7 +89,7 @@ CLAIMS = {
         False,
     ),
     "lost": (said("UPDATE flujo_attempts SET losses = 2 WHERE run_id = '{run}'"), False),
-    "begun": (said("UPDATE flujo_runs SET status = 'running' WHERE id = '{run}'"), False),
+    "begun": (said("UPDATE flujo_runs SET status = 'running' WHERE id = '{run}'"), True),  # by a later group
     "stopped": (lambda world, run: world.store.stop(run, "cancelled", "enough"), False),
 }
 
