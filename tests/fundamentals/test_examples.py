@@ -85,7 +85,9 @@ def test_a_pipeline_that_cannot_be_found_is_refused():
         load_pipeline("examples.none:pipeline", allowed=("*",))
 
 
-@pytest.mark.parametrize(("item", "said"), [("sting", "an offer of 0.0 is none"), ("elephant", "no price for elephant")])
+@pytest.mark.parametrize(
+    ("item", "said"), [("sting", "an offer of 0.0 is none"), ("elephant", "no price for elephant")]
+)
 def test_what_a_quote_refuses_is_not_tried_again(item, said):
     """As the reference of steps shows it."""
     with LocalEngine() as engine:
