@@ -65,7 +65,7 @@ class GroupedLedger:
     Args:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
             who is under none never waits for a budget.
-        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        prepare: whether statements may be prepared, on connections that have a session of their own.
         is_alone: tells whether whoever asks is the only one who could: nobody is waited for then.
     """
 
