@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _OURS = ("flujo_worker", "flujo_client")
 _CHATTY = (
-    "anthropic", "asyncio", "botocore", "celery", "google_genai", "httpcore", "httpx", "kombu", "openai", "psycopg", "redis", "urllib3",
+    "anthropic", "asyncio", "botocore", "celery", "google_genai", "httpcore", "httpx", "httpx2", "kombu", "openai", "psycopg", "redis", "urllib3",
 )  # fmt: skip
 """Libraries below steps that log each of their calls: only their warnings are taken."""
 

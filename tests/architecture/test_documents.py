@@ -326,10 +326,10 @@ def test_every_table_that_grows_is_named_with_what_removes_its_rows():
     assert {name for name in created if f"`{name}`" not in part} == {"flujo_events_default", "flujo_sweeps"}
 
 
-def test_the_readme_begins_with_the_two_commands():
+def test_the_readme_shows_the_two_commands_on_its_first_screen():
     first_screen = text("README.md").splitlines()[:40]
     assert first_screen[0] == "# Flujo Worker"
-    commands_shown = [line.split("#")[0].strip() for line in first_screen if line.startswith("$ ")]
+    commands_shown = [line.split("#")[0].strip() for line in first_screen if line.startswith("$ make")]
     assert commands_shown == ["$ make demo", "$ make test"]
 
 

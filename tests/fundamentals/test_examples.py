@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 
-import psycopg
 import pytest
-from celery import Celery
 from fleet import Site
 
-from examples import client_calls, in_a_transaction, in_bulk
-from examples.test_pipelines import *  # noqa: F403 - these are tests, collected here
+from examples import client_calls, quote
 from flujo_client import AsyncFlujoClient
 from flujo_client.errors import PipelineError
+from flujo_worker.testing import LocalEngine
 
 
 @pytest.fixture(scope="module")
@@ -63,44 +60,6 @@ def test_an_awaited_client_does_the_same(site):
 
 
 @pytest.mark.acceptance
-def test_a_run_exists_if_and_only_if_the_caller_commits(site):
-    """Design §7: enqueued inside the caller's own transaction."""
-    with psycopg.connect(site.settings.database(), autocommit=True) as connection:
-        connection.execute("CREATE TABLE orders (customer text UNIQUE)")
-        run = in_a_transaction.place_order(site.client, connection, "ada")
-        before = site.rows("SELECT id FROM flujo_runs ORDER BY id")
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            in_a_transaction.place_order(site.client, connection, "ada")
-        with connection.transaction(force_rollback=True):
-            site.client.enqueue("examples.greeting:pipeline", "eve", connection=connection)
-    assert run.result(timeout=60).output == "Good day, Ada!"
-    assert site.rows("SELECT id FROM flujo_runs ORDER BY id") == before
-
-
-@pytest.mark.acceptance
-def test_many_runs_are_enqueued_at_once(site):
-    """M-010: for each value, once for each key, and all of them or none."""
-    with psycopg.connect(site.settings.database()) as connection:
-        in_bulk.greet_all_or_nobody(site.client, connection, ["ada", "eve"])
-    assert in_bulk.greet_each_once(site.client, {"1": "ada", "2": "eve"}) == 2
-    assert in_bulk.greet_each_once(site.client, {"1": "ada", "2": "eve", "3": "grace"}) == 1
-    runs = site.client.list_runs(pipeline="examples.greeting:pipeline", limit=5)
-    assert all(site.client.get_run(run.id).result(timeout=60).success for run in runs)
-    in_bulk.greet_all(site.client, ["ada", "eve"])
-    assert sum(site.redis.llen(queue) for queue in site.redis.keys("bulk*")) == 2
-
-
-@pytest.mark.acceptance
-def test_an_attached_app_keeps_its_settings(site, monkeypatch):
-    """Design §4: attaching adds our tasks and changes no setting."""
-    for name, value in site.settings.as_environment().items():
-        monkeypatch.setenv(name, value)
-    app = importlib.import_module("examples.shop_app").app
-    assert {"flujo.attempt", "flujo.sweep"} <= app.tasks.keys()
-    assert app.conf.task_default_queue == Celery().conf.task_default_queue
-
-
-@pytest.mark.acceptance
 def test_a_ticket_is_filed_once_though_nobody_works(site):
     """M-001: a run is recorded without a worker; no model is asked here."""
     site.dismiss()
@@ -115,3 +74,26 @@ def test_a_pipeline_that_cannot_be_found_is_refused():
 
     with pytest.raises(PipelineError, match="no module named"):
         load_pipeline("examples.none:pipeline", allowed=("*",))
+
+
+@pytest.mark.parametrize(
+    ("item", "said"), [("sting", "an offer of 0.0 is none"), ("elephant", "no price for elephant")]
+)
+def test_what_a_quote_refuses_is_not_tried_again(item, said):
+    """As the reference of steps shows it."""
+    with LocalEngine() as engine:
+        result = engine.run(quote.pipeline, item)
+    assert (result.status, result.step_history[-1].attempts) == ("failed", 1)
+    assert said in result.step_history[-1].feedback
+
+
+def test_a_quote_is_written_once_for_a_key():
+    with LocalEngine() as engine:
+        run = engine.enqueue(quote.pipeline, "hive", idempotency_key="order-17")
+        engine.drain()
+        assert engine.enqueue(quote.pipeline, "hive", idempotency_key="order-17") == run
+        assert engine.result(run).final_pipeline_context.letter == "We offer it for 120.00 EUR."
+        assert [(tried.step, tried.status) for tried in engine.history(run)] == [
+            ("price", "succeeded"),
+            ("write", "succeeded"),
+        ]

@@ -16,7 +16,6 @@ from fleet import Site
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from examples import in_a_session, in_django
 from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.errors import ClientError, SchemaVersionError
 
@@ -156,18 +155,35 @@ class Connection:
 Connection.__module__ = "asyncpg.connection"
 
 
-def test_orders_are_placed_as_the_examples_place_them(django_site, engine):
-    """As "enqueue inside a transaction" shows it."""
+def place_in_session(client, session, customer):
+    session.execute(sqlalchemy.text("INSERT INTO orders (customer) VALUES (:customer)"), {"customer": customer})
+    run = client.enqueue(fine, customer, connection=session)
+    session.commit()
+    run.publish()
+    return run
+
+
+def place_in_django(client, customer):
+    with transaction.atomic():
+        with django_connection.cursor() as cursor:
+            cursor.execute("INSERT INTO orders (customer) VALUES (%s)", [customer])
+        run = client.enqueue(fine, customer, connection=django_connection)
+        transaction.on_commit(run.publish)
+    return run
+
+
+def test_orders_are_placed_with_their_runs_or_not_at_all(django_site, engine):
+    """As "enqueue in a transaction" and "Django" place them."""
     site, before = django_site, run_ids(django_site)
     with site.connection() as connection:
         connection.execute("CREATE TABLE orders (customer text UNIQUE)")
     with Session(engine) as session:
-        runs = [in_a_session.place_order(site.client, session, "ada")]
+        runs = [place_in_session(site.client, session, "ada")]
         with pytest.raises(sqlalchemy.exc.IntegrityError):
-            in_a_session.place_order(site.client, session, "ada")
-    runs.append(in_django.place_order(site.client, "eve"))
+            place_in_session(site.client, session, "ada")
+    runs.append(place_in_django(site.client, "eve"))
     with pytest.raises(IntegrityError):
-        in_django.place_order(site.client, "eve")
+        place_in_django(site.client, "eve")
     assert run_ids(site) - before == {run.id for run in runs}
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.pages
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory):
-    """Yield the folder of `python` and `flujo` of an environment that has the wheel, and what it needs from this one."""
+    """Return the folder of `python`, `flujo`, `celery` and `pytest` of an environment with the wheel, and what it needs from this one."""
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, check=True)
     venv.create(folder / "venv", with_pip=True)
@@ -32,6 +32,9 @@ def programs(tmp_path_factory):
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
     here = Path(sysconfig.get_paths()["purelib"]).relative_to(sys.prefix)
     (folder / "venv" / here / "needs.pth").write_text(sysconfig.get_paths()["purelib"])
+    for name in ("celery", "pytest"):
+        (program := python.with_name(name)).write_text(f'#!/bin/sh\nexec {python} -m {name} "$@"\n')
+        program.chmod(0o755)
     return python.parent
 
 

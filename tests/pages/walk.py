@@ -77,6 +77,7 @@ class Walk:
     def _type(self, block: Block) -> None:
         commands = block.commands
         assert commands, f"line {block.line}: a console block has lines that begin with '$ '"
+        self._run |= {word for command in commands for word in command.line.split() if word.endswith(".py")}
         for command in commands[:-1]:
             self._command(command, block)
         if block.noted("background"):
@@ -85,7 +86,6 @@ class Walk:
             self._command(commands[-1], block, int((block.noted("exit") or ["0"])[0]))
 
     def _command(self, command: Command, block: Block, code: int = 0) -> None:
-        self._run |= {word for word in command.line.split() if word.endswith(".py")}
         done = subprocess.run(
             ["bash", "-c", command.line],
             cwd=self.folder,
@@ -129,8 +129,8 @@ class Walk:
         return {path for path in files - self._run if not path.endswith(("__init__.py",))}
 
     def _stop(self) -> None:
-        for process in self._beside:
+        """Stop what runs beside the page, the last one first: a worker before the services that it uses."""
+        for process in reversed(self._beside):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
-        for process in self._beside:
             process.wait(30)
