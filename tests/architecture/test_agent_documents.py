@@ -34,7 +34,7 @@ def test_the_bounds_are_those_of_the_code():
 
 def test_the_default_template_is_shown_to_the_letter():
     shipped = (SHIPPED / "default_user_prompt.md.j2").read_text(encoding="utf-8")
-    assert f"```jinja\n{shipped}```\n" in text(PAGE)
+    assert f"````jinja\n{shipped}````\n" in text(PAGE)
 
 
 def test_the_how_to_shows_the_examples_template():

@@ -47,7 +47,7 @@ class Walk:
             AssertionError: a command prints something else than the page shows, or ends otherwise; says which, and in which line.
         """
         with self._model:
-            self._environment["OPENAI_BASE_URL"] = f"{self._model.url}/v1"
+            self._environment["OPENAI_BASE_URL"] = self._model.url
             try:
                 for block in blocks(text):
                     self._do(block)
