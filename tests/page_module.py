@@ -8,7 +8,7 @@ from types import ModuleType
 
 from pages.page import blocks
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def page_module(page: str, path: str) -> ModuleType:
